@@ -1,54 +1,64 @@
-# Every target prepares what it needs; `make help` lists them.
+# Every target installs what it needs. `make help` lists the targets.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 READY := .venv/.ready
 MUTANTS := .local/mutants/.venv
-# What is installed in Azure. The lock files name every package, so nothing is resolved.
+# The packages that are installed in Azure. The lock files list all of them, so none is resolved.
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
 	-r requirements.txt -r requirements-sql.txt -r requirements-synapse.txt -r requirements-databricks.txt
 
-.PHONY: help setup check test audit run settings package bench simulate mutants soak lock clean
+.PHONY: help setup check test audit run settings package infra emulators core-tools bench simulate mutants soak cluster lock clean
 
-help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## list all targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with all that development needs (safe to repeat)
+setup: $(READY) ## create .venv with everything that development needs; can be repeated
 
 $(READY): requirements.txt requirements-dev.txt local/requirements-host.txt local/requirements-node.txt local/package-lock.json local/setup.sh
 	@sh local/setup.sh
 	@touch $(READY)
 
-check: $(READY) ## format, lint, types, the dependency rule, and security
+check: $(READY) ## check format, lint, types, dependency rules and security
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -ll -ii -r function_app.py scaling_rules.py shared spark_jobs backtest local
-	@report=$$($(AUDIT) 2>/dev/null) || { echo "$${report:-not audited: no data on vulnerabilities; make audit says why}"; [ -z "$$report" ]; }
+	@report=$$($(AUDIT) 2>/dev/null) || { echo "$${report:-packages were not audited, because no vulnerability data was available; make audit shows why}"; [ -z "$$report" ]; }
 
-test: check ## check, then every test, on all cores
+test: check ## run all checks, then all tests but those of `make cluster`, on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-audit: $(READY) ## known vulnerabilities of what is installed in Azure; fails without data on them
+audit: $(READY) ## list known vulnerabilities of the deployed packages; fails without vulnerability data
 	@$(AUDIT)
 
-run: $(READY) ## the whole system on this machine with a live view, and a night; Ctrl-C stops it
+run: $(READY) ## run the complete system on this machine with a live view; Ctrl-C stops it
 	@$(BIN)/python -m local --night
 
-settings: $(READY) ## write docs/settings.md and local.settings.json.example as declared
+settings: $(READY) ## write docs/settings.md and local.settings.json.example from the declared settings
 	@$(BIN)/python -m local.settings_reference
 
-package: $(READY) ## the app as a zip to deploy, in .local/app.zip
+package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package
 
-bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
+infra: ## compile, lint and format-check the Bicep templates with bicep or az bicep; a warning is an error
+	@sh infra/check.sh
+
+emulators: $(READY) ## test messaging and ingestion against Microsoft's emulators in Docker; ACCEPT_EULA=Y accepts their licences
+	@sh tests/emulators/run.sh $(ARGUMENTS)
+
+core-tools: $(READY) ## run the package under func start of Azure Functions Core Tools, with local stand-ins
+	@command -v func >/dev/null || { echo "func was not found. Install Azure Functions Core Tools 4: https://learn.microsoft.com/azure/azure-functions/functions-run-local"; exit 1; }
+	@$(BIN)/python -m pytest -rs -p no:xdist tests/core_tools
+
+bench: $(READY) ## measure performance, one JSON line a figure; GROUP=decide runs one group
 	@$(BIN)/python -m bench $(GROUP)
 
-simulate: $(READY) ## every seeded simulation, then random calls on every store; SEEDS=10000 FIRST=5000 EXAMPLES=200, or SEED=7 ONLY=ingestion again
+simulate: $(READY) ## run all seeded simulations, then random calls on all stores; SEEDS=10000 FIRST=5000 EXAMPLES=200, or SEED=7 ONLY=ingestion to repeat one
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 	@$(if $(SEED)$(ONLY),,STATEFUL_EXAMPLES=$(or $(EXAMPLES),60) $(BIN)/python -m pytest -q --timeout 0 tests/contract/test_stateful_*.py)
 
-mutants: $(MUTANTS)/.ready ## small changes to the rules that some test must notice; ONLY='shared.autoscaling.deciding.decide.*'
+mutants: $(MUTANTS)/.ready ## make small changes to the rules that a test must detect; ONLY='shared.autoscaling.deciding.decide.*'
 	@$(MUTANTS)/bin/python -m tests.mutants $(if $(ONLY),'$(ONLY)')
 
 $(MUTANTS)/.ready: local/requirements-mutants.txt $(READY)
@@ -58,10 +68,13 @@ $(MUTANTS)/.ready: local/requirements-mutants.txt $(READY)
 		"$$($(MUTANTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 	@touch $@
 
-soak: $(READY) ## read an event hub with processes that are killed; ARGUMENTS="--kills 20 --events 5000"
+soak: $(READY) ## read an event hub with processes that are killed at random; ARGUMENTS="--kills 20 --events 5000"
 	@$(BIN)/python -m bench.soak $(ARGUMENTS)
 
-lock: $(READY) ## resolve requirements*.in into requirements*.txt
+cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of which some are killed; takes minutes
+	@$(BIN)/python -m pytest -m cluster -v tests/spark/test_cluster.py
+
+lock: $(READY) ## resolve requirements*.in to requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements.in -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-sql.in -o requirements-sql.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-databricks.in -o requirements-databricks.txt
@@ -69,5 +82,5 @@ lock: $(READY) ## resolve requirements*.in into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate local/requirements-mutants.in -o local/requirements-mutants.txt
 
-clean: ## remove what setup and runs made
+clean: ## remove everything that setup and runs created
 	rm -rf .venv .local local/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

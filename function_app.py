@@ -1,5 +1,7 @@
-"""Every trigger on one page: decode → flow → encode."""
+"""The triggers of the function app. Each function decodes its input, runs a flow, and encodes the
+result."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import List  # the worker refuses list[str] in an output
@@ -7,18 +9,20 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared.adapters.azure.deferred_log import invocation, lines
+from shared.adapters.azure.deferred_log import guard_invocation, lines
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.datasets import arrivals, processing
 from shared.datasets import flows as dataset_flows
 from shared.ingestion.events import ingest
 from shared.ingestion.events.trigger_batch import parse_batch
+from shared.ingestion.model import OutboxMessage
 from shared.ingestion.operating.breaker import BreakerController
 from shared.nightly.flows.demand import demand_nightly
 from shared.notifications import flow as notification_flow
+from shared.settings import SettingsError, parse
 from shared.settings.ingestion import EVENT_HUB
-from shared.web import board, breaker_http, dead_letters_http
+from shared.web import board, breaker_http, dead_letters_http, settings_http
 from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
 from shared.wiring.app import App
@@ -26,94 +30,131 @@ from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
 from shared.wiring.checks import STORAGE
 
 functions = func.FunctionApp()
+refused = func.Blueprint()  # type: ignore[no-untyped-call]
+scaling = func.Blueprint()  # type: ignore[no-untyped-call]
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 nightly = func.Blueprint()  # type: ignore[no-untyped-call]
 
+SEND_SECONDS_MAX = 20
+"""A tick stops sending its metrics after this time. The next tick sends newer ones."""
+
 app = App()
-settings = app.settings  # wrong settings or rules stop the app here, every problem named
-declared = app.resources
-lines.hold()  # no invocation runs yet
-app.log_warnings()
+failure: SettingsError | None = None
+try:
+    settings, declared = app.settings, app.resources
+except SettingsError as error:  # an error here would leave a host without any function
+    settings, declared, failure = parse({})[0], {}, error
+lines.hold()  # the host drops lines that are logged outside an invocation
+if failure is None:
+    app.log_warnings()
 logging.getLogger("azure").setLevel(logging.WARNING)
 
 
-@functions.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
-@functions.queue_output(arg_name="metrics", queue_name="metrics", connection=STORAGE)
-@invocation
-async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]]) -> None:
-    """Read every source; one message per metric that answered."""
-    collection = await flows.metric_collector.run(
-        declared.values(), app.scaling.reader, settings.source_timeout_seconds
+@refused.timer_trigger(arg_name="timer", schedule="0 * * * * *", run_on_startup=True)
+@guard_invocation
+async def settings_check(timer: func.TimerRequest) -> None:
+    """Fail every minute while settings or rules are wrong, so that logs and alerts show it."""
+    if failure is not None:
+        raise failure
+
+
+@refused.route("dashboard", methods=["GET"])
+@guard_invocation
+async def settings_problems(req: func.HttpRequest) -> func.HttpResponse:
+    """What is wrong with settings and rules, in place of the dashboard."""
+    problems = () if failure is None else failure.problems
+    return _response(settings_http.problems_reply(problems))
+
+
+@scaling.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
+@guard_invocation
+async def metric_collector(timer: func.TimerRequest) -> None:
+    """Read all metric sources and send one message for each metric that was read.
+
+    The function sends the messages itself instead of through an output binding. Nothing limits how
+    long the host takes for an output binding.
+    """
+    collection = await flows.metric_collector.collect(
+        declared.values(),
+        app.scaling.reader,
+        settings.source_timeout_seconds,
+        app.scaling.platform_metrics,
+        app.scaling.message_counts,
     )
-    metrics.set([messages.encode_metric(metric) for metric in collection.metrics])
+    bodies = messages.encode_metrics(collection.metrics)
+    async with asyncio.timeout(SEND_SECONDS_MAX):
+        await app.ingestion.sender.send([OutboxMessage("collected", body) for body in bodies])
 
 
-@functions.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
-@functions.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
-@invocation
+@scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
+@scaling.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+@guard_invocation
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> None:
-    """Merge samples, decide, and order another capacity where the rule wants one."""
+    """Merge the samples, decide, and send a scale action if the capacity should change."""
     samples = messages.decode_samples(_text(message))
-    action = await flows.scaling_logic.run_all(samples, declared, app.scaling.store)
+    action = await flows.scaling_logic.process_samples(samples, declared, app.scaling.store)
     if action is not None:
         actions.set(messages.encode_action(action))
 
 
-@functions.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
-@invocation
+@scaling.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
+@guard_invocation
 async def scaler(message: func.QueueMessage) -> None:
-    """Set the capacity of the plan and confirm it."""
+    """Execute a scale action: set the capacity of the plan and confirm it."""
     action = messages.decode_action(_text(message))
-    await flows.scaler.run(
+    await flows.scaler.execute(
         action, declared, app.scaling.store, app.scaling.control, app.scaling.timing
     )
 
 
-@functions.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
-@functions.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
-@invocation
+@scaling.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
+@scaling.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+@guard_invocation
 async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> None:
-    """Send again what got lost between decision and plan; notice changes made by hand."""
-    again = await flows.reconciler.run(
+    """Send lost actions again, and detect manual changes of the capacity."""
+    resent = await flows.reconciler.reconcile_all(
         declared.values(),
         app.scaling.store,
         app.scaling.control,
         app.scaling.timing,
         settings.source_timeout_seconds,
     )
-    actions.set([messages.encode_action(action) for action in again])
+    actions.set([messages.encode_action(action) for action in resent])
 
 
-@functions.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
-@invocation
+@scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
+@guard_invocation
 async def metrics_poison(message: func.QueueMessage) -> None:
-    """Write down a metric that could not be processed, and why."""
+    """Write a metric that could not be processed to the decision log, with the reason."""
     await flows.poison.run_metric(_poison("metrics", message), declared, app.scaling.store)
 
 
-@functions.queue_trigger(arg_name="message", queue_name="actions-poison", connection=STORAGE)
-@invocation
+@scaling.queue_trigger(arg_name="message", queue_name="actions-poison", connection=STORAGE)
+@guard_invocation
 async def actions_poison(message: func.QueueMessage) -> None:
-    """Write down an action that could not be carried out, and free its resource."""
+    """Log an action that could not be executed. If it is still pending, mark it as failed, so that
+    the app can make a new decision."""
     await flows.poison.run_action(
         _poison("actions", message), declared, app.scaling.store, app.scaling.timing
     )
 
 
-@functions.timer_trigger(arg_name="timer", schedule=settings.log_retention_schedule)
-@invocation
+@scaling.timer_trigger(arg_name="timer", schedule=settings.log_retention_schedule)
+@guard_invocation
 async def log_retention(timer: func.TimerRequest) -> None:
-    """Delete decisions older than the settings say."""
-    await flows.retention.run(declared, app.scaling.store, settings.decision_log_days)
+    """Delete entries of the decision log that are older than ``DecisionLogDays``."""
+    await flows.retention.delete_old_entries(
+        declared, app.scaling.store, settings.decision_log_days
+    )
 
 
 @data_sets.queue_trigger(
     arg_name="message", queue_name=settings.telemetry_queue, connection=STORAGE
 )
-@invocation
+@guard_invocation
 async def telemetry_arrived(message: func.QueueMessage) -> None:
-    """A blob of telemetry came: schedule the processing of its data set, once for each period."""
+    """Schedule the processing of a new blob's data set, once for each period."""
     arrival = arrivals.decode_arrival(_text(message))
     await app.data_sets.queue_check.run()
     sender = app.data_sets.processing_sender
@@ -126,9 +167,9 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
     connection=SERVICE_BUS,
     is_sessions_enabled=True,
 )
-@invocation
+@guard_invocation
 async def process_dataset(message: func.ServiceBusMessage) -> None:
-    """Process a data set for a period that is over, unless that is done."""
+    """Process a data set for a period that has ended, unless it was processed already."""
     work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
     await dataset_flows.process_dataset.run(
         work, holder, app.data_sets.claims, app.nightly.recompute, app.data_sets.processing_sender
@@ -138,49 +179,50 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
 @data_sets.queue_trigger(
     arg_name="message", queue_name=f"{settings.telemetry_queue}-poison", connection=STORAGE
 )
-@invocation
+@guard_invocation
 async def telemetry_poison(message: func.QueueMessage) -> None:
-    """Say what is wrong with an event."""
+    """Log why an Event Grid event could not be processed."""
     dataset_flows.poison.run(_text(message), message.id or "by-hand")
 
 
-@functions.timer_trigger(arg_name="timer", schedule=settings.notifications.schedule)
-@invocation
+@scaling.timer_trigger(arg_name="timer", schedule=settings.notifications.schedule)
+@guard_invocation
 async def notifier(timer: func.TimerRequest) -> None:
-    """Tell people what happened and what lasts."""
+    """Send notifications about events (such as a gap), and about conditions (such as an open
+    breaker) as long as they last."""
     parts = app.notifications
     await notification_flow.run(parts.sources, parts.store, parts.notifier, parts.intervals)
 
 
-@functions.route("dashboard", methods=["GET"])
-@invocation
+@scaling.route("dashboard", methods=["GET"])
+@guard_invocation
 async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
-    """The page."""
-    from shared.web.page import page  # noqa: PLC0415  for who looks at it only
+    """The dashboard, as HTML."""
+    from shared.web.page import page  # noqa: PLC0415  only this function needs it
 
     return _response(await page(app.web.board, _request(req)))
 
 
-@functions.route("resources/{name?}/{view?}", methods=["GET"])
-@invocation
+@scaling.route("resources/{name?}/{view?}", methods=["GET"])
+@guard_invocation
 async def resources(req: func.HttpRequest) -> func.HttpResponse:
-    """What is scaled, as JSON: resources, resources/NAME, …/decisions, …/history."""
+    """The resources as JSON: resources, resources/NAME, …/decisions, …/history."""
     return _response(await board.read(app.web.board, _request(req)))
 
 
-@functions.route("trends", methods=["GET"])
-@invocation
+@scaling.route("trends", methods=["GET"])
+@guard_invocation
 async def trends(req: func.HttpRequest) -> func.HttpResponse:
-    """Event trends as the nightly job found them."""
+    """The event trends that the nightly job computed, as JSON."""
     return await _panel("trends")
 
 
-@functions.route("resources/{name}/override", methods=["POST"])
-@invocation
+@scaling.route("resources/{name}/override", methods=["POST"])
+@guard_invocation
 async def override(req: func.HttpRequest) -> func.HttpResponse:
-    """Put in a word over the rules, or take it back."""
-    asked, name = _request(req), req.route_params["name"]
-    return _response(await board.put_override(app.web.board, name, asked, uuid4().hex))
+    """Set or clear an override of the rules."""
+    request, name = _request(req), req.route_params["name"]
+    return _response(await board.put_override(app.web.board, name, request, uuid4().hex))
 
 
 @ingestion.event_hub_message_trigger(
@@ -192,87 +234,91 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
     data_type=func.DataType.BINARY,
 )
 @ingestion.retry(strategy="fixed_delay", max_retry_count="-1", delay_interval="00:00:05")
-@invocation
+@guard_invocation
 async def metric_ingest(events: List[func.EventHubEvent]) -> None:
-    """Account for a batch. A failure holds the partition: without the retries it would be lost."""
+    """Process a batch of events. If this fails, the host retries the batch.
+
+    Without the unlimited retries, the host would skip a batch that fails.
+    """
     batch = parse_batch([event.get_body() for event in events], events[0].metadata)
     await ingest.run(batch.events, app.ingestion.pipeline(batch.partition_id))
 
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
-@invocation
+@guard_invocation
 async def ingest_tail(timer: func.TimerRequest) -> None:
-    """Find what nobody delivered, send what an instance left behind, remove what is old."""
+    """Process events that were not delivered, send messages that were left unsent, and delete old
+    effects."""
     await app.ingestion.effect_retention.run()
     partition_ids = await app.ingestion.hub.partition_ids()
     await app.ingestion.tail_watch.run(partition_ids, app.ingestion.pipeline)
 
 
 @ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-@invocation
+@guard_invocation
 async def breakers(req: func.HttpRequest) -> func.HttpResponse:
-    """The circuit breakers, with a link to close one that is open."""
+    """The circuit breakers as JSON, each open one with a link for closing it."""
     return await _panel("breakers")
 
 
 @ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
-@invocation
+@guard_invocation
 async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
-    """The state of the breaker, for who holds a link."""
+    """The state of the breaker, for a caller with a signed link from a notification."""
     return await _breaker(breaker_http.show, req)
 
 
 @ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
-@invocation
+@guard_invocation
 async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
-    """Close the breaker, by the token of a link."""
+    """Close the breaker, for a caller with the token of a signed link."""
     return await _breaker(breaker_http.close, req)
 
 
 @ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-@invocation
+@guard_invocation
 async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
-    """The state of the breaker and a new link, for who has a key of the app."""
+    """The state of the breaker and a new signed link, for a caller who has a key of the app."""
     return await _breaker(breaker_http.status, req)
 
 
 @ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
-@invocation
+@guard_invocation
 async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
-    """Stop the consumption of events until a person closes the breaker."""
+    """Stop processing events until a person closes the breaker."""
     return await _breaker(breaker_http.isolate, req)
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
 @nightly.retry(strategy="fixed_delay", max_retry_count="5", delay_interval="00:05:00")
-@invocation
+@guard_invocation
 async def nightly_trends(timer: func.TimerRequest) -> None:
-    """Ask for yesterday's trends, and for those of days with late data; start what can start."""
+    """Request runs for yesterday and for dates with late data, and start as many as possible."""
     parts, datasets, late_days = app.nightly, settings.nightly.datasets, settings.nightly.late_days
     await demand_nightly(datasets, late_days, parts.store, parts.inputs, app.notifications.notifier)
     await parts.run_manager.run_all(datasets)
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
-@invocation
+@guard_invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
-    """Look at the runs: start what is asked for, try again, stop what is stuck, tell who fails."""
+    """Start requested runs, retry failed ones, stop overdue ones, and notify about failures."""
     await app.nightly.run_manager.run_all(settings.nightly.datasets)
 
 
 @ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-@invocation
+@guard_invocation
 async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
-    """The events that failed, for who has a key of the app."""
+    """The dead letters, for a caller who has a key of the app."""
     return await _dead_letters(dead_letters_http.list_letters, req)
 
 
 @ingestion.route(
     "dead-letters/{partition}/{sequence}", methods=["GET"], auth_level=func.AuthLevel.FUNCTION
 )
-@invocation
+@guard_invocation
 async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
-    """One of them, with its error and body."""
+    """One dead letter, with its error and body."""
     return await _dead_letters(dead_letters_http.show, req)
 
 
@@ -281,27 +327,29 @@ async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
     methods=["POST"],
     auth_level=func.AuthLevel.FUNCTION,
 )
-@invocation
+@guard_invocation
 async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
-    """Put one into the pipeline again, exactly once."""
+    """Process one dead letter again. Concurrent requests process it only once."""
     return await _dead_letters(dead_letters_http.redrive, req)
 
 
 @ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
-@invocation
+@guard_invocation
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
-    """Give up for good what failed long ago."""
+    """Delete dead letters that are older than a given age."""
     return await _dead_letters(dead_letters_http.purge_older, req)
 
 
-if settings.ingestion.hub is not None:
-    functions.register_functions(ingestion)
-
-if settings.processing_period_hours:
-    functions.register_functions(data_sets)
-
-if settings.nightly.submitter:
-    functions.register_functions(nightly)
+if failure is not None:
+    functions.register_functions(refused)
+else:
+    functions.register_functions(scaling)
+    if settings.ingestion.hub is not None:
+        functions.register_functions(ingestion)
+    if settings.processing_period_hours:
+        functions.register_functions(data_sets)
+    if settings.nightly.submitter:
+        functions.register_functions(nightly)
 
 
 async def _breaker(
@@ -343,6 +391,7 @@ def _text(message: func.QueueMessage) -> str:
 
 
 def _poison(queue: str, message: func.QueueMessage) -> PoisonMessage:
-    """A function started by hand gets a body only, neither an id nor a time."""
+    """The message of a poison queue. If an operator runs the function by hand, the message has only
+    a body, so this function adds an ID and a time."""
     inserted_at = message.insertion_time or app.now()
     return PoisonMessage(queue, message.id or "by-hand", _text(message), inserted_at)

@@ -1,9 +1,10 @@
-"""The one file to edit: what to scale, what to measure, and the rule, in Python.
+"""The scaling rules, in Python: the resources to scale, their metrics and their policies.
 
-As it stands it scales the one App Service Plan that the settings name so that the oldest message
-of one Service Bus subscription stays younger than the age limit, at the least cost. Until it has
-learned how fast an instance works, thresholds on the backlog decide. Several resources, several
-metrics or a rule of your own: see docs/rules.md.
+This is the file to edit. As shipped, it scales the App Service plan that the settings name, so that
+the oldest message of one Service Bus subscription stays younger than the age limit at the lowest
+cost. The app estimates the throughput per instance from the backlog, and plans with the low end of
+the estimate until the estimate is sure. Before the app has seen any work, thresholds on the backlog
+decide. For several resources, several metrics or a policy of your own, see docs/rules.md.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from shared.settings import Settings
 
 
 def resources(settings: Settings) -> Sequence[Resource]:
-    """Called once at start. What it declares is checked; all problems are reported together."""
+    """The resources to scale. The app calls this at start and reports all problems together."""
     one = settings.single_resource()
     backlog = f"{one.topic}-{one.subscription}-backlog".replace("/", "-")
     counted = {settings.completed_metric: HubMetric()} if settings.completed_metric else {}

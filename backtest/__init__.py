@@ -1,7 +1,7 @@
-"""Replay a trace through the scaling rules: what they cost, and what the best possible would have.
+"""Replays a trace through the scaling rules and compares their cost with the best possible.
 
-`python -m backtest TRACE.csv --rules scaling_rules.py`. The arena (`arena.py`) is the same for the
-user's rules, which run in the very code that runs in production (`replay.py`), for well-known
-autoscalers (`rivals.py`), for the clairvoyant schedule (`clairvoyant.py`) and for the bound that
-nobody can beat (`lower_bound.py`).
+`python -m backtest TRACE.csv --rules scaling_rules.py`. All schedules are judged in one arena
+(`arena.py`): those of the user's rules, which run in the production code (`replay.py`), of
+well-known autoscalers (`rivals.py`), of a planner that knows the whole trace (`clairvoyant.py`),
+and the lower bound that no schedule can undercut (`lower_bound.py`).
 """

@@ -1,24 +1,23 @@
-"""The arena: a fluid queue in whole minutes, and the cost by which everybody in it is judged.
+"""The arena: a fluid queue in whole minutes, and the cost function that judges every schedule.
 
-Minute ``t`` goes like this, in this order:
+Minute ``t`` has these steps:
 
-1. What was ordered for minute ``t`` is there: ``n_t`` instances, which stay the whole minute.
-2. ``a_t`` items come; ``min(backlog, μ·n_t)`` are served, the oldest first; ``q_t`` are left.
-3. The samples ``q_t`` and ``n_t`` are taken, and whoever scales may give an order.
+1. Instances that are due for minute ``t`` start: ``n_t`` instances work for the whole minute.
+2. ``a_t`` items arrive. ``min(backlog, μ·n_t)`` items are served, the oldest first. ``q_t`` remain.
+3. The samples ``q_t`` and ``n_t`` are taken, and the scaler may order a capacity.
 
-More instances come ``D`` minutes after the minute whose samples led to the order: for ``t + D``,
-and never before ``t + 1``. Fewer instances are fewer from ``t + 1`` on. Orders are absolute, and
-the last one counts: it takes back what it does not want, and instances that are on their way and
-that it still wants come when they were due (as Azure finishes an operation before it begins the
-next): these rules are those of ``local.demo.fluid_queue``. Its queue is exact at any time, for it
-remembers when what waits came; here one number a minute is enough, and many times as fast. With
-``superseding="restart"`` a new order for more instances makes all that are on their way start
-again.
+Additional instances start ``D`` minutes after the minute whose samples led to the order: in
+``t + D``, and never before ``t + 1``. Scale-in takes effect in ``t + 1``. An order is an absolute
+number, and the last one wins. It cancels pending instances above its number; the others start when
+they were due, because Azure finishes an operation before it begins the next. These rules are those
+of ``local.demo.fluid_queue``. That queue is exact at any time, because it records when items
+arrived; here, one number a minute is enough, and many times faster. With
+``superseding="restart"``, an order for more instances restarts the dead time of all pending ones.
 
     J = Σ n_t + κ·Σ |n_t - n_{t-1}| + P·Σ late_t          in instance-minutes
 
-``late_t`` is the work (items / μ) that at the end of minute ``t`` has waited for more than ``L``
-minutes: ``max(0, q_t - (a_{t-L+1} + … + a_t)) / μ``.
+``late_t`` is the work (items / μ) that has waited for more than ``L`` minutes at the end of minute
+``t``: ``max(0, q_t - (a_{t-L+1} + … + a_t)) / μ``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Superseding = Literal["keep", "restart"]
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The rules of the game. Everything but the arrivals."""
+    """All parameters of a replay except the arrivals. Times are in minutes."""
 
     instance_rate: float
     """μ: items that one instance serves in a minute."""
@@ -55,11 +54,11 @@ class Arena:
     max_instances: int = 20
     superseding: Superseding = "keep"
     service_learned: bool = False
-    """True where the rules are told neither the instance rate nor the dead time."""
+    """True if the rules are told neither the instance rate nor the dead time."""
     finished_counted: bool = False
-    """True where finished items are counted even if the rules declare no metric for that."""
+    """True if finished items are counted even when the rules declare no metric for them."""
     backlog_metric: str | None = None
-    """The only metric that sees the backlog; None: each that counts waiting items does."""
+    """The only metric that sees the backlog. None: every metric that counts waiting items."""
 
     def __post_init__(self) -> None:
         _at_least("instance rate", self.instance_rate, 1e-9)
@@ -73,22 +72,22 @@ class Arena:
 
 def _at_least(name: str, value: float, bound: float) -> None:
     if not (math.isfinite(value) and value >= bound):
-        raise BadArena(f"the {name} is {value:g}: it must be at least {bound:g}")
+        raise BadArena(f"the {name} is {value:g}; it must be at least {bound:g}")
 
 
 def usual_rate(arrivals: Floats) -> float:
-    """μ such that the 99.9th percentile minute needs 14 instances. Raises BadArena."""
+    """μ for which the 99.9th-percentile minute needs 14 instances. Raises BadArena."""
     busy = float(np.percentile(arrivals, 99.9)) if len(arrivals) else 0.0
     if busy <= 0:
         raise BadArena(
-            "the 99.9th percentile minute of the trace has no arrivals, so no rate can be told "
-            "from it; give --instance-rate, the items that one instance serves a minute"
+            "the 99.9th-percentile minute of the trace has no arrivals, so the instance rate "
+            "cannot be derived. Give --instance-rate, the items that one instance serves a minute."
         )
     return busy / BUSY_MINUTE_INSTANCES
 
 
 class Plan:
-    """The instances there are, and those that were ordered and are on their way."""
+    """The instances that work, and those that were ordered and are still starting."""
 
     __slots__ = ("_arena", "_ordered", "capacity")
 
@@ -101,21 +100,21 @@ class Plan:
     def ordered(self) -> int:
         return self._ordered.ordered
 
-    def order(self, wanted: int, minute: int) -> None:
-        """At the end of ``minute``. Absolute: the same order again changes nothing."""
-        if wanted == self.ordered:
+    def order(self, capacity: int, minute: int) -> None:
+        """Order a capacity at the end of ``minute``. Repeating an order changes nothing."""
+        if capacity == self.ordered:
             return
         restart, ordered = self._arena.superseding == "restart", self._ordered
-        if restart or wanted <= self.capacity:  # what this minute gave back is still there
+        if restart or capacity <= self.capacity:  # Scale-in takes effect next minute.
             ordered = Capacity(self.capacity, () if restart else ordered.pending)
-        self._ordered = ordered.order(wanted, minute, max(1, self._arena.dead_time_minutes))
+        self._ordered = ordered.order(capacity, minute, max(1, self._arena.dead_time_minutes))
 
     def set_by_hand(self, capacity: int) -> None:
-        """A person's change is there at once; what was on its way before does not come any more."""
+        """Apply a manual change at once. Pending instances are canceled."""
         self.capacity, self._ordered = capacity, Capacity(capacity)
 
     def begin(self, minute: int) -> bool:
-        """What is due for ``minute`` is there; True where that changed the capacity."""
+        """Start what is due for ``minute``. Return whether that changed the capacity."""
         before = self.capacity
         if self._ordered.pending:
             self._ordered = self._ordered.at(minute)
@@ -134,7 +133,7 @@ class Queue:
         self.finished = 0.0
 
     def serve(self, arrivals: float, capacity: int) -> float:
-        """Pass one minute; answers the backlog that is left."""
+        """Serve one minute and return the remaining backlog."""
         waiting, served = self.backlog + arrivals, self._rate * capacity
         self.backlog = waiting - served if waiting > served else 0.0
         self.finished = waiting - self.backlog

@@ -1,4 +1,4 @@
-"""An autoscale setting of Azure Monitor as a resource with rules and profiles. Pure."""
+"""Converts an autoscale setting of Azure Monitor into a resource with rules and profiles. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPERATORS = {
 }
 AGGREGATIONS = ("average", "minimum", "maximum", "total", "count", "last")
 SUMS = ("total", "count")
-"""Aggregations that grow with the number of samples."""
+"""Aggregations whose value grows with the number of samples."""
 STATISTICS = {"Average": "average", "Min": "minimum", "Max": "maximum", "Sum": "total",
               "Count": "count"}  # fmt: skip
 UNITS = {"ChangeCount": "instances", "PercentChangeCount": "percent", "ExactCount": "exactly"}
@@ -48,15 +48,21 @@ PLAN = re.compile(
 )
 BUS = re.compile(r".*/Microsoft\.ServiceBus/namespaces/[^/]+(?:/queues/([^/]+))?/?", re.IGNORECASE)
 QUEUE = re.compile(r".*/storageAccounts/[^/]+/services/queue/queues/([^/]+)/?", re.IGNORECASE)
-COUNTS = {"active": "active", "messagecount": "active", "messages": "active",
-          "dead": "dead_letter", "scheduled": "scheduled"}  # fmt: skip
+COUNTS = {
+    "activemessages": "active", "activemessagecount": "active", "messages": "active",
+    "messagecount": "active", "deadletteredmessages": "dead_letter",
+    "deadlettermessagecount": "dead_letter", "scheduledmessages": "scheduled",
+    "scheduledmessagecount": "scheduled",
+}  # fmt: skip
+"""Metrics of a queue that the app reads directly. Others, such as IncomingMessages, count what
+happened in a minute."""
 DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 CLOCK = re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When a profile holds: weekdays and times of day, or one interval between two local times."""
+    """When a profile applies: at times of day on weekdays, or in one interval of local time."""
 
     weekdays: tuple[str, ...] = ()
     start: str = ""
@@ -66,7 +72,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileOf:
+class ConvertedProfile:
     name: str
     limits: Limits
     policy: MetricRules | None
@@ -75,71 +81,82 @@ class ProfileOf:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What the rules are written from; ``notes`` say what differs from the original."""
+    """What the rules file is generated from. ``notes`` describe differences from the original."""
 
     name: str
     target: AppServicePlan
     metrics: Mapping[str, MetricSource]
-    default: ProfileOf
-    profiles: tuple[ProfileOf, ...]
+    default: ConvertedProfile
+    profiles: tuple[ConvertedProfile, ...]
     cooldown: Cooldown
     notes: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class _Reading:
+class _Collected:
+    """The sources, cooldowns and notes that the conversion of profiles and rules collects."""
+
     metrics: dict[str, MetricSource] = field(default_factory=dict)
     cooldowns: dict[str, set[float]] = field(default_factory=lambda: {"out": set(), "in": set()})
     notes: list[str] = field(default_factory=list)
 
 
 def convert(document: Any) -> Converted:
-    """Raises BacktestError, which names the place."""
+    """Convert a JSON document. Raises a BacktestError that names the key with the problem."""
     setting = _setting(document)
     target = _target(setting)
-    reading = _Reading()
-    profiles = [_profile(p, f"profiles[{n}]", reading) for n, p in enumerate(_listed(setting))]
-    ends = {_marks_end(p.name): p for p in profiles if _marks_end(p.name)}
+    collected = _Collected()
+    profiles = [_profile(p, f"profiles[{n}]", collected) for n, p in enumerate(_listed(setting))]
+    ends = {_ended_profile(p.name): p for p in profiles if _ended_profile(p.name)}
     regular = _regular(profiles, ends)
     fixed = [p for p in profiles if p.when and p.when.fixed]
-    timed = [*fixed, *_recurring(profiles, ends, reading)]
-    if not reading.metrics:
-        raise BacktestError("profiles: no rule has a metricTrigger: nothing would be measured")
-    reading.notes += _left_out(setting)
+    timed = [*fixed, *_recurring(profiles, ends, collected)]
+    if not collected.metrics:
+        raise BacktestError("profiles: no rule has a metricTrigger, so nothing would be measured")
+    collected.notes += _left_out(setting)
     return Converted(
         name=target.name,
         target=target,
-        metrics=reading.metrics,
+        metrics=collected.metrics,
         default=regular,
         profiles=tuple(timed),
-        cooldown=_cooldown(reading),
-        notes=tuple(dict.fromkeys(reading.notes)),
+        cooldown=_cooldown(collected),
+        notes=tuple(dict.fromkeys(collected.notes)),
     )
 
 
-def _regular(profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf]) -> ProfileOf:
-    """The default profile. With recurring ones Azure keeps a copy of it for each, at its end, and
-    the original no more.
+def _regular(
+    profiles: Sequence[ConvertedProfile], ends: Mapping[str, ConvertedProfile]
+) -> ConvertedProfile:
+    """The default profile.
+
+    If there are recurring profiles, Azure does not store the default profile itself. Instead, it
+    stores a copy of the default profile for the end of each recurring one.
     """
-    plain = [p for p in profiles if p.when is None and not _marks_end(p.name)]
+    plain = [p for p in profiles if p.when is None and not _ended_profile(p.name)]
     if not plain and not ends:
-        raise BacktestError("profiles: none is the default one, without recurrence or fixedDate")
+        raise BacktestError(
+            "profiles: there is no default profile, that is, one without recurrence and fixedDate"
+        )
     return plain[0] if plain else replace(next(iter(ends.values())), name="default", when=None)
 
 
 def _setting(document: Any) -> Mapping[str, Any]:
-    """The properties, wherever the form of the document has them."""
+    """The properties of the setting. The document may be a template, a resource, or just the
+    properties."""
     setting = document
     if isinstance(setting, dict) and isinstance(setting.get("resources"), list):
         kind = "microsoft.insights/autoscalesettings"
         settings = [r for r in setting["resources"] if str(r.get("type", "")).lower() == kind]
         if not settings:
-            raise BacktestError("resources: none is of type Microsoft.Insights/autoscaleSettings")
+            raise BacktestError(
+                "resources: no resource is of type Microsoft.Insights/autoscaleSettings"
+            )
         setting = settings[0]
     if isinstance(setting, dict) and isinstance(setting.get("properties"), dict):
         setting = setting["properties"]
     if not isinstance(setting, dict) or "profiles" not in setting:
-        raise BacktestError("this is no autoscale setting: a JSON object with profiles is needed")
+        raise BacktestError("not an autoscale setting: expected a JSON object with profiles")
     return setting
 
 
@@ -147,38 +164,38 @@ def _target(setting: Mapping[str, Any]) -> AppServicePlan:
     uri = str(setting.get("targetResourceUri", ""))
     plan = PLAN.fullmatch(uri)
     if plan is None:
-        raise BacktestError(f"targetResourceUri = {uri!r}: must be an App Service Plan")
+        raise BacktestError(f"targetResourceUri = {uri!r} is not an App Service Plan")
     return AppServicePlan(*plan.groups())
 
 
 def _listed(setting: Mapping[str, Any]) -> list[Any]:
     profiles = setting["profiles"]
     if not isinstance(profiles, list) or not profiles:
-        raise BacktestError("profiles: at least one is needed")
+        raise BacktestError("profiles is empty; at least one profile is needed")
     return profiles
 
 
-def _profile(given: Any, place: str, reading: _Reading) -> ProfileOf:
+def _profile(given: Any, place: str, collected: _Collected) -> ConvertedProfile:
     try:
         capacity = given["capacity"]
         limits = Limits(max(int(capacity["minimum"]), 1), int(capacity["maximum"]))
         default = int(capacity.get("default", limits.minimum))
         rules = tuple(
-            _rule(rule, f"{place}.rules[{n}]", reading) for n, rule in enumerate(given["rules"])
+            _rule(rule, f"{place}.rules[{n}]", collected) for n, rule in enumerate(given["rules"])
         )
         name = str(given["name"])
         when = _when(given, place)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BacktestError(f"{place}: {type(error).__name__}: {error}") from error
-    if default > limits.minimum and not _marks_end(name):
-        reading.notes.append(
-            f"profile {name}: capacity.default = {default} has no counterpart; while metrics are "
-            "missing nothing is scaled in (see Guards.missing)"
+    if default > limits.minimum and not _ended_profile(name):
+        collected.notes.append(
+            f"profile {name}: capacity.default = {default} has no counterpart. While metrics are "
+            "missing, the app does not scale in (see Guards.missing)"
         )
-    return ProfileOf(name, limits, MetricRules(rules) if rules else None, when)
+    return ConvertedProfile(name, limits, MetricRules(rules) if rules else None, when)
 
 
-def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule:
+def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> MetricRule:
     trigger, action = given["metricTrigger"], given["scaleAction"]
     direction = _direction(action, trigger)
     aggregation = str(trigger.get("timeAggregation", "Average")).lower()
@@ -186,17 +203,17 @@ def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule
     if direction is None or comparison is None or unit is None or aggregation not in AGGREGATIONS:
         raise BacktestError(
             f"{place}: direction {action['direction']!r}, operator {trigger['operator']!r}, type "
-            f"{action['type']!r} or timeAggregation {aggregation!r} is not known"
+            f"{action['type']!r} or timeAggregation {aggregation!r} is not supported"
         )
-    reading.cooldowns[direction].add(_seconds(action.get("cooldown", "PT5M"), place))
+    collected.cooldowns[direction].add(_seconds(action.get("cooldown", "PT5M"), place))
     threshold = float(trigger["threshold"])
     if not math.isfinite(threshold):
-        raise BacktestError(f"{place}: threshold = {threshold}: must be a number")
-    metric = _metric(trigger, reading)
-    if aggregation in SUMS and not isinstance(reading.metrics[metric], AzureMonitorMetric):
-        reading.notes.append(
-            f"{place}: {aggregation} of {metric}: read every 15 s instead of once a minute, so the "
-            "same load adds up to four times as much: the threshold needs a change"
+        raise BacktestError(f"{place}: threshold = {threshold} is not a finite number")
+    metric = _metric(trigger, collected)
+    if aggregation in SUMS and not isinstance(collected.metrics[metric], AzureMonitorMetric):
+        collected.notes.append(
+            f"{place}: {aggregation} of {metric} is read every 15 s instead of once a minute, so "
+            "for the same load the value is about four times as high. Adjust the threshold"
         )
     return MetricRule(
         metric=metric,
@@ -212,51 +229,75 @@ def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule
 
 
 def _direction(action: Mapping[str, Any], trigger: Mapping[str, Any]) -> str | None:
-    """``az monitor autoscale rule create --scale to 5`` writes None; then the comparison tells."""
+    """The direction of a rule. ``az monitor autoscale rule create --scale to 5`` writes the
+    direction "None"; then the comparison of the trigger determines the direction."""
     if action["direction"] == "None" and action["type"] == "ExactCount":
         return "out" if str(trigger["operator"]).startswith("GreaterThan") else "in"
     return {"Increase": "out", "Decrease": "in"}.get(action["direction"])
 
 
-def _metric(trigger: Mapping[str, Any], reading: _Reading) -> str:
-    """The metric's name among ours; its source is remembered."""
-    source = _source(trigger, reading)
-    for name, known in reading.metrics.items():
-        if known == source:
+def _metric(trigger: Mapping[str, Any], collected: _Collected) -> str:
+    """The name of the metric in the rules. Its source is added to ``collected``."""
+    source = _source(trigger, collected)
+    for name, existing in collected.metrics.items():
+        if existing == source:
             return name
     last = str(trigger.get("metricResourceUri", "")).rstrip("/").split("/")[-1]
     base = re.sub(r"[^A-Za-z0-9._~-]+", "-", f"{last}-{trigger['metricName']}").strip("-").lower()
     name, number = base, 1
-    while name in reading.metrics:
+    while name in collected.metrics:
         number += 1
         name = f"{base}-{number}"
-    reading.metrics[name] = source
+    collected.metrics[name] = source
     return name
 
 
-def _source(trigger: Mapping[str, Any], reading: _Reading) -> MetricSource:
+def _source(trigger: Mapping[str, Any], collected: _Collected) -> MetricSource:
     uri, metric = str(trigger.get("metricResourceUri", "")), str(trigger["metricName"])
     if queue := QUEUE.fullmatch(uri):
-        reading.notes.append(f"{queue[1]}: read from the account of AzureWebJobsStorage")
+        collected.notes.append(f"{queue[1]} is read from the account of AzureWebJobsStorage")
         return StorageQueue(queue[1])
-    bus, named = BUS.fullmatch(uri), [
-        value
-        for dimension in trigger.get("dimensions") or []
-        if dimension.get("DimensionName", dimension.get("dimensionName")) == "EntityName"
-        for value in dimension.get("Values", dimension.get("values")) or []
-    ]  # fmt: skip
-    queues = [bus[1]] if bus and bus[1] else named if bus else []
-    count = next((c for word, c in COUNTS.items() if word in metric.lower()), None)
+    bus, selected = BUS.fullmatch(uri), _selected(trigger, collected)
+    if bus and bus[1]:
+        # A queue's metrics are metrics of its namespace, selected by the dimension EntityName.
+        uri, selected = uri[: bus.start(1)].rsplit("/queues", 1)[0], {"EntityName": [bus[1]]}
+    queues = selected.get("EntityName", []) if bus else []
+    count = COUNTS.get(metric.lower())
     if len(queues) == 1 and count:
-        reading.notes.append(f"{queues[0]}: read as a queue, with ServiceBusConnection")
+        collected.notes.append(f"{queues[0]} is read as a queue through ServiceBusConnection")
         return ServiceBusQueue(queues[0], count)  # type: ignore[arg-type]
-    reading.notes.append(
-        f"{metric} of {uri.rsplit('/', maxsplit=1)[-1]}: must be streamed to the event hub by a "
-        "diagnostic setting (see EventHubConnection)"
+    collected.notes.append(
+        f"{metric} of {uri.rstrip('/').rsplit('/', maxsplit=1)[-1]} is read from Azure Monitor, "
+        "so its values arrive minutes late, as they do for the autoscale setting. "
+        "The app needs the role Monitoring Reader on it"
     )
     statistic = STATISTICS.get(str(trigger.get("statistic", "Average")), "average")
     grain = str(trigger.get("timeGrain", "PT1M"))
-    return AzureMonitorMetric(uri, metric, statistic, grain)  # type: ignore[arg-type]
+    return AzureMonitorMetric(uri, metric, statistic, grain, _filter(selected))  # type: ignore[arg-type]
+
+
+def _selected(trigger: Mapping[str, Any], collected: _Collected) -> dict[str, list[str]]:
+    """The values of each dimension that the rule selects."""
+    selected = dict[str, list[str]]()
+    for dimension in trigger.get("dimensions") or []:
+        given = {str(key).lower(): value for key, value in dimension.items()}
+        name, values = str(given["dimensionname"]), [str(v) for v in given.get("values") or []]
+        if str(given.get("operator", "Equals")).lower() == "equals":
+            selected[name] = values
+        else:
+            collected.notes.append(
+                f"{trigger['metricName']}: the condition {given['operator']} on dimension {name} "
+                "is not converted, so all of its values count"
+            )
+    return selected
+
+
+def _filter(selected: Mapping[str, Sequence[str]]) -> str:
+    """The values as a filter of Azure Monitor, in which a quote is written twice."""
+    return " and ".join(
+        " or ".join(f"{name} eq '{value.replace(chr(39), chr(39) * 2)}'" for value in values)
+        for name, values in selected.items()
+    )
 
 
 def _when(given: Mapping[str, Any], place: str) -> When | None:
@@ -268,82 +309,91 @@ def _when(given: Mapping[str, Any], place: str) -> When | None:
     schedule = recurrence["schedule"]
     days = tuple(day[:3] for day in schedule["days"])
     if unknown := [day for day in days if day not in WEEKDAYS]:
-        raise BacktestError(f"{place}: {unknown[0]!r} is no day of the week")
+        raise BacktestError(f"{place}: {unknown[0]!r} is not a day of the week")
     start = time(int(schedule["hours"][0]), int(schedule["minutes"][0]))
     zone = _zone(schedule.get("timeZone"), place)
     return When(days, start.isoformat("minutes"), "", zone)
 
 
 def _zone(name: Any, place: str) -> str:
-    """Azure has Windows' names of time zones."""
+    """The IANA name of a time zone. Azure uses the names of Windows."""
     text = win_tz.get(str(name or "UTC"), str(name or "UTC"))
     try:
         ZoneInfo(text)
     except (KeyError, ValueError, OSError):
-        raise BacktestError(f"{place}: time zone {text!r} is not known") from None
+        raise BacktestError(f"{place}: time zone {text!r} is unknown") from None
     return text
 
 
-def _marks_end(name: str) -> str:
-    """The portal writes the end of a recurring profile as a profile whose name is JSON."""
+def _ended_profile(name: str) -> str:
+    """The name of the recurring profile whose end the profile ``name`` marks. Empty if the profile
+    ``name`` marks no end.
+
+    The portal stores the end of a recurring profile as another profile, whose name is JSON.
+    """
     try:
-        mark = json.loads(name)
+        end = json.loads(name)
     except ValueError:
         return ""
-    return str(mark.get("for", "")) if isinstance(mark, dict) else ""
+    return str(end.get("for", "")) if isinstance(end, dict) else ""
 
 
 def _recurring(
-    profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf], reading: _Reading
-) -> Iterator[ProfileOf]:
-    """Each recurring profile for the intervals in which it holds."""
+    profiles: Sequence[ConvertedProfile],
+    ends: Mapping[str, ConvertedProfile],
+    collected: _Collected,
+) -> Iterator[ConvertedProfile]:
+    """Yield each recurring profile with the intervals in which it applies."""
     begins = [
-        Begins(n, p.when.weekdays, p.when.start, ends_another=bool(_marks_end(p.name)))
+        Begins(n, p.when.weekdays, p.when.start, ends_another=bool(_ended_profile(p.name)))
         for n, p in enumerate(profiles)
         if p.when and not p.when.fixed
     ]
     if len({p.when.time_zone for p in profiles if p.when and not p.when.fixed}) > 1:
-        reading.notes.append("recurring profiles have several time zones: check where they meet")
+        collected.notes.append(
+            "the recurring profiles use different time zones: check the times at which one profile "
+            "ends and the next begins"
+        )
     for each in begins:
         name = profiles[each.profile].name
         if not each.ends_another and name not in ends:
-            reading.notes.append(
-                f"profile {name}: has no end in the setting: as in Azure it holds until the next "
-                "recurring one begins"
+            collected.notes.append(
+                f"profile {name} has no end in the setting. As in Azure, it applies until the next "
+                "recurring profile begins"
             )
-    for held in week(begins):
-        profile = profiles[held.profile]
+    for interval in week(begins):
+        profile = profiles[interval.profile]
         assert profile.when is not None
-        when = When(held.weekdays, held.start, held.end, profile.when.time_zone)
+        when = When(interval.weekdays, interval.start, interval.end, profile.when.time_zone)
         yield replace(profile, when=when)
 
 
-def _cooldown(reading: _Reading) -> Cooldown:
-    for direction, seconds in reading.cooldowns.items():
+def _cooldown(collected: _Collected) -> Cooldown:
+    for direction, seconds in collected.cooldowns.items():
         if len(seconds) > 1:
-            reading.notes.append(
-                f"cooldowns of rules {direction}: {sorted(seconds)} s; here there is one for each "
-                "direction, the longest"
+            collected.notes.append(
+                f"the rules that scale {direction} have different cooldowns: {sorted(seconds)} s. "
+                "The longest is used, because there is one cooldown for each direction"
             )
-    longest = {d: max(seconds, default=600) for d, seconds in reading.cooldowns.items()}
+    longest = {d: max(seconds, default=600) for d, seconds in collected.cooldowns.items()}
     return Cooldown(longest["out"], longest["in"], scale_out_pierces=False)
 
 
 def _left_out(setting: Mapping[str, Any]) -> Iterator[str]:
     if setting.get("enabled") is False:
-        yield "the setting is disabled; the rules are not"
+        yield "the setting is disabled, but the rules converted from it are active"
     if setting.get("notifications"):
-        yield "notifications are not carried over: see WebhookUrl"
+        yield "notifications are not converted: see WebhookUrl"
     mode = (setting.get("predictiveAutoscalePolicy") or {}).get("scaleMode", "Disabled")
     if mode != "Disabled":
-        yield "predictive scaling is not carried over"
+        yield "predictive scaling is not converted"
 
 
 def _seconds(text: Any, place: str) -> float:
-    """``PT10M``, or ``00:10:00`` as some tools write it."""
+    """The seconds of a duration such as ``PT10M``. Some tools write it as ``00:10:00``."""
     iso, clock = DURATION.fullmatch(str(text)), CLOCK.fullmatch(str(text))
     parts = iso.groups() if iso else clock.groups() if clock else ()
     if not any(parts):
-        raise BacktestError(f"{place}: {text!r} is no duration such as PT10M")
+        raise BacktestError(f"{place}: {text!r} is not a duration such as PT10M")
     days, hours, minutes, seconds = (int(part or 0) for part in parts)
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

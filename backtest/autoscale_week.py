@@ -1,7 +1,7 @@
-"""When the recurring profiles of an autoscale setting hold. Pure.
+"""Computes when the recurring profiles of an autoscale setting apply. Pure.
 
-Azure knows only when one begins: it holds until the next one does. An end is the beginning of a
-copy of the default profile, which the portal names after the profile that it ends.
+Azure stores only when a profile begins; it applies until the next one begins. An end is stored as
+the beginning of a copy of the default profile, which the portal names after the profile it ends.
 https://learn.microsoft.com/azure/azure-monitor/autoscale/autoscale-understanding-settings
 """
 
@@ -18,7 +18,7 @@ WEEK_MINUTES = 7 * DAY_MINUTES
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """A profile that begins on these weekdays at a time of day, such as ``08:30``."""
+    """A profile that begins on these weekdays at a time of day such as ``08:30``."""
 
     profile: int
     weekdays: tuple[str, ...]
@@ -28,7 +28,7 @@ class Begins:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """From ``start`` on these weekdays to the next ``end``; both equal is a whole day."""
+    """A profile applies on these weekdays from ``start`` to ``end``. Equal times: a whole day."""
 
     profile: int
     weekdays: tuple[str, ...]
@@ -37,7 +37,7 @@ class Holds:
 
 
 def week(begins: Sequence[Begins]) -> list[Holds]:
-    """When which profile holds; where none does it is the default one. In order of the profiles."""
+    """The intervals of the profiles, in their order. At other times the default one applies."""
     spans: dict[tuple[int, str, str], list[str]] = {}
     for profile, day, start, end in _spans(begins):
         spans.setdefault((profile, start, end), []).append(day)
@@ -46,7 +46,7 @@ def week(begins: Sequence[Begins]) -> list[Holds]:
 
 
 def _spans(begins: Iterable[Begins]) -> Iterator[tuple[int, str, str, str]]:
-    """Profile, weekday, start and end of at most a day each."""
+    """Yield profile, weekday, start and end of intervals of at most a day."""
     moments = sorted(_moments(begins))
     for at, (minute, _, profile) in enumerate(moments):
         after = moments[(at + 1) % len(moments)][0]
@@ -55,11 +55,11 @@ def _spans(begins: Iterable[Begins]) -> Iterator[tuple[int, str, str, str]]:
             part = min(minutes, DAY_MINUTES)
             day = WEEKDAYS[minute // DAY_MINUTES % 7]
             yield profile, day, _clock(minute), _clock(minute + part)
-            minute, minutes = minute + part, minutes - part  # noqa: PLW2901  goes through the days
+            minute, minutes = minute + part, minutes - part  # noqa: PLW2901  advances through the days
 
 
 def _moments(begins: Iterable[Begins]) -> Iterator[tuple[int, bool, int | None]]:
-    """Minute of the week; of two at once the one that ends another comes first, and is over."""
+    """Minute of the week, and profile. At the same minute, an end sorts before a beginning."""
     for each in begins:
         hours, minutes = map(int, each.time.split(":"))
         for day in each.weekdays:

@@ -1,16 +1,16 @@
-"""The best schedule for somebody who knows the whole trace: a dynamic program, then a replay.
+"""The best schedule for a planner that knows the whole trace: a dynamic program, then a replay.
 
-The clairvoyant orders ahead, so the dead time does not exist for it, and it chooses the capacity
-of the first minute freely. Within its table the program is exact; what it costs is then played in
-the same arena as everybody's schedule, so J_dp is the cost of a schedule that really exists.
+The planner orders ahead, so the dead time does not affect it, and it chooses the capacity of the
+first minute freely. Within its table, the program is exact. Its schedule is then replayed in the
+same arena as every other schedule, so J_dp is the cost of a schedule that really exists.
 
-The program runs backwards, compiled by numba. Time is in minutes, work in whole cells of
+The program runs backwards, compiled by numba. Time is in minutes. Work is in whole cells of
 ``1/cells`` instance-minutes, so that transitions are exact integers:
 
     backlog' = max(0, backlog + work[t] - cells·n)
 
-The state is the backlog above the least that anybody could have (``floor[t]``, with all instances
-at all times), so that overload does not need a larger table.
+The state is the backlog above the minimum that any schedule could have (``floor[t]``, with all
+instances at all times), so that overload does not need a larger table.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from numpy.typing import NDArray
 from backtest.arena import Arena, Floats, Schedule
 
 CELLS_PER_INSTANCE_MAX = 16
-"""Finer cells than this change the schedule's cost by less than the gap to the bound shows."""
+"""Finer cells change the cost of the schedule by less than its gap to the lower bound."""
 
 STATES_MAX = 400_000_000
-"""Table entries over all minutes, about two seconds for every hundred million; sets the cells."""
+"""Table entries over all minutes: about two seconds for 100 million. Limits the cells."""
 
 LATE_MINUTES_MAX = 50
 
 
 def clairvoyant(arena: Arena, arrivals: Floats) -> Schedule:
-    """The number of instances for each minute."""
+    """The best number of instances for each minute."""
     if arena.late_penalty == 0:
         return np.full(len(arrivals), arena.min_instances)
     for cells in range(CELLS_PER_INSTANCE_MAX, 1, -1):
@@ -45,10 +45,10 @@ def clairvoyant(arena: Arena, arrivals: Floats) -> Schedule:
 
 
 def _problem(arena: Arena, arrivals: Floats, cells: int) -> Problem:
-    """Work rounded so that its sum is never more than a cell behind: nothing drifts.
+    """Round work so that its sum is never more than a cell behind; rounding does not accumulate.
 
-    The late work is that of the true arrivals. A backlog of zero is never late: where less than a
-    cell comes in ``L`` minutes, rounding alone would call it so.
+    Late work is computed from the true arrivals. A backlog of zero is never late: if less than a
+    cell arrives in ``L`` minutes, rounding alone would make it late.
     """
     arrived = np.cumsum(arrivals) * (cells / arena.instance_rate)
     whole = np.floor(arrived + 1e-9).astype(np.int64)
@@ -81,34 +81,35 @@ def _floor(work: Schedule, served: int) -> Schedule:
 def _late_instances(arena: Arena) -> int:
     """How much avoidable late work (instance-minutes) the table has room for.
 
-    One more instance for one minute costs at most 1 + 2κ and saves P for each minute that an
-    instance-minute of work would go on being late. So where an instance can still be had, such
-    work is late for at most (1 + 2κ)/P minutes, rounded up; in each of them the plan's full size
-    may be missing. With next to no penalty that is cut short, and the schedule may cost more.
+    One more instance for one minute costs at most 1 + 2κ, and saves P for each minute that an
+    instance-minute of work would remain late. While an instance is available, such work is
+    therefore late for at most (1 + 2κ)/P minutes, rounded up, and in each of them up to the full
+    size of the plan may be missing. With a very small penalty, this margin is cut short, and the
+    schedule may cost more.
     """
     late_minutes = (1 + 2 * arena.switch_cost) / arena.late_penalty
     return arena.max_instances * math.ceil(min(late_minutes, LATE_MINUTES_MAX))
 
 
 class Problem(NamedTuple):
-    """What ``optimum`` works on; numba takes named tuples apart, not dataclasses."""
+    """The input of ``optimum``. A named tuple, because numba does not support dataclasses."""
 
     work: Schedule
-    """Cells that come in each minute."""
+    """Cells that arrive in each minute."""
     fresh: Floats
-    """Backlog, in cells, that is not late at the end of each minute."""
+    """The backlog, in cells, that is not late at the end of each minute."""
     floor: Schedule
-    """The least backlog that anybody could have at the end of each minute, in cells."""
+    """The lowest possible backlog at the end of each minute, in cells."""
     width: Schedule
-    """How far above the floor the backlog may be."""
+    """How far the backlog may be above the floor, in cells."""
     cells: int
     """Cells that one instance serves in a minute."""
     late_cost: float
-    """Of one cell that is late, for a minute."""
+    """The cost of one late cell for a minute."""
     switch_cost: float
     min_instances: int
     options: int
-    """Capacities to choose from: min_instances and the next ones."""
+    """The number of capacities to choose from, starting with min_instances."""
     stride: int
     """Minutes between two checkpoints."""
 
@@ -116,8 +117,8 @@ class Problem(NamedTuple):
 @njit(cache=True)
 def _sweep(
     wish: Floats, switch_cost: float, value: Floats, choice: NDArray[np.uint8]
-) -> None:  # numba: in place
-    """For each n: the least of wish[m] + switch_cost·|m - n|, and its m; two passes suffice."""
+) -> None:  # numba writes results in place
+    """For each n: the minimum of wish[m] + switch_cost·|m - n|, and its m, in two passes."""
     count = len(wish)
     best, at = wish[0], 0
     for n in range(count):
@@ -142,7 +143,7 @@ def _wishes(
     problem: Problem,
     wish: Floats,
 ) -> None:
-    """What each number of instances in minute ``t`` leads to, from that minute to the end."""
+    """The cost from minute ``t`` to the end, for each number of instances in minute ``t``."""
     least, width = problem.floor[t], problem.width[t]
     fresh, late_cost = problem.fresh[t], problem.late_cost
     left = backlog + problem.work[t] - problem.cells * problem.min_instances
@@ -160,7 +161,7 @@ def _wishes(
 def _step_back(
     t: int, later: Floats, problem: Problem, value: Floats, choice: NDArray[np.uint8]
 ) -> None:
-    """From the values at the end of minute ``t`` to those, and the choices, at its start."""
+    """Compute values and choices at the start of minute ``t`` from the values at its end."""
     wish = np.empty(value.shape[1])
     least = problem.floor[t - 1] if t else 0
     for above in range(problem.width[t - 1] + 1 if t else 1):
@@ -172,8 +173,8 @@ def _step_back(
 def optimum(problem: Problem) -> Schedule:
     """The cheapest schedule in cells. Values are kept only at every ``stride``-th minute.
 
-    1. Backwards over all minutes, keeping checkpoints. 2. Forwards, one stretch after the other:
-    backwards over the stretch once more, now keeping the choices, and then along them.
+    1. Go backwards over all minutes and keep checkpoints. 2. Go forwards, one stretch after the
+    other: go backwards over the stretch again, now keeping the choices, and then follow them.
     """
     minutes, stride = len(problem.work), problem.stride
     states = int(problem.width.max()) + 1
@@ -209,7 +210,7 @@ def _stretch_back(
     spare: Floats,
     choice: NDArray[np.uint8],
 ) -> None:
-    """Values at the start of the stretch end up in ``spare[0]``, choices in ``choice``."""
+    """Leave the values at the start of the stretch in ``spare[0]``, and choices in ``choice``."""
     from_row = 1
     spare[1] = later
     for t in range(end - 1, start - 1, -1):

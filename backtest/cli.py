@@ -1,4 +1,4 @@
-"""``python -m backtest``: from the command line to a report, a JSON object and a plot."""
+"""``python -m backtest``: parse the command line; print a report or JSON, and draw a plot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILED, UNUSABLE = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
+    """Return 0, 1 if faults broke a safety rule, or 2 if the input cannot be used."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     command = COMMANDS.get(arguments[0]) if arguments else None
     try:
@@ -41,7 +41,7 @@ COMMANDS = {"import-autoscale": import_autoscale.run, "tune": tune.run}
 def _backtest(arguments: Sequence[str]) -> int:
     options = command_line.parse(arguments)
     result = _study(options)
-    _tell(result, options)
+    _print(result, options)
     return FAILED if result.faults.get("violations") else 0
 
 
@@ -58,9 +58,9 @@ def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
     return load_history(rules.resource, options.instance_rate)
 
 
-def _tell(result: Study, options: argparse.Namespace) -> None:
+def _print(result: Study, options: argparse.Namespace) -> None:
     if options.plot:
-        from backtest.plot import draw  # noqa: PLC0415  slow to import, and seldom asked for
+        from backtest.plot import draw  # noqa: PLC0415  slow to import and rarely needed
 
         draw(result, options.plot)
     if options.json:

@@ -1,7 +1,8 @@
-"""The replay in bad rates: samples and orders get lost, late, doubled and refused, by a seed.
+"""Replays a trace with faults: samples and scale actions are lost, late, duplicated or refused.
 
-What the queues, the sources, Azure and people may do to the app is done to it here; the app answers
-with its own code, which retries, resends, ignores and repairs as in production.
+A seed determines the faults. Such faults also occur in reality, where queues, metric sources, Azure
+or operators cause them. The app reacts with its production code, which retries, resends, ignores
+and repairs.
 """
 
 from __future__ import annotations
@@ -35,58 +36,64 @@ from shared.autoscaling.state import Override, ScaleAction, ScalingState
 T = TypeVar("T")
 FLOWS = "shared.autoscaling.flows"
 OUT_OF_BOUNDS_MAX = 2
-"""So many instances beyond the maximum may be set by hand."""
+"""A manual change may exceed the maximum by up to this many instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """Chances per sample, per order, or (from blackouts on) per minute."""
+    """The probability of each kind of fault, and how long the faults may last."""
 
+    # for each sample
     sample_dropped: float = 0.05
     sample_late: float = 0.05
     sample_doubled: float = 0.05
-    order_lost: float = 0.05
-    order_doubled: float = 0.10
-    order_deferred: float = 0.15
-    order_refused: float = 0.03
-    order_slow: float = 0.05
+    # for each scale action
+    action_lost: float = 0.05
+    action_doubled: float = 0.10
+    action_deferred: float = 0.15
+    action_refused: float = 0.03
+    action_slow: float = 0.05
     reply_lost: float = 0.10
+    # for each time that the capacity of the plan is read
+    plan_unreadable: float = 0.05
+    # for each minute
     blackout: float = 0.001
     outage: float = 0.0003
-    plan_unreadable: float = 0.05
     scalers_killed: float = 0.001
     changed_by_hand: float = 0.002
     paused_by_hand: float = 0.0005
+    # durations
     late_minutes_max: int = 15
     slow_minutes_max: int = 30
-    """Longer than the deadline of an action, so that others are decided meanwhile."""
+    """Longer than the deadline of an action, so that the app decides other actions meanwhile."""
     blackout_minutes_max: int = 30
     outage_minutes_max: int = 360
-    """A blackout takes the sources away; an outage takes the whole app away, and much longer."""
+    """A blackout makes the metric sources unreadable. An outage stops the whole app, and may last
+    much longer."""
     paused_minutes_max: int = 60
 
 
 class FaultyApp(App):
-    """The app under faults. ``counts`` says what happened to it, ``safety`` what broke."""
+    """The app with faults. ``counts`` counts the faults, and ``safety`` collects violations."""
 
     def __init__(self, rules: Rules, arena: Arena, seed: int, rates: FaultRates) -> None:
         resource = in_arena(rules.resource, arena)
         self.safety = Safety(resource, rules.timing)
         self.counts: Counter[str] = Counter()
         self._state = ScalingState()
-        self._told: Sequence[LogEntry] = ()
+        self._entries: Sequence[LogEntry] = ()
         super().__init__(resource, Plan(arena), rules.timing, arena.backlog_metric)
         self._arena = arena
         self._rates = rates
-        self._random = Random(seed)  # noqa: S311  faults are to be repeated, not to be secret
+        self._random = Random(seed)  # noqa: S311  reproducible faults, not secrets
         self._store = AppState(self)
         self._scalers = Scalers()
         self._late_samples: list[tuple[int, Metric]] = []
-        self._late_orders: list[tuple[int, ScaleAction]] = []
-        self._orders_on_their_way: list[tuple[int, int]] = []
-        self._dark_until = self._down_until = self._minute = -1
+        self._late_actions: list[tuple[int, ScaleAction]] = []
+        self._late_requests: list[tuple[int, int]] = []
+        self._blackout_until = self._outage_until = self._minute = -1
 
-    # --- the state, under watch ---
+    # --- the state: every change is checked ---
 
     @property
     def state(self) -> ScalingState:
@@ -95,37 +102,37 @@ class FaultyApp(App):
     @state.setter
     def state(self, state: ScalingState) -> None:
         before, self._state = self._state, state
-        kinds, self._told = {entry.kind for entry in self._told}, ()
+        kinds, self._entries = {entry.kind for entry in self._entries}, ()
         if state.desired is not None and state.desired is not before.desired:
             self.safety.changed(before.desired, state.desired, self.now, kinds)
 
-    def told(self, entries: Sequence[LogEntry]) -> None:
-        self._told = entries
+    def record_entries(self, entries: Sequence[LogEntry]) -> None:
+        self._entries = entries
 
     # --- a minute ---
 
     def begin(self, minute: int, now: datetime) -> None:
         self._minute, self.now = minute, now
-        for target in _due(self._orders_on_their_way, minute):
+        for target in _due(self._late_requests, minute):
             self.plan.order(target, minute - 1)
         changed = self.plan.begin(minute)
-        self.safety.minute(self.plan.capacity, now, changed=changed)
-        if minute > self._down_until:
+        self.safety.minute(self.plan.capacity, now, capacity_changed=changed)
+        if minute > self._outage_until:
             self._scalers.step()
 
     def end(self, minute: int, now: datetime, seen: Minute) -> None:
         self._minute, self.now = minute, now
-        self._people()
-        self._breakdowns()
-        if minute > self._down_until:
-            for action in _due(self._late_orders, minute):
+        self._simulate_operators()
+        self._simulate_outages()
+        if minute > self._outage_until:
+            for action in _due(self._late_actions, minute):
                 self.carry_out(action, minute, now)
             for metric in _due(self._late_samples, minute):
                 self.receive(metric, minute, now)
             super().end(minute, now, seen)
 
-    def _people(self) -> None:
-        """Somebody changes the plan, or pauses the app."""
+    def _simulate_operators(self) -> None:
+        """Simulate operators: manual changes of the plan, and pauses of the app."""
         if self._happens("changed_by_hand", self._rates.changed_by_hand):
             capacity = self._random.randint(1, self._arena.max_instances + OUT_OF_BOUNDS_MAX)
             if capacity != self.plan.capacity:
@@ -136,26 +143,27 @@ class FaultyApp(App):
             until = self.now + timedelta(minutes=minutes)
             self.state = replace(self.state, override=Override(Mode.PAUSED, expires_at=until))
 
-    def _breakdowns(self) -> None:
+    def _simulate_outages(self) -> None:
+        """Simulate blackouts of the sources, outages of the app, and scalers that are killed."""
         rates, minute = self._rates, self._minute
         if self._happens("blackouts", rates.blackout):
-            self._dark_until = minute + self._random.randint(1, rates.blackout_minutes_max)
+            self._blackout_until = minute + self._random.randint(1, rates.blackout_minutes_max)
         down = self._happens("outages", rates.outage)
         if down:
-            self._down_until = minute + self._random.randint(1, rates.outage_minutes_max)
+            self._outage_until = minute + self._random.randint(1, rates.outage_minutes_max)
         if down or self._happens("scalers_killed", rates.scalers_killed):
             for action in self._scalers.kill():
-                self._unattended(action.target)
-                self._late_orders.append((minute + self._later(), action))
+                self._record_abandoned(action.target)
+                self._late_actions.append((minute + self._later(), action))
 
     def close(self) -> None:
-        """End what still waits when the trace is over."""
+        """Stop the scalers that are still running when the trace ends."""
         self._scalers.kill()
 
     # --- samples ---
 
     def samples(self, now: datetime, seen: Minute) -> list[Metric]:
-        if self._minute <= self._dark_until:
+        if self._minute <= self._blackout_until:
             return []
         return [m for metric in super().samples(now, seen) for m in self._delivered(metric)]
 
@@ -174,20 +182,20 @@ class FaultyApp(App):
         super().decided(decision)
         self.safety.decision(decision, self.state)
 
-    # --- orders ---
+    # --- scale actions ---
 
     def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
-        """A message to the scaler gets lost, doubled, or a scaler of its own, beside others."""
-        if self._happens("orders_lost", self._rates.order_lost):
+        """Deliver the message of an action: start a scaler for it, unless the message is lost."""
+        if self._happens("actions_lost", self._rates.action_lost):
             return
-        if self._happens("orders_doubled", self._rates.order_doubled):
-            self._late_orders.append((minute + self._later(), action))
+        if self._happens("actions_doubled", self._rates.action_doubled):
+            self._late_actions.append((minute + self._later(), action))
         if reason_to_ignore(self.resource, self.state, action, now) is not None:
-            self.counts["orders_ignored"] += 1
+            self.counts["actions_ignored"] += 1
         control = PlanControl(self._read, lambda capacity: self._change(action, capacity))
         resources = {self.resource.name: self.resource}
         self._scalers.start(
-            action, scaler.run(action, resources, self._store, control, self.timing)
+            action, scaler.execute(action, resources, self._store, control, self.timing)
         )
 
     def _read(self) -> MetricValue:
@@ -196,38 +204,38 @@ class FaultyApp(App):
         return MetricValue(self.now, float(self.plan.capacity))
 
     async def _change(self, action: ScaleAction, capacity: int) -> None:
-        """The order is slow on its way, or lost with its reply; the plan takes or refuses it."""
+        """Delay the request, lose its reply, or let the plan accept or refuse it."""
         rates = self._rates
-        self.safety.order(action, capacity, self.state, self.now)
-        slow = self._happens("orders_slow", rates.order_slow)
+        self.safety.requested(action, capacity, self.state, self.now)
+        slow = self._happens("actions_slow", rates.action_slow)
         due = self._minute + (self._random.randint(1, rates.slow_minutes_max) if slow else 0)
         if self._happens("replies_lost", rates.reply_lost):
-            self._unattended(capacity)
-            self._orders_on_their_way.append((due + 1, capacity))
+            self._record_abandoned(capacity)
+            self._late_requests.append((due + 1, capacity))
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True)
         while self._minute < due:
             await NextMinute()
-        if self._happens("orders_deferred", rates.order_deferred):
+        if self._happens("actions_deferred", rates.action_deferred):
             raise CapacityDelayed("409: another operation runs")
-        if self._happens("orders_refused", rates.order_refused):
+        if self._happens("actions_refused", rates.action_refused):
             raise CapacityRefused("409: no instances available")
         self.plan.order(capacity, self._minute)
         done_by = self._minute + self._arena.dead_time_minutes
         while self.plan.capacity != capacity and self._minute <= done_by:
             await NextMinute()
 
-    def _unattended(self, capacity: int) -> None:
-        """Whoever was to wait for the order is gone; the order may still take effect."""
+    def _record_abandoned(self, capacity: int) -> None:
+        """Record that no scaler waits for a request any more, although it may still take effect."""
         minutes = self._rates.slow_minutes_max + self._arena.dead_time_minutes + 1
-        self.safety.unattended(capacity, self.now + timedelta(minutes=minutes))
+        self.safety.abandoned(capacity, self.now + timedelta(minutes=minutes))
 
     def reconcile(self, minute: int, now: datetime) -> None:
-        """The app's own reconciler, and what must hold once it has looked."""
+        """Run the app's own reconciler, and check what must hold afterwards."""
         before = self.state.desired
         control = PlanControl(self._read, self._never)
-        one = reconciler.reconcile_one(self.resource, self._store, control, self.timing)
+        work = reconciler.reconcile_one(self.resource, self._store, control, self.timing)
         try:
-            action = finished(one)
+            action = result_of(work)
         except CapacityDelayed:
             return
         if before is not None and self.state.desired is not None:
@@ -237,7 +245,7 @@ class FaultyApp(App):
             self.carry_out(action, minute, now)
 
     async def _never(self, _: int) -> None:
-        raise AssertionError("the reconciler changes nothing itself")
+        raise AssertionError("the reconciler must not change the capacity itself")
 
     def _later(self) -> int:
         return self._random.randint(1, self._rates.late_minutes_max)
@@ -249,7 +257,7 @@ class FaultyApp(App):
 
 
 def _due(waiting: list[tuple[int, T]], minute: int) -> list[T]:
-    """Take out what is due."""
+    """Remove and return the items that are due."""
     due = [item for when, item in waiting if when <= minute]
     waiting[:] = [(when, item) for when, item in waiting if when > minute]
     return due
@@ -257,7 +265,7 @@ def _due(waiting: list[tuple[int, T]], minute: int) -> list[T]:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """The flows tell the log of every action; a replay has nobody who reads it."""
+    """Silence the log of the flows, which would write a line for every action."""
     log = logging.getLogger(FLOWS)
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -275,7 +283,7 @@ def replay_with_faults(
     progress: Progress,
     rates: FaultRates = FaultRates(),
 ) -> tuple[Replay, dict[str, Any]]:
-    """The replay under faults, and what to report of them: counts, and what safety rules broke."""
+    """Replay a workload with faults. Return the replay, and the counts and violations to report."""
     app = FaultyApp(rules, arena, seed, rates)
     with _without_log():
         replayed = run(app, arena, workload, progress.advance)
@@ -285,20 +293,20 @@ def replay_with_faults(
     return replayed, {"seed": seed, **faults, **broken}
 
 
-# --- the app's own functions ``scaler`` and ``reconciler``: several at once, each slow -----------
+# --- the state, the plan and the running scalers, as the flows of the app see them ---------------
 
 
 class NextMinute(Awaitable[None]):
-    """Whoever awaits it goes on with the next minute."""
+    """Awaiting it suspends the scaler until the next minute."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 class AppState(MemoryStateStore):
-    """The state of a replay's app as a store; a commit on another state than was read is refused.
+    """The store that holds the state of a replay.
 
-    The log is not kept.
+    A commit fails if the state has changed since it was read. The decision log is discarded.
     """
 
     def __init__(self, app: FaultyApp) -> None:
@@ -313,15 +321,15 @@ class AppState(MemoryStateStore):
     ) -> None:
         if snapshot.state is not self._app.state:
             raise StateConflict(f"{snapshot.resource_name}: changed since read")
-        self._app.told(entries)
+        self._app.record_entries(entries)
         self._app.state = state
 
     async def record(self, entry: LogEntry) -> None:
-        """An ignored action: nothing changes."""
+        """Discard the entry. The scaler records only ignored actions in this way."""
 
 
 class PlanControl:
-    """The plan as the app's CapacityControl; what happens to an order is the faults' to say."""
+    """The CapacityControl of the plan. The faults decide what happens to a change."""
 
     def __init__(
         self, read: Callable[[], MetricValue], change: Callable[[int], Awaitable[None]]
@@ -336,31 +344,32 @@ class PlanControl:
         await self._change(capacity)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
 
 class Scalers:
-    """Those at work, oldest first; each goes on once a minute."""
+    """The running scalers, oldest first. Each continues once a minute."""
 
     def __init__(self) -> None:
         self._running: list[tuple[ScaleAction, Coroutine[Any, Any, object]]] = []
 
     def start(self, action: ScaleAction, work: Coroutine[Any, Any, object]) -> None:
-        if not _done(work):
+        if not _run_to_next_wait(work):
             self._running.append((action, work))
 
     def step(self) -> None:
-        self._running = [(a, work) for a, work in self._running if not _done(work)]
+        self._running = [(a, work) for a, work in self._running if not _run_to_next_wait(work)]
 
     def kill(self) -> list[ScaleAction]:
-        """End all, wherever they are; what they were to do comes again."""
-        ended, self._running = self._running, []
-        for _, work in ended:
+        """Stop all scalers, and return their actions, which are delivered again."""
+        stopped, self._running = self._running, []
+        for _, work in stopped:
             work.close()
-        return [action for action, _ in ended]
+        return [action for action, _ in stopped]
 
 
-def _done(work: Coroutine[Any, Any, object]) -> bool:
+def _run_to_next_wait(work: Coroutine[Any, Any, object]) -> bool:
+    """Continue a coroutine until it waits again. Returns whether it has ended."""
     try:
         work.send(None)
     except StopIteration:
@@ -368,11 +377,11 @@ def _done(work: Coroutine[Any, Any, object]) -> bool:
     return False
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
-    """The answer of what waits for nothing."""
+def result_of(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits, and return its result."""
     try:
         work.send(None)
     except StopIteration as end:
-        answer: T = end.value
-        return answer
-    raise AssertionError("it waits for something")
+        result: T = end.value
+        return result
+    raise AssertionError("the coroutine waits for something")

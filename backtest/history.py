@@ -1,11 +1,12 @@
-"""A workload from what the app recorded: backlogs and capacities, and what must have come between.
+"""Reconstructs a workload from the app's records of backlogs and capacities.
 
-In an interval that ends with a backlog all instances were busy, so  arrivals = change of backlog +
-μ·n·minutes. An interval that ends with an empty queue tells only that no more came than could be
-served; the least is taken, none beyond what is seen. So quiet times are replayed too quiet.
+If an interval ends with a backlog, all instances were busy, so  arrivals = change of backlog +
+μ·n·minutes. If an interval ends with an empty queue, the arrivals are only known to be at most what
+could be served. The replay then assumes the minimum, none. Quiet times are therefore replayed with
+too little load.
 
-The record: the decision log says of each decision the time, the capacity, and the sample that led
-to it. The rate of an instance is what the app has learned, where it is not given.
+The decision log holds the time, the capacity and the sample of each decision. If the instance rate
+is not given, the learned rate is used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.demo.traces import MINUTE, minutes_of
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.learning import known_throughput
+from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import ScalingState
@@ -39,7 +40,7 @@ GAP = timedelta(minutes=FILLED_MINUTES_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was seen at one time: how much waits, and how many instances there are."""
+    """Backlog and capacity at one time."""
 
     time: datetime
     backlog: float
@@ -47,14 +48,15 @@ class Point:
 
 
 def load_history(resource: Resource, rate: float | None) -> Workload:
-    """Read from the table that AzureWebJobsStorage names. Raises NoHistory."""
+    """Read from the storage account of AzureWebJobsStorage. Raises NoHistory."""
     entries, state = asyncio.run(_read(resource.name))
-    known = known_throughput(resource.throughput, state.learned).rate_per_instance_minute
-    rate = known if rate is None else rate
+    estimate = rate_estimate(resource.throughput, state.learned)
+    if rate is None and estimate is not None and estimate.sure:
+        rate = estimate.likely
     if rate is None:
         raise NoHistory(
-            f"{resource.name}: the app has not learned yet how fast an instance works: give "
-            "--instance-rate"
+            f"{resource.name}: the app has not learned the throughput of an instance yet. Give "
+            "--instance-rate."
         )
     return workload_from(resource, points_of(resource, entries, state), rate)
 
@@ -72,17 +74,17 @@ async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
         raise NoHistory(str(error)) from error
     except Exception as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise NoHistory(f"the record of {resource_name} cannot be read: {what}") from error
+        raise NoHistory(f"the records of {resource_name} cannot be read: {what}") from error
 
 
 async def read_record(store: StateStore, resource_name: str) -> tuple[list[LogEntry], ScalingState]:
-    """All decisions, and the samples that are kept."""
+    """All decisions, and the state with the samples that are kept."""
     entries = await store.log(resource_name, ENTRIES_MAX)
     return entries, (await store.load(resource_name)).state
 
 
 def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingState) -> list[Point]:
-    """Backlog and capacity by time, oldest first, from the log and from the kept samples."""
+    """Backlog and capacity by time, oldest first, from the log and the kept samples."""
     metric = next((n for n, s in resource.metrics.items() if counts_backlog(s)), None)
     if metric is None:
         raise NoHistory(f"no metric of {resource.name} counts waiting items")
@@ -98,7 +100,7 @@ def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingSta
 
 
 def _kept(state: ScalingState, metric: str) -> list[Point]:
-    """The kept samples of the backlog, each with the capacity that was seen last before it."""
+    """The kept samples of the backlog, each with the latest capacity before it."""
     if metric not in state.histories or CAPACITY_METRIC not in state.histories:
         return []
     capacities = state.histories[CAPACITY_METRIC].samples
@@ -112,11 +114,11 @@ def _kept(state: ScalingState, metric: str) -> list[Point]:
 
 
 def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> Workload:
-    """Arrivals per minute, each interval spread evenly; longer gaps are cut out."""
+    """Arrivals per minute, with each interval spread evenly. Longer gaps are cut out."""
     if len(points) < 2:
         raise NoHistory(
-            f"{resource.name}: {len(points)} recorded backlogs, at least 2 are needed; is the "
-            "name right, and has the app been running?"
+            f"{resource.name}: found {len(points)} recorded backlogs, but at least 2 are needed. "
+            "Check the resource's name, and that the app has been running."
         )
     start = points[0].time.replace(second=0, microsecond=0)
     minutes = -(-(points[-1].time - start) // MINUTE)
@@ -134,13 +136,13 @@ def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> W
     kept = np.flatnonzero(covered >= 0.5)
     if not len(kept):
         raise NoHistory(
-            f"{resource.name}: no minute of the record is covered by half; backlogs must have been "
-            f"recorded within {GAP / MINUTE:g} min of each other, over a minute at least"
+            f"{resource.name}: no minute of the records is covered by half. Backlogs must be "
+            f"recorded within {GAP / MINUTE:g} min of each other, for a minute at least."
         )
     notices = [
         f"reconstructed from {len(points)} recorded backlogs at {rate:g} items per instance-minute",
-        f"{empty} of {len(points) - 1} intervals end with an empty queue: what came in them is "
-        "not known, the least is taken",
+        f"{empty} of {len(points) - 1} intervals end with an empty queue: their arrivals are "
+        "unknown, and the minimum is assumed",
     ]
     if gaps:
         notices.append(f"{gaps} gaps of more than {GAP / MINUTE:g} min: cut out")

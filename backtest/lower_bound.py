@@ -1,28 +1,28 @@
-"""A certified lower bound: no schedule whatsoever costs less on the trace.
+"""A certified lower bound: no schedule costs less on the trace.
 
-The problem with fractions of instances is a linear program. It is cut in time into windows, at
-minutes of little load; the backlog and the capacity of one window's end need not fit the next
-one's start. Dropping such a constraint only lowers the optimum. So that it lowers it little, work
-left at a cut is charged and work not inherited is credited at the cut's price: the terms cancel
-for every schedule that does fit, so each price gives a valid bound (Lagrangian relaxation; Fisher
-1981, "The Lagrangian relaxation method for solving integer programming problems").
+The problem with fractional instances is a linear program. It is cut in time into windows, at
+minutes with little load. Backlog and capacity at the end of one window need not match the start of
+the next; dropping such a constraint can only lower the optimum. To lower it only slightly, work
+left at a cut is charged, and work not inherited is credited, at the price of the cut. The two terms
+cancel for every schedule that does match, so any price gives a valid bound (Lagrangian relaxation;
+Fisher 1981, "The Lagrangian relaxation method for solving integer programming problems").
 
-The solver's word is not taken for it. From its dual values y, clipped to the right sign, each
-window's bound is computed anew as  b·y + Σ_j min over x_j in [l_j, u_j] of (c - Aᵀy)_j·x_j,  which
-holds for whatever y, because every variable has finite bounds (Neumaier and Shcherbina 2004, "Safe
-bounds in linear and mixed-integer linear programming"). What is left is the rounding of sums,
-for which ``ROUNDING`` is taken off.
+The bound does not rely on the solver. From the solver's dual values y, clipped to the right sign,
+the bound of each window is recomputed as  b·y + Σ_j min over x_j in [l_j, u_j] of (c - Aᵀy)_j·x_j.
+This holds for any y, because every variable has finite bounds (Neumaier and Shcherbina 2004, "Safe
+bounds in linear and mixed-integer linear programming"). Only the rounding of sums remains, for
+which ``ROUNDING`` is subtracted.
 
-Per window, work in instance-minutes, with w_t the work that came from the window's start to the
-end of minute t, and s_t the part of it that is done by then:
+For each window, work is in instance-minutes. w_t is the work that arrived from the start of the
+window to the end of minute t, and s_t the part of it that is done by then:
 
     minimise    Σ n_t + κ·Σ (up_t + down_t) + P·Σ late_t + (w_end - s_end) + s_start
     subject to  s_t - s_{t-1} ≤ n_t,   n_t - n_{t-1} = up_t - down_t,   late_t ≥ w_{t-L} - s_t
                 s_t ≤ w_t,   minimum ≤ n_t ≤ maximum
 
-s_start is the (negative) work that the window inherits; the price is 1, for each piece of work has
-to be done by some instance some time. Measured on 28 days (NASA, August 1995): cuts every 4 days
-cost 0.003 % of the bound against cuts every 8, cuts every 12 hours 0.05 %.
+s_start is the (negative) work that the window inherits. The price is 1, because each piece of work
+has to be done by some instance at some time. Measured on 28 days (NASA, August 1995): cuts every 4
+days lower the bound by 0.003 % compared with cuts every 8 days; cuts every 12 hours by 0.05 %.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from backtest.arena import Arena, Floats
 from backtest.progress import ignore
 
 ROUNDING = 1e-9
-"""Of the bound, relative: sums of 10⁵ doubles of like size err by less than 10⁻¹¹."""
+"""Relative to the bound: sums of 10⁵ doubles of similar size err by less than 10⁻¹¹."""
 
 WINDOW_MINUTES = 5760
 CUT_SEARCH_MINUTES = 720
-"""A cut goes to the quietest place this near to where the window's length would have it."""
+"""A cut is placed at the quietest minute within this distance of its regular place."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Minutes ``start`` to ``end``, the end not included."""
+    """Minutes from ``start`` up to, but not including, ``end``."""
 
     start: int
     end: int
     minutes: int
-    """Of the whole trace."""
+    """Minutes of the whole trace."""
 
     @property
     def length(self) -> int:
@@ -63,7 +63,7 @@ class _Window:
 class _Program:
     """minimise c·x subject to upper·x ≤ upper_side, equal·x = 0, low ≤ x ≤ high; plus constant.
 
-    x holds, for each minute: n, s, late, up, down; and at the end s_start.
+    x holds n, s, late, up and down for each minute, and s_start at the end.
     """
 
     cost: Floats
@@ -76,7 +76,7 @@ class _Program:
 
 
 def lower_bound(arena: Arena, arrivals: Floats, progress: Callable[[int], None] = ignore) -> float:
-    """J_lp: at most the cost of every schedule in the arena. ``progress`` hears of minutes done."""
+    """J_lp: at most the cost of every schedule in the arena. ``progress`` receives minutes done."""
     done = np.concatenate(([0.0], np.cumsum(arrivals / arena.instance_rate)))
     total = 0.0
     for window in _windows(arena, done):
@@ -86,7 +86,7 @@ def lower_bound(arena: Arena, arrivals: Floats, progress: Callable[[int], None] 
 
 
 def _windows(arena: Arena, done: Floats) -> Iterator[_Window]:
-    """Cuts lie where little work came in the last ``L`` minutes: there little can be waiting."""
+    """Cut where little work arrived in the last ``L`` minutes, so that little can be waiting."""
     minutes, start = len(done) - 1, 0
     while start < minutes:
         end, aim = minutes, start + WINDOW_MINUTES
@@ -129,7 +129,7 @@ def _cost(arena: Arena, window: _Window) -> Floats:
 
 
 def _bounds(arena: Arena, work: Floats, before: float) -> tuple[Floats, Floats]:
-    """Wide enough for every schedule: nobody inherits more than all the work there was before."""
+    """Bounds that every schedule satisfies: inherited work is at most all work before."""
     length, few, many = len(work), arena.min_instances, arena.max_instances
     counts = np.full(5, length)
     low = np.append(np.repeat((few, -before, 0.0, 0.0, 0.0), counts), -before)
@@ -139,7 +139,7 @@ def _bounds(arena: Arena, work: Floats, before: float) -> tuple[Floats, Floats]:
 
 
 def _dual_bound(program: _Program) -> float:
-    """The bound that the solver's dual values prove; with poor ones a poor bound, never a wrong."""
+    """The bound that the solver's dual values prove. Poor values give a lower but valid bound."""
     solution = linprog(
         program.cost,
         A_ub=program.upper,

@@ -1,4 +1,4 @@
-"""The command line: what is asked for, checked as far as it can be without the trace."""
+"""The command-line options, checked as far as possible without the trace."""
 
 from __future__ import annotations
 
@@ -18,75 +18,105 @@ MINUTES_MAX = 1440
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m backtest",
-        description="Replay a trace through the scaling rules, beside well-known autoscalers and "
-        "the best possible schedule. Exit code 1: a safety rule was broken under --faults; "
-        "2: trace, rules or options cannot be used.",
-        epilog="python -m backtest tune TRACE... --rules FILE fits the rules' numbers.",
+        description="Replay a trace through the scaling rules, and compare them with well-known "
+        "autoscalers and the best possible schedule. Exit code 1: a safety rule was broken under "
+        "--faults. 2: the trace, the rules or the options cannot be used.",
+        epilog="python -m backtest tune TRACE... --rules FILE fits the numbers of the rules. "
+        "python -m backtest import-autoscale SETTING.json converts rules of Azure Monitor.",
     )
     parser.add_argument("trace", type=Path, nargs="?", help="CSV with the columns time,arrivals")
     parser.add_argument(
-        "--from-history", metavar="RESOURCE", help="replay what the app recorded, instead of TRACE"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the report")
-    parser.add_argument(
-        "--plot", type=_plot, metavar="FILE", help="draw what happened, as .png or .html"
+        "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"
     )
     parser.add_argument(
-        "--faults", type=int, metavar="SEED", help="lose, delay, repeat and refuse things, seeded"
+        "--json", action="store_true", help="print one JSON object instead of the report"
+    )
+    parser.add_argument(
+        "--plot", type=_plot, metavar="FILE", help="draw the replay into this file, .png or .html"
+    )
+    parser.add_argument(
+        "--faults",
+        type=int,
+        metavar="SEED",
+        help="lose, delay, repeat and refuse samples and actions at random, by this seed",
     )
     add_arena(parser)
     options = parser.parse_args(arguments)
     if (options.trace is None) == (options.from_history is None):
-        parser.error("give a trace or --from-history RESOURCE, one of the two")
+        parser.error("give either a trace or --from-history RESOURCE")
     return options
 
 
 def add_arena(parser: argparse.ArgumentParser) -> None:
-    """What the replay and the tuner have in common."""
+    """Add the options that the replay and the tuner share."""
     number, minutes = bounded(float, 0), bounded(int, 0, MINUTES_MAX)
     instances = bounded(int, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
-    add("--resource", metavar="NAME", help="which one, if the rules declare several")
+    add("--resource", metavar="NAME", help="the resource, if the rules declare several")
     add(
         "--instance-rate",
         type=number,
         metavar="ITEMS",
-        help="items that an instance serves a minute (default: such that the 99.9th percentile "
-        "minute needs 14 instances)",
+        help="items that one instance serves a minute (default: the 99.9th-percentile minute "
+        "needs 14 instances)",
     )
-    add("--dead-time-minutes", type=minutes, default=3, metavar="D", help="default: %(default)s")
-    add("--age-limit-minutes", type=minutes, default=5, metavar="L", help="default: %(default)s")
-    add("--switch-cost", type=number, default=2.0, metavar="κ", help="default: %(default)s")
-    add("--late-penalty", type=number, default=10.0, metavar="P", help="default: %(default)s")
+    add(
+        "--dead-time-minutes",
+        type=minutes,
+        default=3,
+        metavar="D",
+        help="minutes from an order to the new instances (default: %(default)s)",
+    )
+    add(
+        "--age-limit-minutes",
+        type=minutes,
+        default=5,
+        metavar="L",
+        help="minutes after which waiting work is late (default: %(default)s)",
+    )
+    add(
+        "--switch-cost",
+        type=number,
+        default=2.0,
+        metavar="κ",
+        help="cost of adding or removing an instance, in instance-minutes (default: %(default)s)",
+    )
+    add(
+        "--late-penalty",
+        type=number,
+        default=10.0,
+        metavar="P",
+        help="cost of late work, per minute and instance-minute of work (default: %(default)s)",
+    )
     add("--min-instances", type=instances, default=1, metavar="N", help="default: %(default)s")
     add("--max-instances", type=instances, default=20, metavar="N", help="default: %(default)s")
     add(
         "--learn",
         action="store_true",
-        help="do not tell the rules the instance rate and the dead time: as in production, where "
-        "nobody fixed them by hand",
+        help="do not tell the rules the instance rate and the dead time, as in production where "
+        "they are not set",
     )
     add(
         "--learn-finished",
         action="store_true",
-        help="the same, with a metric of finished items to learn from, declared or not",
+        help="like --learn, with a metric of finished items to learn from, declared or not",
     )
     add(
         "--backlog-metric",
         metavar="NAME",
-        help="the one metric that sees the backlog (default: each that counts waiting items)",
+        help="the only metric that sees the backlog (default: every one that counts waiting items)",
     )
     add(
         "--superseding",
         choices=("keep", "restart"),
         default="keep",
-        help="what a new order does to instances on their way (default: %(default)s)",
+        help="what a new order does to instances that are starting (default: %(default)s)",
     )
 
 
 def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
-    """Raises BadArena where the options and the trace do not make one."""
+    """Raises BadArena if the options and the trace do not describe an arena."""
     rate = options.instance_rate
     return Arena(
         instance_rate=usual_rate(workload.arrivals) if rate is None else rate,
@@ -113,8 +143,8 @@ def bounded(
             value = -1
         if not low <= value <= high:
             kind = "whole number" if parse_number is int else "number"
-            said = f"{text!r} must be a {kind} of at least {low:g} and at most {high:g}"
-            raise argparse.ArgumentTypeError(said)
+            message = f"{text!r} must be a {kind} of at least {low:g} and at most {high:g}"
+            raise argparse.ArgumentTypeError(message)
         return value
 
     return checked

@@ -1,4 +1,4 @@
-"""What a schedule of instances costs on a trace, exactly, whoever made the schedule."""
+"""The exact cost of any schedule of instances on a trace."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numba import njit
 from backtest.arena import Arena, Floats, Schedule
 
 NEGLIGIBLE_WORK = 1e-6
-"""Instance-minutes: less late work than this is the rounding of long sums."""
+"""Instance-minutes. Less late work than this is a rounding error of long sums."""
 
 REVERSAL_MINUTES = 30
-"""A change against the direction of the one before, no later than this, is a reversal."""
+"""A change in the opposite direction within this time counts as a reversal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The cost of a schedule and where it comes from. Ages in minutes, work in instance-minutes."""
+    """The cost of a schedule and its parts. Ages are in minutes, work in instance-minutes."""
 
     J: float
     violation_minutes: int
@@ -33,7 +33,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A schedule with what it led to, minute by minute."""
+    """A schedule and its effects, minute by minute."""
 
     capacity: Schedule
     backlog: Floats
@@ -60,7 +60,7 @@ class Course:
 
 
 def course(arena: Arena, arrivals: Floats, capacity: Schedule) -> Course:
-    """Play a schedule in the arena."""
+    """Replay a schedule in the arena."""
     backlog = backlogs(arrivals, capacity, arena.instance_rate)
     arrived = np.concatenate(([0.0], np.cumsum(arrivals)))
     served = np.maximum(arrived[1:] - backlog, 0.0)
@@ -92,10 +92,10 @@ def _late_work(arena: Arena, arrived: Floats, backlog: Floats) -> Floats:
 
 
 def _ages(arrived: Floats, served: Floats, backlog: Floats) -> Floats:
-    """Minutes that the oldest item has waited at the end of each minute, 0 where none waits.
+    """Minutes that the oldest item has waited at the end of each minute; 0 if none waits.
 
-    Items come evenly over their minute, so an item's arrival is the time at which the cumulative
-    arrivals pass its number; with that, age > L exactly where work is late.
+    Items arrive evenly within their minute, so an item arrives when the cumulative arrivals pass
+    its number. With this definition, age > L exactly when work is late.
     """
     minutes = len(backlog)
     index = np.clip(np.searchsorted(arrived, served, side="right") - 1, 0, minutes - 1)

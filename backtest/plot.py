@@ -1,7 +1,7 @@
-"""Draw a study: load, age of the backlog, and capacity with its decisions beside the clairvoyant's.
+"""Draws a study: load, age of the backlog, and capacity with its decisions and the best schedule.
 
-A trace of weeks has more minutes than a page has pixels: load and age are drawn as the mean and
-the maximum of each stretch. The busiest hours are drawn once more, minute by minute.
+A trace of weeks has more minutes than a page has pixels. Load and age are therefore drawn as the
+mean and the maximum of stretches. The busiest hours are also drawn minute by minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backtest.study import RULES, Study
 
 STRETCHES_MAX = 700
 MARKS_MAX = 500
-"""More orders than this hide the curves: then they are marked in the busiest hours only."""
+"""More marks than this hide the curves; then only the busiest hours have marks."""
 
 DETAIL_MINUTES = 480
 LOAD, AGE, MINE, BEST, INK = "#7f8fa6", "#c8553d", "#1f6f8b", "#e9a820", "#2f3640"
@@ -53,7 +53,7 @@ STYLE = {
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A part of the study and how coarsely to draw it."""
+    """A part of the study, and how coarsely it is drawn."""
 
     study: Study
     first: int
@@ -87,7 +87,7 @@ def _numbers(times: Sequence[datetime]) -> Floats:
 
 
 def draw(study: Study, path: Path) -> None:
-    """Write the picture: .png as it is, .html as one page that needs nothing else."""
+    """Write the picture as .png, or as one self-contained .html page."""
     png = _png(study)
     content = png if path.suffix == ".png" else _page(study, png).encode()
     try:
@@ -167,7 +167,7 @@ def _capacity(view: _View, mine: Course, axes: Axes) -> None:
 
 
 def _decisions(view: _View, axes: Axes) -> None:
-    """A triangle where an order was given: at the time and the capacity of the order."""
+    """Draw a triangle for each order, at its time and capacity."""
     orders = [o for o in view.study.replay.orders if view.first <= o.minute < view.end]
     if len(orders) > MARKS_MAX:
         return
@@ -211,7 +211,7 @@ def _titles(figure: Figure, axes: Any, study: Study) -> None:
 
 
 def _page(study: Study, png: bytes) -> str:
-    """The picture and the figures, in one file."""
+    """One HTML file with the picture and the figures."""
     picture = base64.b64encode(png).decode()
     name = html.escape(study.workload.name)
     rows = "".join(

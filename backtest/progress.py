@@ -1,4 +1,4 @@
-"""A progress bar on stderr while a person waits; nothing where nobody looks."""
+"""A progress bar on stderr if that is a terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.progress import Progress as Bars
 
 
 def ignore(_steps: int) -> None:
-    """Progress for nobody."""
+    """Discard the progress."""
 
 
 class Progress:
-    """One bar at a time. ``advance`` counts the current task's steps."""
+    """Shows one bar at a time. ``advance`` counts the steps of the current task."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

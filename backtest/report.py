@@ -1,4 +1,4 @@
-"""The study for a person: one table, best first, and what to make of it."""
+"""The study as text: a table, cheapest policy first, and a conclusion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ("J", "regret", "late", "age p50/p99/max", "hours", "actions", "revers
 
 
 def show(study: Study, console: Console) -> None:
-    """Print it."""
+    """Print the study."""
     console.print(_title(study))
     for notice in study.notices:
         console.print(f"  · {notice}", style="yellow", highlight=False, markup=False)
@@ -24,8 +24,8 @@ def show(study: Study, console: Console) -> None:
 
 
 def _show_faults(study: Study, console: Console) -> None:
-    told = {k: v for k, v in study.faults.items() if k not in ("violations", "first_violations")}
-    what = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in told.items())
+    counts = {k: v for k, v in study.faults.items() if k not in ("violations", "first_violations")}
+    what = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
     console.print(f"Faults, for your rules only: {what}.", highlight=False)
     broken = study.faults["violations"]
     if not broken:
@@ -78,7 +78,7 @@ def _verdict(study: Study) -> str:
     mine = policies[RULES]
     cost = f"Your rules cost {mine['regret_dp']:.1%} more than the best schedule known"
     if study.faults:
-        return f"{cost}. The faults struck your rules only: the others cannot be compared."
+        return f"{cost}. The faults affected your rules only, so the others cannot be compared."
     rivals = {name: score["J"] for name, score in policies.items() if name != RULES}
     better = [name for name, J in rivals.items() if mine["J"] > J]
     alike = [name for name, J in rivals.items() if mine["J"] == J]

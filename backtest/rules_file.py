@@ -1,4 +1,4 @@
-"""The user's rules from a file, as the app loads them; demo values for settings not set."""
+"""Loads the user's rules from a file like the app does, with demo values for missing settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACEHOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One resource of a rules file, and what was assumed to load it."""
+    """One resource of a rules file, and notices about values that were assumed."""
 
     resource: Resource
     timing: ActionTiming
@@ -36,7 +36,7 @@ class Rules:
 
 
 def load_rules(path: Path, name: str | None = None) -> Rules:
-    """The resource of that name, or the only one. Raises BadRules with every problem."""
+    """The resource with that name, or the only one. Raises BadRules with every problem."""
     settings, notices = _settings(path)
     declared = _declared(path, settings)
     wrong = problems(declared)
@@ -63,7 +63,7 @@ def _settings(path: Path) -> tuple[Settings, tuple[str, ...]]:
     if not assumed:
         return settings, ()
     return settings, (
-        f"settings that a replay does not need, demo values used: {', '.join(assumed)}",
+        f"demo values are used for settings that a replay does not need: {', '.join(assumed)}",
     )
 
 
@@ -88,20 +88,20 @@ def _declared(path: Path, settings: Settings) -> Sequence[Resource]:
 
 def _resources_of(path: Path) -> Callable[[Settings], Sequence[Resource]]:
     if not path.is_file():
-        raise BadRules(f"{path}: there is no such file; give the path of a scaling_rules.py")
+        raise BadRules(f"{path}: the file does not exist. Give the path of a scaling_rules.py.")
     spec = importlib.util.spec_from_file_location("backtested_rules", path)
     if spec is None or spec.loader is None:
-        raise BadRules(f"{path}: not a Python file; its name must end in .py")
+        raise BadRules(f"{path}: not a Python file. Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     declare = getattr(module, "resources", None)
     if not callable(declare):
-        raise BadRules(f"{path}: has no function resources(settings); see scaling_rules.py")
-    return declare  # type: ignore[no-any-return]  # the user's file: checked by what it returns
+        raise BadRules(f"{path}: has no function resources(settings). See scaling_rules.py.")
+    return declare  # type: ignore[no-any-return]  # Its result is checked by the caller.
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """The last line of the user's file on the way to the error."""
+    """The last line of the user's file in the traceback."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}" if error.lineno else ""
     frames = traceback.extract_tb(error.__traceback__)
@@ -110,13 +110,13 @@ def _line(error: BaseException, path: Path) -> str:
 
 
 def _chosen(path: Path, declared: Sequence[Resource], name: str | None) -> Resource:
-    known = ", ".join(resource.name for resource in declared)
+    names = ", ".join(resource.name for resource in declared)
     if name is None and len(declared) > 1:
-        raise BadRules(f"{path}: declares several resources; choose one with --resource: {known}")
+        raise BadRules(f"{path}: declares several resources. Choose one with --resource: {names}")
     for resource in declared:
         if name in (None, resource.name):
             return resource
-    raise BadRules(f"{path}: declares no resource {name!r} (there are: {known})")
+    raise BadRules(f"{path}: declares no resource {name!r}. It declares: {names}")
 
 
 def with_policy(rules: Rules, policy: Any) -> Rules:

@@ -1,7 +1,8 @@
-"""What must hold whatever goes wrong: checked at every decision, order and minute of a replay.
+"""Safety rules that must hold under any faults, checked at every decision, action and minute.
 
-The checks do not ask the code that they watch. They know what the plan really did, and remember
-by themselves when the capacity changed last, what failed and until when, and what a person set.
+The checks do not use the code that they check. They know the plan's real capacity. They keep their
+own record of when the capacity last changed, how long to hold after a failure, and which capacity
+an operator set.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import ManualChange, Mode
+from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
@@ -23,65 +25,68 @@ from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, Scaling
 SHOWN_MAX = 20
 SEEN_MAX = 3000
 STRONGER_GUARDS = frozenset({"override", "bounds", "missing_data", "revoked"})
-"""Guards whose answer waits for no cooldown and no rate limit."""
+"""Guards that apply without waiting for a cooldown or a rate limit."""
 
-ENDS = {EntryKind.DEFERRED, EntryKind.FAILED}
-"""Lines of the log that only an open action may get."""
+PENDING_ONLY = {EntryKind.DEFERRED, EntryKind.FAILED}
+"""Kinds of log entries that may be written only about a pending action."""
 
-Writer = Literal["app", "nobody", "person"]
+Writer = Literal["app", "abandoned request", "operator"]
 
 
 @dataclass(slots=True)
 class Safety:
-    """Collects what was broken; ``broken`` holds the first few, ``count`` all."""
+    """Collects violations. ``broken`` holds the first violations, ``count`` counts all of them."""
 
     resource: Resource
     timing: ActionTiming
     count: int = 0
     broken: list[str] = field(default_factory=list)
     writer: Writer = "app"
-    """Who gave the plan the capacity that it has: "nobody", where the app had lost the order."""
-    _unattended: dict[int, datetime] = field(default_factory=dict)
-    """Capacities that lost orders may still bring, and until when."""
-    _ordered: set[int] = field(default_factory=set)
-    """What was ordered since the last confirmation."""
+    """What set the plan's current capacity. An "abandoned request" is a request for which no scaler
+    waited any more, but which still took effect."""
+    _abandoned: dict[int, datetime] = field(default_factory=dict)
+    """The capacities that abandoned requests may still set, each with the time until which this may
+    happen."""
+    _requested: set[int] = field(default_factory=set)
+    """The capacities that were requested since the last confirmation."""
     _before: Desired | None = None
-    _changed: Desired | None = None
-    """The last change that was confirmed, as it was then."""
+    _last_change: Desired | None = None
+    """The last confirmed change, as it was at its confirmation."""
     _held_until: datetime | None = None
     _seen: deque[tuple[datetime, int]] = field(default_factory=lambda: deque(maxlen=SEEN_MAX))
-    """What the plan really had, as long as a request may be under way."""
+    """The plan's recent real capacities, each with its time."""
 
-    # --- what really happens to the plan ---
+    # --- real changes of the plan ---
 
     def set_by_hand(self, capacity: int, now: datetime) -> None:
-        self.writer = "person"
+        self.writer = "operator"
         self._seen.append((now, capacity))
 
-    def unattended(self, capacity: int, until: datetime) -> None:
-        """An order that may still take effect, while nobody waits for it."""
-        self._unattended[capacity] = until
+    def abandoned(self, capacity: int, until: datetime) -> None:
+        """Record a request that no scaler waits for any more, but which may take effect until
+        ``until``."""
+        self._abandoned[capacity] = until
 
-    def minute(self, capacity: int, now: datetime, *, changed: bool) -> None:
-        """Capacity in bounds, unless a person wants it otherwise."""
+    def minute(self, capacity: int, now: datetime, *, capacity_changed: bool) -> None:
+        """Check that the capacity is in bounds, unless an operator set it."""
         self._seen.append((now, capacity))
-        if changed:
-            lost = capacity in self._unattended and now <= self._unattended[capacity]
-            self.writer = "nobody" if lost else "app"
-        if self.writer != "person":
+        if capacity_changed:
+            lost = capacity in self._abandoned and now <= self._abandoned[capacity]
+            self.writer = "abandoned request" if lost else "app"
+        if self.writer != "operator":
             self._bounds("capacity", capacity, now)
 
     # --- decisions ---
 
     def decision(self, decision: Decision, state: ScalingState) -> None:
-        """What may be decided, by the rules that guards keep."""
+        """Check a decision against the rules that the guards enforce."""
         if not decision.applies or decision.desired is None or decision.current is None:
             return
         self._bounds("decided", decision.desired, decision.time)
         if decision.desired < decision.current <= self.resource.limits.maximum:
             for name in self.resource.metrics.keys() - {self.resource.throughput.counted_metric}:
-                self._seen_lately(name, decision, state)
-        self._asked_once(decision)
+                self._no_scale_in_without_data(name, decision, state)
+        self._decided_once(decision)
         self._consumer_works(decision, state)
         if not STRONGER_GUARDS & set(decision.limited_by):
             self._cooldown(decision)
@@ -89,99 +94,122 @@ class Safety:
         if not self.may_act(state, decision.time):
             self._break(decision.time, f"decided {decision.desired} while paused")
 
-    def _seen_lately(self, name: str, decision: Decision, state: ScalingState) -> None:
-        """Unless the user gave a capacity to fall back to, a missing metric allows no scale-in."""
+    def _no_scale_in_without_data(self, name: str, decision: Decision, state: ScalingState) -> None:
+        """Check that no scale-in happens while a metric is missing, unless the rules set a fallback
+        capacity for it."""
         rule, history = self.resource.guards.missing_for(name), state.histories.get(name)
         if isinstance(rule.then, int):
             return
         latest = history.samples[-1].time if history and history.samples else None
-        fresh_from = decision.time - timedelta(seconds=rule.after_seconds)
+        usual_lag = usual_lag_seconds(self.resource.metrics[name])
+        fresh_from = decision.time - timedelta(seconds=rule.after_seconds + usual_lag)
         if latest is None or latest < fresh_from:
-            what = f"scaled in to {decision.desired}, with {name} last seen {latest}"
-            self._break(decision.time, what)
+            missing = (
+                f"{name} has no sample"
+                if latest is None
+                else f"the newest sample of {name} dates from {latest}"
+            )
+            self._break(decision.time, f"scaled in to {decision.desired}, but {missing}")
 
-    def _asked_once(self, decision: Decision) -> None:
-        """No order twice while it is under way, none so soon after a refusal."""
+    def _decided_once(self, decision: Decision) -> None:
+        """Check that a pending action is not decided again, and that no action is decided while the
+        hold after a failed action lasts."""
         before = self._before
         if before is None:
             return
         if before.pending and decision.desired == before.target:
-            self._break(decision.time, f"decided {decision.desired} again, beside {before.epoch}")
+            self._break(
+                decision.time,
+                f"decided {decision.desired} again while epoch {before.epoch} is pending",
+            )
         held = self._held_until
         if before.status is ActionStatus.FAILED and held is not None and decision.time < held:
-            self._break(decision.time, f"decided {decision.desired} within the hold to {held}")
+            self._break(decision.time, f"decided {decision.desired} during the hold until {held}")
 
     def _consumer_works(self, decision: Decision, state: ScalingState) -> None:
-        """While the consumer's breaker is known to be open, nothing scales out on its backlog."""
+        """Check that there is no scale-out while the consumer's circuit breaker is open."""
         name = self.resource.guards.breaker_metric
         if name is None or not _out(decision) or STRONGER_GUARDS & set(decision.limited_by):
             return
         history = state.histories.get(name)
         if history is None or not history.samples or history.samples[-1].value <= 0:
             return
-        patience = timedelta(seconds=self.resource.guards.missing_for(name).after_seconds)
-        if decision.time - history.samples[-1].time <= patience:
-            self._break(decision.time, f"scaled out to {decision.desired} with {name} open")
+        age_max = timedelta(seconds=self.resource.guards.missing_for(name).after_seconds)
+        if decision.time - history.samples[-1].time <= age_max:
+            self._break(decision.time, f"scaled out to {decision.desired} while {name} is open")
 
     def _cooldown(self, decision: Decision) -> None:
-        """A rule that does not pace itself waits after each change, as its direction asks."""
-        changed, out = self._changed, _out(decision)
-        if changed is None or changed.changed_at is None or decision.desired == decision.current:
+        """Check that the cooldown of the decision's direction has passed since the last change.
+
+        A paced policy is exempt, because it already takes recent changes into account. But its
+        scale-in must wait after a manual change.
+        """
+        last, out = self._last_change, _out(decision)
+        if last is None or last.changed_at is None or decision.desired == decision.current:
             return
-        by_hand = changed.sent_at is None
+        by_hand = last.sent_at is None
         if decision.candidates[0].paced and (out or not by_hand):
             return
         wait = self.resource.cooldown
-        if out and wait.scale_out_pierces and changed.target < changed.previous:
+        if out and wait.scale_out_pierces and last.target < last.previous:
             return
         seconds = wait.scale_out_seconds if out else wait.scale_in_seconds
-        until = changed.changed_at + timedelta(seconds=seconds)
+        until = last.changed_at + timedelta(seconds=seconds)
         if decision.time <= until:
-            self._break(decision.time, f"decided {decision.desired} in the cooldown until {until}")
+            self._break(
+                decision.time, f"decided {decision.desired} during the cooldown until {until}"
+            )
 
     def _rate_limits(self, decision: Decision, state: ScalingState) -> None:
-        """No faster than the limits allow, counted from any capacity that there was in the period,
-        or that was known last before it."""
+        """Check the rate limits against every capacity that the plan had in the period, and the
+        last capacity sample before it."""
         assert decision.desired is not None
-        known = state.histories.get(CAPACITY_METRIC, NO_SAMPLES).samples
+        capacities = state.histories.get(CAPACITY_METRIC, NO_SAMPLES).samples
         for limit in self.resource.guards.rate_limits:
             if (limit.direction == "out") is not _out(decision):
                 continue
             start = decision.time - timedelta(seconds=limit.period_seconds)
-            before = [int(sample.value) for sample in known if sample.time <= start][-1:]
+            before = [int(sample.value) for sample in capacities if sample.time <= start][-1:]
             had = [*before, self._capacity, *[c for time, c in self._seen if time >= start]]
             share = math.ceil((limit.percent or 0) / 100 * max(had))
             size = share if limit.instances is None else limit.instances
             if not min(had) - size <= decision.desired <= max(had) + size:
-                what = f"decided {decision.desired}, more than {size} from {min(had)}-{max(had)}"
-                self._break(decision.time, what)
+                problem = (
+                    f"decided {decision.desired}, which differs by more than {size} from the "
+                    f"capacities in the period ({min(had)} to {max(had)})"
+                )
+                self._break(decision.time, problem)
 
-    # --- orders ---
+    # --- requests to the plan ---
 
-    def order(self, action: ScaleAction, capacity: int, state: ScalingState, now: datetime) -> None:
-        """Only what the state wants now reaches the plan: one writer, fenced by the epoch."""
+    def requested(
+        self, action: ScaleAction, capacity: int, state: ScalingState, now: datetime
+    ) -> None:
+        """Check that a request to change the plan belongs to the current action of the state."""
         desired = state.desired
-        self._ordered.add(capacity)
-        self._bounds("ordered", capacity, now)
+        self._requested.add(capacity)
+        self._bounds("requested", capacity, now)
         if desired is None or (action.epoch, capacity) != (desired.epoch, desired.target):
-            self._break(now, f"epoch {action.epoch} was carried out, which is not the state's")
+            self._break(now, f"epoch {action.epoch} was carried out, but is not the current one")
             return
         if not desired.pending:
             self._break(now, f"epoch {action.epoch} was carried out after it was {desired.status}")
         if not self.may_act(state, now):
             self._break(now, f"epoch {action.epoch} was carried out while paused")
-        if self._persons(self._capacity, desired):
-            self._break(now, f"epoch {action.epoch} overwrites {self._capacity}, set by hand")
+        if self._is_manual(self._capacity, desired):
+            self._break(
+                now, f"epoch {action.epoch} overwrites the manual change to {self._capacity}"
+            )
 
     @property
     def _capacity(self) -> int:
-        """What the plan had when it was looked at last."""
+        """The plan's latest capacity."""
         return self._seen[-1][1] if self._seen else 0
 
-    def _persons(self, capacity: int, desired: Desired) -> bool:
-        """Whether a person's change stands that the app can tell from its own and must respect."""
+    def _is_manual(self, capacity: int, desired: Desired) -> bool:
+        """Whether this capacity is a manual change that the app can detect and must respect."""
         respected = self.resource.on_manual_change is ManualChange.ADOPT
-        return respected and self.writer == "person" and capacity not in _explained(desired)
+        return respected and self.writer == "operator" and capacity not in _explained(desired)
 
     def may_act(self, state: ScalingState, now: datetime) -> bool:
         override = state.override
@@ -198,50 +226,57 @@ class Safety:
     def changed(
         self, before: Desired | None, after: Desired, now: datetime, kinds: AbstractSet[EntryKind]
     ) -> None:
-        """From one desired state to the next, with what the log says of it."""
+        """Check a change of the desired state, and the log entries written with it."""
         self._before = before
         self._epochs(before, after, now)
         if EntryKind.MANUAL_CHANGE in kinds:
             self._manual(now)
         confirmed = ActionStatus.CONFIRMED
         if before is not None and (before.epoch, before.status) == (after.epoch, confirmed):
-            if (after.status is not confirmed and EntryKind.REOPENED not in kinds) or kinds & ENDS:
-                self._break(now, f"epoch {after.epoch} is {after.status} after its confirmation")
+            if after.status is not confirmed and EntryKind.REOPENED not in kinds:
+                self._break(now, f"epoch {after.epoch} is {after.status} without being reopened")
+            elif logged := ", ".join(sorted(kinds & PENDING_ONLY)):
+                self._break(now, f"epoch {after.epoch} was {logged} after its confirmation")
         elif after.status is confirmed:
             self._confirmed(after, now, by_hand=EntryKind.MANUAL_CHANGE in kinds)
         self._waits(after, now, kinds)
 
     def _manual(self, now: datetime) -> None:
-        """A person made it: neither an order that somebody waits for, nor one of this action's."""
-        own = self._capacity in self._ordered and self.writer == "nobody"
+        """Check that a reported manual change was not made by an action of the app."""
+        own = self._capacity in self._requested and self.writer == "abandoned request"
         if own or self.writer == "app":
-            self._break(now, f"took its own change to {self._capacity} for one made by hand")
-        self._ordered.clear()
+            self._break(now, f"mistook its own change to {self._capacity} for a manual change")
+        self._requested.clear()
 
     def _epochs(self, before: Desired | None, after: Desired, now: datetime) -> None:
-        """Epochs grow by one, and an epoch keeps its target: a decision is a new epoch."""
+        """Check that every decision has a new epoch: an epoch never changes its target, and the
+        next epoch is higher by one."""
         epoch = before.epoch if before else 0
         same = before is not None and (after.epoch, after.target) == (epoch, before.target)
         if not same and after.epoch != epoch + 1:
-            self._break(now, f"epoch {after.epoch} to {after.target} came after epoch {epoch}")
+            self._break(now, f"epoch {after.epoch} (target {after.target}) follows epoch {epoch}")
         if not same or before is None or before.status is ActionStatus.CONFIRMED:
             return
         if after.requested_at != before.requested_at:
             self._break(now, f"epoch {epoch} was decided twice")
 
     def _confirmed(self, after: Desired, now: datetime, *, by_hand: bool) -> None:
-        """A confirmation is true: since the request the plan has had that capacity."""
-        self._changed = after
-        self._ordered.clear()
+        """Check that a confirmed capacity was really reached after the request."""
+        self._last_change = after
+        self._requested.clear()
         had = {capacity for time, capacity in self._seen if time >= after.requested_at}
         if after.target not in (*had, self._capacity) and not by_hand:
-            self._break(now, f"epoch {after.epoch} was confirmed, but {after.target} never there")
+            self._break(now, f"epoch {after.epoch} was confirmed, but never reached {after.target}")
         at = after.changed_at
         if at is None or not after.requested_at <= at <= now:
-            self._break(now, f"epoch {after.epoch} was confirmed at {at}")
+            self._break(
+                now,
+                f"epoch {after.epoch} has the confirmation time {at}, which is not between its "
+                f"request ({after.requested_at}) and now",
+            )
 
     def _waits(self, after: Desired, now: datetime, kinds: AbstractSet[EntryKind]) -> None:
-        """A try that was put off or refused is followed by a wait."""
+        """Check that a deferred or refused attempt is followed by a wait."""
         waits = {
             EntryKind.DEFERRED: self.timing.retry_seconds,
             EntryKind.FAILED: self.timing.failure_hold_seconds,
@@ -249,21 +284,28 @@ class Safety:
         for kind in waits.keys() & kinds:
             least = now + timedelta(seconds=waits[kind])
             if after.retry_at is None or after.retry_at < least:
-                self._break(now, f"epoch {after.epoch} is {kind} until {after.retry_at}")
+                self._break(
+                    now,
+                    f"epoch {after.epoch} ({kind}) may be retried at {after.retry_at}, but must "
+                    f"wait until {least}",
+                )
             if kind is EntryKind.FAILED:
                 self._held_until = least
 
     def reconciled(
         self, before: Desired, after: Desired, capacity: int, now: datetime, active: bool
     ) -> None:
-        """Once the reconciler has looked, nothing is left as it should not be."""
+        """Check that the reconciler has repaired everything that it must repair."""
         late = now - before.requested_at > timedelta(seconds=self.timing.deadline_seconds)
         if late and before.pending and after.pending and after.epoch == before.epoch:
-            self._break(now, f"epoch {after.epoch} is pending since {after.requested_at}")
+            self._break(
+                now,
+                f"epoch {after.epoch} is past its deadline, but pending since {after.requested_at}",
+            )
         if capacity == before.target and after.status is not ActionStatus.CONFIRMED:
-            self._break(now, f"epoch {after.epoch} is {after.status}, with {capacity} there")
-        if self._persons(capacity, before) and after.target != capacity:
-            self._break(now, f"{capacity} was set by hand, and epoch {after.epoch} goes on")
+            self._break(now, f"epoch {after.epoch} is {after.status}, but the plan has {capacity}")
+        if self._is_manual(capacity, before) and after.target != capacity:
+            self._break(now, f"epoch {after.epoch} ignores the manual change to {capacity}")
         if after is before and active:
             self._sent_again(before, capacity, now)
         elif (after.epoch, after.sent_at) != (before.epoch, before.sent_at):
@@ -278,24 +320,25 @@ class Safety:
     def _sent_again(self, desired: Desired, capacity: int, now: datetime) -> None:
         if desired.pending and capacity != desired.target and now >= self._due_at(desired):
             self._break(
-                now, f"epoch {desired.epoch} is not sent again, due {self._due_at(desired)}"
+                now, f"epoch {desired.epoch} was due at {self._due_at(desired)}, but not resent"
             )
 
     def _not_too_soon(self, before: Desired, after: Desired, now: datetime) -> None:
         if after.epoch == before.epoch and now < self._due_at(before):
-            self._break(now, f"epoch {before.epoch} was sent again before {self._due_at(before)}")
+            self._break(now, f"epoch {before.epoch} was resent before {self._due_at(before)}")
 
-    # --- what broke ---
+    # --- violations ---
 
-    def _bounds(self, what: str, capacity: int, now: datetime) -> None:
+    def _bounds(self, subject: str, capacity: int, now: datetime) -> None:
         limits = self.resource.limits
         if not limits.minimum <= capacity <= limits.maximum:
-            self._break(now, f"{what} {capacity}, outside {limits.minimum} to {limits.maximum}")
+            bounds = f"{limits.minimum} to {limits.maximum}"
+            self._break(now, f"{subject} {capacity}, which is outside {bounds}")
 
-    def _break(self, now: datetime, what: str) -> None:
+    def _break(self, now: datetime, problem: str) -> None:
         self.count += 1
         if len(self.broken) < SHOWN_MAX:
-            self.broken.append(f"{now:%Y-%m-%d %H:%M} {what}")
+            self.broken.append(f"{now:%Y-%m-%d %H:%M} {problem}")
 
 
 def _out(decision: Decision) -> bool:
@@ -303,7 +346,7 @@ def _out(decision: Decision) -> bool:
 
 
 def _explained(desired: Desired) -> tuple[int, ...]:
-    """The capacities that the app's own orders may have led to."""
+    """The capacities that the app's own actions may have set."""
     if desired.status is ActionStatus.CONFIRMED:
         return (desired.target,)
     return (desired.previous, desired.target, *desired.superseded)

@@ -1,9 +1,9 @@
-"""Fit a policy's numbers to traces, and judge them on later traffic that the fit never saw.
+"""Fits the numbers of a policy to traces, and judges them on later traffic that was not used.
 
 A policy is tunable if it is a dataclass with a mapping ``tunable``: field → (lowest, highest).
-Values in which its ``problems()`` finds one are passed over. The first 60 % of each trace are
-searched, the rest is only looked at in the end. The search is plain: some random points, then steps
-of shrinking size around the best one; whole numbers stay whole.
+Values that its ``problems()`` reports are skipped. The search uses the first 60 % of each trace;
+the rest is only used for the final judgment. The search tries some random points, then takes steps
+of shrinking size around the best one. Whole numbers stay whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Ranges = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a trace, its arena, and the best cost known for it."""
+    """A part of a trace, its arena, and the best known cost for it."""
 
     workload: Workload
     arena: Arena
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What the search found. Regrets are means over the traces, relative to the best known."""
+    """The result of the search. Regrets are means over the traces, relative to the best known."""
 
     before: Values
     after: Values
@@ -90,26 +90,32 @@ def run(arguments: Sequence[str]) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m backtest tune", description=__doc__)
     parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of a table"
+    )
     tries = bounded(int, 0, TRIES_MAX)
-    parser.add_argument("--tries", type=tries, default=60, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of the search; default: %(default)s")
+    parser.add_argument(
+        "--tries", type=tries, default=60, help="points to try (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the search (default: %(default)s)"
+    )
     add_arena(parser)
     return parser.parse_args(arguments)
 
 
 def ranges_of(policy: object, path: Path) -> Ranges:
-    """What may be tuned. Raises BadRules where that is nothing, or not a number of the policy."""
+    """The tunable fields. Raises BadRules if there are none, or one is not a number."""
     ranges: Any = described(policy).tunable
     if not is_dataclass(policy) or not ranges or not isinstance(ranges, Mapping):
         raise BadRules(
             f"{path}: the policy {type(policy).__name__} has nothing to tune; it must be a "
             "dataclass with a mapping tunable: field → (lowest, highest)"
         )
-    known = {field.name for field in fields(policy)}
+    names = {field.name for field in fields(policy)}
     for name, bounds in ranges.items():
-        if name not in known or not isinstance(getattr(policy, name), int | float):
-            raise BadRules(f"{path}: tunable {name!r} is no number of {type(policy).__name__}")
+        if name not in names or not isinstance(getattr(policy, name), int | float):
+            raise BadRules(f"{path}: tunable {name!r} is not a number of {type(policy).__name__}")
         if not _is_range(bounds):
             raise BadRules(
                 f"{path}: tunable {name!r} = {bounds!r}: must be a pair (lowest, highest) of "
@@ -128,11 +134,14 @@ def _is_range(bounds: object) -> bool:
 def _parts(
     options: argparse.Namespace, workloads: Sequence[Workload]
 ) -> tuple[list[Part], list[Part]]:
-    """The part to fit and the later part of each trace, both in the arena of the whole."""
+    """The part to fit and the later part of each trace, both in the arena of the whole trace."""
     fitted, later = [], []
     for workload in workloads:
         if workload.minutes < MINUTES_MIN:
-            raise BadArena(f"{workload.name}: at least {MINUTES_MIN} minutes are needed to tune")
+            raise BadArena(
+                f"{workload.name} has {workload.minutes} minutes; tuning needs at least "
+                f"{MINUTES_MIN} minutes"
+            )
         arena, cut = arena_of(options, workload), int(workload.minutes * FITTED_SHARE)
         fitted.append(_part(workload.part(0, cut), arena))
         later.append(_part(workload.part(cut, workload.minutes), arena))
@@ -193,8 +202,8 @@ def search(
     tries: int,
     seed: int,
 ) -> tuple[Values, float]:
-    """The best of ``tries`` points beside the start, and its cost; a seed repeats its search."""
-    random = Random(seed)  # noqa: S311  to be repeated, not to be secret
+    """The best of ``tries`` points and the start, and its cost. A seed repeats its search."""
+    random = Random(seed)  # noqa: S311  reproducible, not secret
     best, least = dict(start), cost(start)
     for number in range(tries):
         spread = 1.0 - number / tries
@@ -234,5 +243,7 @@ def _show(tuned: Tuned, console: Console) -> None:
     table.add_row("regret, later 40 %", f"{tuned.later_before:+.1%}", f"{tuned.later_after:+.1%}")
     console.print(table)
     better = tuned.later_after < tuned.later_before
-    verdict = "better" if better else "no better"
-    console.print(f"On traffic it never saw, the fitted policy is {verdict}.", highlight=False)
+    verdict = "better" if better else "not better"
+    console.print(
+        f"On traffic that was not used to fit it, the policy is {verdict}.", highlight=False
+    )

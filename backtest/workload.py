@@ -1,8 +1,8 @@
-"""Arrivals per minute, as the arena wants them, from a trace file.
+"""Reads a trace file into arrivals per minute for the arena.
 
-The parser is that of ``python -m local --trace``; here, what a file leaves out is not taken for
-an absence of arrivals. A hole of up to five minutes gets the mean of the minutes beside it; a
-longer one is cut out, and what comes after it follows at once, at its own time of day.
+The parser is that of ``python -m local --trace``. Here, however, missing rows do not count as zero
+arrivals. A gap of up to five minutes gets the mean of the minutes beside it. A longer gap is cut
+out: the next minutes follow at once, with their own time of day.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GAP_NOTICE = "missing steps"
 
 @dataclass(frozen=True)
 class Workload:
-    """Arrivals by minute; ``starts`` are the minutes' own times, which may jump."""
+    """Arrivals by minute. ``starts`` are the times of the minutes, which may jump."""
 
     name: str
     arrivals: Floats
@@ -46,7 +46,7 @@ class Workload:
         return [float(arrivals) for arrivals in self.arrivals]
 
     def part(self, first: int, end: int) -> Workload:
-        """Minutes ``first`` to ``end``, the end not included."""
+        """Minutes from ``first`` up to, but not including, ``end``."""
         return Workload(self.name, self.arrivals[first:end], self.starts[first:end], self.notices)
 
 
@@ -62,7 +62,7 @@ def load_workload(path: Path) -> Workload:
 
 
 def workload_of(name: str, start: datetime, arrivals: Floats) -> Workload:
-    """For arrivals that come from elsewhere than a file."""
+    """A workload from arrivals that do not come from a file."""
     return Workload(name, arrivals, [start + MINUTE * int(m) for m in range(len(arrivals))])
 
 
@@ -76,7 +76,7 @@ def _workload(
 def _without_gaps(path: Path, trace: Trace) -> Workload:
     covered = np.where(np.asarray(trace.covered) > 1 - 1e-9, 1.0, trace.covered)
     partly = (covered > 0) & (covered < 1)
-    partly[-1] = False  # a trace may end within a minute
+    partly[-1] = False  # A trace may end within a minute.
     arrivals = np.array(trace.arrivals)
     arrivals[partly] /= covered[partly]
     kept = np.ones(trace.minutes, dtype=bool)
@@ -95,23 +95,23 @@ def _without_gaps(path: Path, trace: Trace) -> Workload:
 
 
 def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tuple[str, ...]:
-    said = (
-        (partly, f"{partly} minutes that lack some of their rows: scaled up to whole minutes"),
+    notices = (
+        (partly, f"{partly} minutes lack some of their rows: scaled up to whole minutes"),
         (
             len(filled),
-            f"{len(filled)} holes of up to {FILLED_MINUTES_MAX} min, {sum(filled)} min in all: "
+            f"{len(filled)} gaps of up to {FILLED_MINUTES_MAX} min, {sum(filled)} min in all: "
             "filled with the mean of the minutes beside them",
         ),
         (
             len(cut),
-            f"longer holes ({len(cut)}, {sum(cut)} min in all): cut out; what comes after follows "
+            f"longer gaps ({len(cut)}, {sum(cut)} min in all): cut out; the next minutes follow "
             "at once",
         ),
     )
-    return tuple(text for count, text in said if count)
+    return tuple(text for count, text in notices if count)
 
 
 def _runs(missing: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First and end (not included) of each run of True."""
+    """Start and end (not included) of each run of True."""
     edges = np.diff(np.concatenate(([False], missing, [False])).astype(np.int8))
     return list(zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True))

@@ -1,1 +1,1 @@
-"""Measurements, each beside its baseline or limit of the same run. None can fail a build."""
+"""Benchmarks. Each figure has a baseline or limit from the same run. None fails a build."""

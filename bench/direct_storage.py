@@ -1,7 +1,7 @@
-"""What storage itself can do: the operations of scaling_logic, by the client libraries alone.
+"""What storage can do without the app: the operations of scaling_logic by client libraries alone.
 
-No functions host and no decision: each message is received in a batch, its resource's range is
-read, two rows are written in one transaction, and the message is deleted.
+There is no functions host and no decision. Messages are received in batches. For each message, one
+range of rows is read, two rows are written in one transaction, and the message is deleted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Work = Callable[[QueueMessage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What one decision writes, to be written again under other keys."""
+    """The rows that one decision writes. They are written again with other keys."""
 
     metric: Mapping[str, Any]
     log: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Storage:
 
 @asynccontextmanager
 async def open_storage(connection_string: str) -> AsyncIterator[Storage]:
-    """Both clients, open for the block."""
+    """Open both clients for the block."""
     queue = QueueClient.from_connection_string(
         connection_string, QUEUE_NAME, transport=lean_transport()
     )
@@ -62,22 +62,22 @@ async def open_storage(connection_string: str) -> AsyncIterator[Storage]:
 
 
 async def product_rows(connection_string: str, storage: Storage) -> Rows:
-    """Rows of the product's own making, with half the samples that a resource ends with."""
+    """Rows that the app itself wrote, with half of the samples that a resource ends with."""
     now = datetime.now(UTC)
     ages = reversed(range(fleet.SAMPLES_PER_RESOURCE // 2))
     samples = [fleet.sample(TEMPLATE.name, now - timedelta(seconds=age)) for age in ages]
     async with state_store(connection_string) as store:
         for metric in [fleet.capacity(TEMPLATE.name, now), *samples]:
-            await scaling_logic.run(metric, {TEMPLATE.name: TEMPLATE}, store)
+            await scaling_logic.process_sample(metric, {TEMPLATE.name: TEMPLATE}, store)
     query = storage.table.query_entities(f"PartitionKey eq '{TEMPLATE.name}'")
     rows = {row["RowKey"]: dict(row) async for row in query}
     logged = [row for key, row in rows.items() if key.startswith(LOG_PREFIX)]
-    longest = max(logged, key=lambda row: len(row["reason"]))  # the first samples decide nothing
+    longest = max(logged, key=lambda row: len(row["reason"]))  # The first samples decide nothing.
     return Rows(metric=rows[f"metric|{fleet.METRIC_NAME}"], log=longest)
 
 
 def decision_work(storage: Storage, rows: Rows) -> Work:
-    """One range query and one transaction of two rows."""
+    """Work that consists of one range query and one transaction of two rows."""
 
     async def work(message: QueueMessage) -> None:
         resource = json.loads(message.content)["resource_name"]
@@ -95,11 +95,11 @@ def decision_work(storage: Storage, rows: Rows) -> Work:
 
 
 async def no_work(_message: QueueMessage) -> None:
-    """Receive and delete only."""
+    """Do nothing, so that messages are only received and deleted."""
 
 
 class Drain:
-    """Workers that empty a queue; each holds one message at a time."""
+    """Workers that empty a queue. Each processes one message at a time."""
 
     def __init__(self, queue: QueueClient, work: Work, batch_size: int) -> None:
         self._queue = queue
@@ -115,7 +115,7 @@ class Drain:
     async def _empty(self) -> None:
         while message := await self._next():
             await self._work(message)
-            self.done += 1  # as the host counts: the work is done, the delete is still to come
+            self.done += 1  # Like the host, count before the message is deleted.
             await self._queue.delete_message(message)
 
     async def _next(self) -> QueueMessage | None:

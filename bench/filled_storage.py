@@ -1,4 +1,4 @@
-"""Fresh storage with every message of the fleet in the queue, and each plan's capacity known."""
+"""Fresh storage that holds every message of the fleet, and the capacity of each plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SENDERS = 16
 
 @asynccontextmanager
 async def filled_storage() -> AsyncIterator[str]:
-    """The connection string of an emulator of its own: what an earlier run left slows the next."""
+    """Yield the connection string of a new emulator, because old data would slow a run down."""
     with Azurite() as azurite:
         now = datetime.now(UTC)
         await _write_capacities(azurite.connection_string, now)
@@ -31,7 +31,7 @@ async def filled_storage() -> AsyncIterator[str]:
 
 
 async def decision_count(connection_string: str) -> int:
-    """How many decisions stand in the table, over all resources."""
+    """The number of decisions in the table, over all resources."""
     async with state_store(connection_string) as store:
         logs = [await store.log(each.name, limit=1_000) for each in fleet.resources()]
     return sum(map(len, logs))
@@ -39,7 +39,7 @@ async def decision_count(connection_string: str) -> int:
 
 @asynccontextmanager
 async def state_store(connection_string: str) -> AsyncIterator[TableStateStore]:
-    """The product's own store, closed at the end."""
+    """The app's own store, closed at the end."""
     store = TableStateStore(StorageConnection("Storage", connection_string))
     try:
         yield store
@@ -50,8 +50,10 @@ async def state_store(connection_string: str) -> AsyncIterator[TableStateStore]:
 async def _write_capacities(connection_string: str, now: datetime) -> None:
     resources = {each.name: each for each in fleet.resources()}
     async with state_store(connection_string) as store:
-        await store.load("nobody")  # the table is made by whoever comes first
-        runs = [scaling_logic.run(each, resources, store) for each in fleet.capacities(now)]
+        await store.load("nobody")  # The first call creates the table.
+        runs = [
+            scaling_logic.process_sample(each, resources, store) for each in fleet.capacities(now)
+        ]
         await asyncio.gather(*runs)
 
 
@@ -66,10 +68,10 @@ async def _send_messages(connection_string: str, now: datetime) -> None:
 
 
 async def _send(queue: QueueClient, messages: Iterator[str]) -> None:
-    for message in messages:  # every sender takes the next one of the same iterator
+    for message in messages:  # All senders share one iterator.
         await queue.send_message(message)
 
 
 def lean_transport() -> AioHttpTransport:
-    """One that asks no environment for a proxy: by default each request does, in a thread."""
+    """A transport that does not read proxy settings. By default, each request does, in a thread."""
     return AioHttpTransport(use_env_settings=False)

@@ -1,4 +1,4 @@
-"""The resources that the host is measured with, and the messages of their metric."""
+"""The resources that the host is measured with, and the messages with their samples."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ BETWEEN_THRESHOLDS = 50
 
 
 def resources() -> Sequence[Resource]:
-    """Plans with one metric and the rule of the original each."""
+    """Plans, each with one metric and a threshold rule."""
     return [resource(f"plan-{number}") for number in range(RESOURCE_COUNT)]
 
 
 def capacities(now: datetime) -> Sequence[Metric]:
-    """One capacity a resource: before it is known there is nothing to decide."""
+    """One capacity for each resource: without it, there is nothing to decide."""
     return [capacity(each.name, now) for each in resources()]
 
 
 def messages(now: datetime) -> Iterator[str]:
-    """Every sample of every resource, in the order in which the collector sends them."""
+    """Every sample of every resource, in the order in which the collector would send them."""
     for number in range(SAMPLES_PER_RESOURCE):
         time = now - STEP * (SAMPLES_PER_RESOURCE - number)
         for each in resources():
@@ -36,12 +36,12 @@ def messages(now: datetime) -> Iterator[str]:
 
 
 def capacity(resource_name: str, now: datetime) -> Metric:
-    """What a plan is set to."""
+    """A sample of a plan's capacity."""
     return Metric(resource_name, CAPACITY_METRIC, MetricValue(now - STEP, 2))
 
 
 def sample(resource_name: str, time: datetime) -> Metric:
-    """A sample that leads to a decision to hold, as nearly all samples do."""
+    """A sample that leads to the decision to hold, as nearly all samples do."""
     return Metric(resource_name, METRIC_NAME, MetricValue(time, BETWEEN_THRESHOLDS))
 
 

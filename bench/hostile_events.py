@@ -1,4 +1,4 @@
-"""Bodies of events that somebody sent to do harm, or by a mistake as bad as that."""
+"""Bodies of events that are meant to do harm, or do as much harm by mistake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = timedelta(seconds=1)
 
 
 def reading(value: object = 1, time: str = "2026-03-01T12:00:00Z", **changes: object) -> str:
-    """Metric JSON, as compact as senders write it."""
+    """A reading in metric JSON, as compact as senders write it."""
     fields = {
         "schema_version": 1,
         "resource_name": RESOURCE,
@@ -34,14 +34,14 @@ def reading(value: object = 1, time: str = "2026-03-01T12:00:00Z", **changes: ob
 
 
 def many_readings(count: int, newest: datetime, step: timedelta = SECOND) -> bytes:
-    """One event with so many readings of one metric."""
+    """One event with the given number of readings of one metric."""
     times = (newest - step * (count - 1 - n) for n in range(count))
     texts = [reading(time=time.isoformat()) for time in times]
     return f"[{','.join(texts)}]".encode()
 
 
 def filled(element: str, size: int = MIB) -> bytes:
-    """A JSON array of as many equal elements as fit."""
+    """A JSON array with as many copies of the element as fit."""
     count = (size - 2) // (len(element.encode()) + 1)
     return f"[{','.join([element] * count)}]".encode()
 
@@ -100,4 +100,4 @@ HOSTILE: Mapping[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
     "zeros": lambda: bytes(MIB),
 }
-"""What each of them leads to is one dead letter."""
+"""Each of them must lead to one dead letter."""

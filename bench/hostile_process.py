@@ -1,6 +1,6 @@
-"""``python -m bench.hostile_process < BODY``: what one event costs that nobody has met before.
+"""``python -m bench.hostile_process < BODY``: what processing one unfamiliar event costs.
 
-The body comes through a pipe, so that making it leaves no traces in this process.
+The body comes through a pipe, so that building it does not affect this process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.hostile_events import INTERESTS, reading
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.concurrency import task_runner
-from shared.ingestion.decoding.decoding import MetricHandler
+from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer
@@ -40,7 +40,7 @@ async def main() -> None:
         "idle_megabytes": idle,
         "dead_letters": report.dead_letters,
         "messages": report.messages,
-        "said": _said(consumer),
+        "errors": _errors(consumer),
     }
     print(json.dumps(figures))
 
@@ -59,7 +59,7 @@ def _consumer() -> Consumer:
     )
 
 
-def _said(consumer: Consumer) -> str:
+def _errors(consumer: Consumer) -> str:
     assert isinstance(consumer.store, MemoryIngestionStore)
     letters = consumer.store.rows[STREAM].dead_letters
     return "; ".join(letter.error[:100] for letter in letters.values())
@@ -70,7 +70,7 @@ def _event(sequence: int, body: bytes) -> Event:
 
 
 def _peak_megabytes() -> float:
-    """Of this program alone: what ``getrusage`` tells includes whoever started it."""
+    """The peak of this program alone. The figure of ``getrusage`` includes its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 

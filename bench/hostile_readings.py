@@ -1,8 +1,8 @@
 """``python -m bench.hostile_readings COUNT``: how long an event of many readings delays a decision.
 
-The functions run in the local host on an emulator of their own. What the event leads to is put
-into the queue, and behind it one fresh sample: how long does its decision take? All readings lie
-inside the window, so that none can be left out as stale.
+The functions run in the local host with their own emulator. The messages that the event leads to
+are put into the queue, followed by one fresh sample. The time until the decision on that sample is
+measured. All readings are inside the window, so that none is dropped as stale.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import encode_metric
-from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import to_effect
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import StorageConnection
 
 BYTES_MAX = 4 * 1024 * 1024
-"""More than the default lets through, for this many readings have more than 1 MiB."""
+"""More than the default limit of 1 MiB, which this many readings exceed."""
 STEP = timedelta(seconds=0.049)
 LIMIT_SECONDS = 500
 STREAM = Stream("ns", "hub", "$Default", "0")
@@ -53,10 +53,10 @@ async def _measured(connection_string: str, count: int) -> dict[str, float]:
     settings = {**SETTINGS, "AzureWebJobsStorage": connection_string}
     async with state_store(connection_string) as store, _queue(connection_string) as queue:
         await queue.create_queue()
-        await store.load("nobody")  # the table is made by whoever comes first
+        await store.load("nobody")  # The first call creates the table.
         one = fleet.resource(RESOURCE)
         capacity = fleet.capacity(RESOURCE, datetime.now(UTC))
-        await scaling_logic.run(capacity, {RESOURCE: one}, store)
+        await scaling_logic.process_sample(capacity, {RESOURCE: one}, store)
         async with hosted_app(FunctionsHost(APP_DIR, settings=settings, config=CONFIG)):
             await _decided_after((), connection_string, store, queue, 51)
             alone = await _decided_after((), connection_string, store, queue, 52)
@@ -83,7 +83,7 @@ async def _decided_after(
     queue: QueueClient,
     value: float,
 ) -> float:
-    """Seconds until a sample of that value, sent behind the messages, has led to a decision."""
+    """Seconds until a sample with that value, sent after the messages, has led to a decision."""
     sender = StorageQueueSender(StorageConnection("Storage", connection_string), QUEUE_NAME)
     await sender.send(messages)
     await sender.close()
@@ -91,7 +91,7 @@ async def _decided_after(
     began = time.perf_counter()
     await queue.send_message(encode_metric(fresh))
     async with asyncio.timeout(LIMIT_SECONDS):
-        while not await _is_decided(store, value):  # noqa: ASYNC110  the table tells nobody
+        while not await _is_decided(store, value):  # noqa: ASYNC110  a table has to be polled
             await asyncio.sleep(0.02)
     return time.perf_counter() - began
 

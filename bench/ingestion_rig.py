@@ -1,4 +1,4 @@
-"""Events, consumers and stores that the ingestion group measures."""
+"""Events, consumers and stores for the ingestion benchmarks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def events(count: int, first: int = 0) -> list[Event]:
 
 
 async def handle(event: Event) -> Effect:
-    """One row an event, of about a hundred bytes."""
+    """One row of about a hundred bytes for each event."""
     return Effect(event.sequence, event.body.decode())
 
 
@@ -61,7 +61,7 @@ def consumer(store: IngestionStore, stream: Stream) -> Consumer:
 
 
 def planned(batches: Sequence[Sequence[Event]], limits: CommitLimits) -> list[Commit]:
-    """The commits that the batches lead to, made before the clock runs."""
+    """The commits that the batches lead to, planned before the measurement."""
     commits: list[Commit] = []
     previous = None
     for batch in batches:
@@ -73,7 +73,7 @@ def planned(batches: Sequence[Sequence[Event]], limits: CommitLimits) -> list[Co
 
 
 async def write_all(store: IngestionStore, stream: Stream, commits: Sequence[Commit]) -> None:
-    """The store alone."""
+    """Write the commits by the store alone."""
     saved = await store.load(stream)
     for commit in commits:
         saved = await store.commit(stream, saved, commit)
@@ -81,7 +81,7 @@ async def write_all(store: IngestionStore, stream: Stream, commits: Sequence[Com
 
 @asynccontextmanager
 async def sqlite_store() -> AsyncIterator[tuple[SqlIngestionStore, Path]]:
-    """A store in a file of its own."""
+    """A store in a new file."""
     with TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "ingestion.db"
         sql = Sql(f"sqlite:///{path}", metadata)
@@ -93,7 +93,7 @@ async def sqlite_store() -> AsyncIterator[tuple[SqlIngestionStore, Path]]:
 
 @asynccontextmanager
 async def table_store() -> AsyncIterator[tuple[TableIngestionStore, StorageConnection]]:
-    """A store in an emulator of its own."""
+    """A store in a new emulator."""
     with Azurite() as azurite:
         connection = StorageConnection("Storage", azurite.connection_string)
         store = TableIngestionStore(connection)

@@ -1,4 +1,4 @@
-"""Daily series of which one knows what happened: an event, sampled, and a control that is not."""
+"""Synthetic daily series with known losses: a sampled event, and a control that is not sampled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REAL = Path(__file__).parent / "data" / "nab_tweets_daily.csv"
 
 
 class World(Protocol):
-    """What would have been counted on a day, had so much been lost or been sent."""
+    """A source of days: what would have been counted with a given loss and traffic."""
 
     @property
     def days(self) -> int: ...
@@ -28,10 +28,10 @@ class World(Protocol):
 
 @dataclass
 class MadeUp:
-    """Weekdays, slow drift, days that scatter by 3 to 12 %, at times heavily; sampled 1 in k.
+    """Weekdays, slow drift, and days that scatter by 3 to 12 %, at times heavily; sampled 1 in k.
 
-    Levels, rates and scatter were chosen before the verdict's limits were looked at, and differ
-    from those that these limits were fitted on.
+    Levels, rates and scatter were chosen without knowledge of the verdict's limits. They differ
+    from the series that these limits were fitted on.
     """
 
     rng: np.random.Generator
@@ -62,9 +62,9 @@ class MadeUp:
 
 @dataclass
 class Measured:
-    """An event whose records carry a value: its sum, with its count as control.
+    """An event whose records carry a value: the sum of the values, with the count as control.
 
-    Values are even, skewed, heavy-tailed (some one in a thousand are a third of the sum) or of
+    Values are even, skewed, heavy-tailed (one in a thousand makes up a third of the sum) or of
     infinite variance. Their mean has weekdays, a slow drift, and days that scatter by 1 to 5 %.
     """
 
@@ -82,7 +82,7 @@ class Measured:
         self.tail = str(rng.choice(["even", "skewed", "heavy", "infinite"]))
 
     def day(self, index: int, *, lost: float = 0, traffic: float = 1, values: float = 0) -> Day:
-        """``lost`` is the share of events, ``values`` that of the values of those that came."""
+        """``lost`` is the share of lost events; ``values`` that of lost values among the rest."""
         count = self._counts.day(index, lost=lost, traffic=traffic)
         k, kept = self._counts.k, int(count.effective_records)
         values_kept = self.mean[index] * self._values(kept) * (self.rng.random(kept) >= values)
@@ -100,7 +100,7 @@ class Measured:
 
 
 class Tweets:
-    """Tweets that name a company, a day: NAB's Twitter_volume_AMZN, 53 whole days of 2015."""
+    """Tweets a day that name a company: NAB's Twitter_volume_AMZN, 53 whole days of 2015."""
 
     def __init__(self) -> None:
         with REAL.open() as file:

@@ -1,4 +1,4 @@
-"""One figure beside its baseline: what the bench prints. And how fast a counter grows."""
+"""A figure with its baseline, which is what the bench prints, and the growth rate of a counter."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SIGNIFICANT_DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A figure and what it is compared with, both of the same run and in the same unit."""
+    """A figure and its baseline, both from the same run and in the same unit."""
 
     name: str
     value: float
     unit: str
     baseline: float
     aim: str = ""
-    """What the figure is wanted to be; empty where it stands for information."""
+    """The target for the figure. Empty for a figure that is only informative."""
     note: str = ""
-    """What the baseline is, and what else one has to know to read the figure."""
+    """What the baseline is, and whatever else is needed to interpret the figure."""
 
     @property
     def ratio(self) -> float:
@@ -51,7 +51,7 @@ class Measurement:
 
 
 def figures_of(module: str, *arguments: object, given: bytes | None = None) -> dict[str, Any]:
-    """The JSON that a module prints, run in a process of its own."""
+    """The JSON that a module prints when run in its own process."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, input=given, stdout=subprocess.PIPE, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -63,9 +63,9 @@ def _rounded(number: float) -> float:
 
 
 async def growth_per_second(done: Callable[[], int], total: int) -> float:
-    """Growth a second from the first tenth to the last of ``total``: what starts has started.
+    """Growth a second between the first tenth of ``total`` and all of it, without the warm-up.
 
-    Raises TimeoutError where that takes longer than two minutes.
+    Raises TimeoutError if that takes longer than two minutes.
     """
     async with asyncio.timeout(LIMIT_SECONDS):
         first, started = await _reached(done, total // 10)
@@ -74,7 +74,7 @@ async def growth_per_second(done: Callable[[], int], total: int) -> float:
 
 
 async def _reached(done: Callable[[], int], count: int) -> tuple[int, float]:
-    # Polled, because the host counts without telling: both sides are watched in the same way.
+    # Polled, because the host's counter sends no notifications. Both sides are measured this way.
     while (reached := done()) < count:  # noqa: ASYNC110
         await asyncio.sleep(POLL_SECONDS)
     return reached, time.perf_counter()

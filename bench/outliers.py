@@ -1,4 +1,4 @@
-"""How long learning takes to get over one measurement that is far off."""
+"""How long learning needs to recover from one measurement that is far off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.learning import known_throughput
+from shared.autoscaling.learning import counted_rate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
@@ -25,12 +25,12 @@ MINUTE = timedelta(minutes=1)
 RATE = 40.0
 INSTANCES = 3
 STEPS_MAX = 2_000
-"""More than a day of one measurement a minute."""
+"""More than a day with one measurement a minute."""
 NEAR = 0.1
-"""A learned rate that is no further from the true one is right."""
+"""A learned rate is right if its relative error is no larger than this."""
 
 Readings = Callable[[int, float], list[tuple[datetime, float]]]
-"""What is reported for a step, of which the usual count is given."""
+"""The readings reported in a step, given its usual count."""
 
 
 def _times(factor: float, at: int) -> Readings:
@@ -45,7 +45,7 @@ def nothing_far_off(step: int, count: float) -> list[tuple[datetime, float]]:
 
 
 def _early(at: int) -> Readings:
-    """A report five seconds after another one."""
+    """A report five seconds after another one, in step ``at``."""
 
     def reported(step: int, count: float) -> list[tuple[datetime, float]]:
         time = START + MINUTE * step
@@ -65,7 +65,7 @@ class Outlier:
 
     @property
     def steps_until_learned_again(self) -> int:
-        """0 where the outlier did no harm."""
+        """0 if the outlier did no harm."""
         return max(steps_until_learned(self.reported)[1] - self.at, 0)
 
 
@@ -78,9 +78,9 @@ OUTLIERS: Mapping[str, Outlier] = {
 
 
 def steps_until_learned(readings: Readings, seed: int = 1) -> tuple[int, int]:
-    """At which step the rate was known at first, and after which it was right for good."""
+    """The first step with a known rate, and the step after which the rate stayed right."""
     chance = random.Random(seed)
-    state, known, wrong = ScalingState(), 0, 0
+    state, first_known, last_wrong = ScalingState(), 0, 0
     for step in range(STEPS_MAX):
         count = RATE * INSTANCES * chance.gauss(1, 0.1)
         for name, time, value in [
@@ -90,14 +90,15 @@ def steps_until_learned(readings: Readings, seed: int = 1) -> tuple[int, int]:
         ]:
             metric = Metric("plan", name, MetricValue(time, value))
             state = advance(RESOURCE, state, metric, max(time, START + MINUTE * step)).state
-        rate = known_throughput(RESOURCE.throughput, state.learned).rate_per_instance_minute
-        if rate is not None and not known:
-            known = step
+        estimate = counted_rate(state.learned)
+        rate = estimate.value if estimate else None
+        if rate is not None and not first_known:
+            first_known = step
         if rate is None or abs(rate / RATE - 1) > NEAR:
-            wrong = step
-        elif step - wrong > 200:
+            last_wrong = step
+        elif step - last_wrong > 200:
             break
-    return known, wrong + 1
+    return first_known, last_wrong + 1
 
 
 RESOURCE = Resource(

@@ -1,4 +1,4 @@
-"""Memory and processor time of a process and all below it."""
+"""Memory and CPU time of a process and all of its descendants."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 POLL_SECONDS = 0.2
 STEP = 1.01
-"""What is shared is told apart (slowly, while the process waits) only at a new height."""
+"""Shared pages are examined only at a new peak, because that is slow and pauses the process."""
 
 
 def run_watched(command: Sequence[str]) -> tuple[str, float]:
-    """What the command printed, and its peak memory in MB: pages that are shared count once.
+    """Run a command. Return its output and its peak memory in MB; shared pages count once.
 
-    Raises CalledProcessError with what it said.
+    Raises CalledProcessError with its error output.
     """
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ended = threading.Event()
@@ -35,17 +35,17 @@ def run_watched(command: Sequence[str]) -> tuple[str, float]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        printed, said = process.communicate()
+        printed, errors = process.communicate()
     finally:
         ended.set()
         watcher.join()
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command, printed, said)
+        raise subprocess.CalledProcessError(process.returncode, command, printed, errors)
     return printed, peak_mb
 
 
 def cpu_seconds(root: int) -> float:
-    """Of a process, of all below it, and of those of them that have ended."""
+    """CPU time of a process and its descendants, including those that have ended."""
     ticks = 0
     for pid in _tree(root):
         try:

@@ -1,7 +1,7 @@
-"""The groups of measurements, one a capability.
+"""The groups of measurements, one for each capability.
 
-A new group is a module in ``bench/groups`` with a function ``measure()`` that yields its
-measurements, and its name here.
+To add a group, write a module in ``bench/groups`` with a function ``measure()`` that yields
+measurements, and add its name here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 
 from bench.measurement import Measurement
 
@@ -19,6 +20,7 @@ GROUPS = (
     "host",
     "backtest",
     "regret",
+    "sources",
     "messaging",
     "cold_start",
     "ingest",
@@ -30,22 +32,27 @@ GROUPS = (
 )
 
 
+TRACES_GROUP = "regret"
+"""The only group that can measure traces from files."""
+
+
 def unknown(names: Iterable[str]) -> Sequence[str]:
-    """Those of the names that are no group."""
+    """The names that are not groups."""
     return [name for name in names if name not in GROUPS]
 
 
-def measurer(name: str) -> Callable[[], Iterable[Measurement]]:
-    """What measures a group. Only now is it imported: each brings other clients with it."""
-    measure: Callable[[], Iterable[Measurement]] = import_module(f"bench.groups.{name}").measure
+def measurer(name: str) -> Callable[..., Iterable[Measurement]]:
+    """The measuring function of a group, imported late: each group imports different clients."""
+    measure: Callable[..., Iterable[Measurement]] = import_module(f"bench.groups.{name}").measure
     return measure
 
 
-def main(group: str) -> None:
-    """``python -m bench.registry GROUP``: one group, measured in this process."""
-    for measurement in measurer(group)():
+def main(group: str, traces: str | None = None) -> None:
+    """``python -m bench.registry GROUP [FOLDER]``: measure one group in this process."""
+    measure = measurer(group)
+    for measurement in measure() if traces is None else measure(traces=Path(traces)):
         print(measurement.line, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

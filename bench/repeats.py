@@ -1,7 +1,6 @@
 """Medians of repeated runs.
 
-What is compared takes turns, so that a machine that slows down or speeds up meanwhile does so
-for all of it.
+The compared operations take turns, so that a change in the machine's speed affects them equally.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from statistics import median
 def calls_per_second(
     operations: Sequence[Callable[[], object]], *, repeats: int, calls: int
 ) -> list[float]:
-    """How often a second each operation can be called: the median of ``repeats`` turns."""
+    """Calls a second of each operation: the median of ``repeats`` turns."""
     seconds = [
         [timeit.timeit(operation, number=calls) for operation in operations] for _ in range(repeats)
     ]
@@ -22,6 +21,6 @@ def calls_per_second(
 
 
 async def medians(runs: Sequence[Callable[[], Awaitable[float]]], *, repeats: int) -> list[float]:
-    """What each run answers: the median of ``repeats`` turns."""
+    """The median result of each run over ``repeats`` turns."""
     figures = [[await run() for run in runs] for _ in range(repeats)]
     return [median(turns) for turns in zip(*figures, strict=True)]

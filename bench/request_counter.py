@@ -1,4 +1,4 @@
-"""Counting requests where they cannot hide: on the wire, between the client library and storage."""
+"""Counts requests on the wire, between the client library and storage."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from yarl import URL
 
 HOST = "127.0.0.1"
 OF_ONE_CONNECTION = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
-"""Headers that are between two neighbours and not passed on."""
+"""Headers that apply to one connection only and are not forwarded."""
 
 
 class RequestCounter:
-    """A loopback proxy in front of a table endpoint. Retries pass it too, so they count."""
+    """A loopback proxy in front of a table endpoint. It also counts retries."""
 
     def __init__(self, port: int, session: ClientSession) -> None:
         self._target = f"http://{HOST}:{port}"
@@ -25,7 +25,7 @@ class RequestCounter:
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """The requests of the block by kind: read, transaction, other."""
+        """Count the requests of the block by kind: read, transaction, other."""
         self._kinds = counted = Counter[str]()
         try:
             yield counted
@@ -33,7 +33,7 @@ class RequestCounter:
             self._kinds = Counter()
 
     async def forward(self, request: web.BaseRequest) -> web.Response:
-        """Count a request, pass it on as it is, and pass the answer back."""
+        """Count a request, forward it unchanged, and return the answer."""
         self._kinds[_kind(request)] += 1
         url = URL(self._target + request.raw_path, encoded=True)
         sent = self._session.request(
@@ -47,9 +47,9 @@ class RequestCounter:
 
 @asynccontextmanager
 async def request_counter(connection_string: str) -> AsyncIterator[tuple[RequestCounter, str]]:
-    """A running counter, and the connection string that leads tables through it."""
+    """Yield a running counter, and a connection string whose table endpoint is the counter."""
     endpoint = _table_endpoint(connection_string)
-    # A content type that the client did not sign would make the signature wrong.
+    # A content type that the client did not sign would invalidate the signature.
     async with ClientSession(auto_decompress=False, skip_auto_headers=["Content-Type"]) as session:
         counter = RequestCounter(_port(endpoint), session)
         runner = web.ServerRunner(web.Server(counter.forward))

@@ -1,4 +1,4 @@
-"""A Service Bus stand-in in a process of its own, so that it takes no time of the one measured.
+"""A Service Bus stand-in in its own process, so that it takes no CPU time from the measured one.
 
 ``python -m bench.service_bus_process SOURCES DELAY_SECONDS`` runs one until its input ends.
 """
@@ -18,7 +18,7 @@ SUBSCRIPTIONS_PER_TOPIC = 10
 
 
 def sources(count: int) -> Sequence[ServiceBusSubscription]:
-    """The subscriptions that a stand-in of ``count`` sources knows, each a different one."""
+    """The subscriptions of a stand-in with ``count`` sources, all different."""
     return [
         ServiceBusSubscription(
             f"topic-{number // SUBSCRIPTIONS_PER_TOPIC}",
@@ -30,14 +30,14 @@ def sources(count: int) -> Sequence[ServiceBusSubscription]:
 
 @contextmanager
 def service_bus(source_count: int, delay_seconds: float) -> Iterator[str]:
-    """A running stand-in's connection string; every answer takes ``delay_seconds`` and the work."""
+    """Run a stand-in and yield its connection string. Every answer is delayed."""
     command = [sys.executable, "-m", __name__, str(source_count), str(delay_seconds)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
-        process.communicate()  # the end of its input
+        process.communicate()  # This closes its input.
 
 
 async def _serve(source_count: int, delay_seconds: float) -> None:

@@ -1,6 +1,7 @@
-"""``python -m bench.spark_process ENGINE DATA OUTPUT [TURNS]``: the job, first cold and then warm.
+"""``python -m bench.spark_process ENGINE DATA OUTPUT [TURNS]`` runs the job cold and then warm.
 
-In a process of its own, so that memory and the JVM's state are those of one engine. Prints JSON.
+It is a process of its own, so that memory and the JVM's state are those of one engine. It prints
+JSON.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ from typing import Any
 
 from bench.plain_json import PlainJsonEngine
 from bench.process_memory import cpu_seconds
+from shared.sampling.estimates import NAMES
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
+from spark_jobs.model import Shape
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.sources import LocalFiles
 from spark_jobs.session import LOGGING, open_session
-from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import NAMES
 
 DIGITS = 9
-USUAL_JAVA = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
-"""Plain Spark has the JVM's own defaults: it takes longer with one that compiles less."""
+USUAL_JAVA = f"--conf 'spark.driver.extraJavaOptions={LOGGING}' pyspark-shell"
+"""Plain Spark gets the JVM's own defaults, with which it is faster."""
 
 
 def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
-    """Session start is excluded; cold is a session's first job, warm the median of the others."""
+    """Excludes the start of the session. The first job is cold; warm is the median of the rest."""
     plain = engine == "plain_json"
-    spark = open_session(USUAL_JAVA if plain else None)
+    if plain:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = USUAL_JAVA
+    spark = open_session()
     spark.range(1).count()
     made: Engine = PlainJsonEngine(spark) if plain else Engine(spark)
     seconds, cpu, results = [], [], []
@@ -49,12 +52,12 @@ def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
 
 
 def _result(done: Done) -> dict[str, Any]:
-    """Figures that both must agree in, whatever the order that they add in."""
+    """Returns the figures in which both engines must agree, rounded: they add in another order."""
     sums = list(done.totals.days.values())
     entries = done.manifest.entries.values()
     figures = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
     hours = sum(len(hours) for hours in done.totals.hours.values())
-    return {**figures, "hours": hours, "quarantined": sum(e.found.quarantined for e in entries)}
+    return {**figures, "hours": hours, "quarantined": sum(e.read.quarantined for e in entries)}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Exported telemetry to measure with: eight events, one operation for every two records, and what
-spoils such files in reality: copies, records that come late, lines that are cut."""
+"""Makes exported telemetry for measurements: six events, one operation for every two records, and
+what such files really contain: copies, late records and cut lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAMES = ("ItemViewed", "CartUpdated", "SearchPerformed", "OrderPlaced", "OrderPa
 BASE_BYTES = 200_000_000
 OPERATION = re.compile(rb'"OperationId":"[0-9a-f]{8}')
 HUGE_SHARE = 0.25
-"""Of all records in one file: hours are uneven."""
+"""The share of all records that are in one file, because hours are uneven."""
 
 
 def write_export(root: Path, size_bytes: int) -> None:
-    """Hourly files of some days. What is large repeats itself with other operations."""
+    """Writes hourly files of some days. Large files repeat their records with other operations."""
     rng = random.Random(5)
     copies = max(round(size_bytes / BASE_BYTES), 1)
     records = size_bytes // copies // RECORD_BYTES

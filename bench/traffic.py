@@ -1,6 +1,6 @@
-"""Made-up traffic of many shapes, by a seed: arrivals per minute, as public traces look.
+"""Synthetic traffic in many shapes, by seed: arrivals per minute that resemble public traces.
 
-None of it was fitted to anything, and no rule was fitted to it.
+The shapes were not fitted to any trace, and no rule was fitted to them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Random = np.random.Generator
 
 
 def day_and_night(trough: float, peak_hour: float = 15, sharpness: float = 1) -> Floats:
-    """From ``trough`` to 1, highest at one hour of the day."""
+    """A daily curve from ``trough`` to 1, with its maximum at ``peak_hour``."""
     phase = 2 * np.pi * (np.arange(MINUTES) / DAY - peak_hour / 24)
     shape: Floats = trough + (1 - trough) * (0.5 + 0.5 * np.cos(phase)) ** sharpness
     return shape
 
 
 def wandering(random: Random, minutes: float, spread: float) -> Floats:
-    """A log-normal factor that forgets itself within so many minutes."""
+    """A log-normal factor whose autocorrelation decays over the given number of minutes."""
     kept = math.exp(-1 / minutes)
     steps = random.normal(0, spread * math.sqrt(1 - kept * kept), MINUTES)
     level, factors = 0.0, np.empty(MINUTES)
@@ -38,7 +38,7 @@ def wandering(random: Random, minutes: float, spread: float) -> Floats:
 
 
 def bursts(random: Random, a_day: float, size: float, fade_minutes: float) -> Floats:
-    """Sudden crowds of heavy-tailed size that fade away."""
+    """Sudden bursts of heavy-tailed size that fade away."""
     load = np.zeros(MINUTES)
     for start in np.flatnonzero(random.random(MINUTES) < a_day / DAY):
         ages = np.arange(min(MINUTES - int(start), int(8 * fade_minutes)))
@@ -56,20 +56,20 @@ def encyclopedia(random: Random) -> Floats:
 
 
 def short_messages(random: Random) -> Floats:
-    """Counts of five minutes, spread evenly."""
+    """Counts per five minutes, spread evenly."""
     load = 9 * day_and_night(0.5, 18) * wandering(random, 60, 0.35) + bursts(random, 1.5, 12, 12)
     return np.repeat(counted(random, load[::5] * 5) / 5, 5)
 
 
 def timers(random: Random) -> Floats:
-    """Something small all day, and heaps at every quarter of an hour and every hour."""
+    """A small load all day, with spikes every quarter of an hour and every hour."""
     minute = np.arange(MINUTES)
     heaps = 40.0 * (minute % 15 == 0) + random.uniform(50, 200) * (minute % 60 == 7)
     return counted(random, random.uniform(10, 40) * day_and_night(0.3) + heaps)
 
 
 def on_and_off(random: Random) -> Floats:
-    """Twenty sources with heavy-tailed times of work and of rest."""
+    """Twenty sources with heavy-tailed on and off times."""
     working = np.zeros(MINUTES)
     for _ in range(20):
         minute = -int(random.integers(500))
@@ -89,7 +89,7 @@ def shop(random: Random) -> Floats:
 
 
 def sensors(random: Random) -> Floats:
-    """Steady, until another fleet is switched on or off."""
+    """A steady load, until another group of sensors is switched on or off."""
     load, minute, level = np.empty(MINUTES), 0, 300.0
     while minute < MINUTES:
         end = minute + 20 + int(random.exponential(400))
@@ -108,7 +108,7 @@ def files_at_night(random: Random) -> Floats:
 
 
 def matches(random: Random) -> Floats:
-    """A site of scores: two games on most evenings, with a break at half-time."""
+    """A site with scores: two games on every day, with a break at half-time."""
     load = 800 * day_and_night(0.25, 17) * wandering(random, 120, 0.1) * wandering(random, 4, 0.05)
     for day in range(DAYS):
         for hour in (15, 18):
@@ -119,7 +119,7 @@ def matches(random: Random) -> Floats:
 
 
 def cluster_jobs(random: Random) -> Floats:
-    """Single jobs, and every quarter of an hour or so a whole batch of them."""
+    """Single jobs, and about every quarter of an hour a whole batch."""
     base = wandering(random, 180, 0.35) * wandering(random, 8, 0.3) * day_and_night(0.6)
     batches = random.poisson(0.07 * base) * np.minimum(5 + 20 * random.pareto(1.7, MINUTES), 300)
     return counted(random, 20 * base + batches)
@@ -134,7 +134,7 @@ def few_items(random: Random) -> Floats:
 
 
 def taxis(random: Random) -> Floats:
-    """Counts of half an hour, spread evenly; two rush hours."""
+    """Counts per half hour, spread evenly, with two rush hours."""
     rush = day_and_night(0.1, 19) + 0.4 * day_and_night(0, 8, 6)
     return np.repeat((400 * rush * wandering(random, 200, 0.08))[::30], 30)
 
@@ -145,7 +145,7 @@ def front_page(random: Random) -> Floats:
 
 
 def counted(random: Random, load: Floats) -> Floats:
-    """Whole items that come independently of each other, so many a minute on average."""
+    """Whole items that arrive independently, with the given mean for each minute."""
     return random.poisson(np.maximum(load, 0)).astype(np.float64)
 
 
@@ -171,6 +171,6 @@ SHAPES: Mapping[str, Callable[[Random], Floats]] = {
 
 
 def traffic(shape: str, seed: int) -> Floats:
-    """Items in each minute of some days; the same for the same seed."""
+    """Items in each minute of ``DAYS`` days; the same for the same seed."""
     at = list(SHAPES).index(shape)
     return SHAPES[shape](np.random.default_rng([seed, at]))

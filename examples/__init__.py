@@ -1,1 +1,1 @@
-"""Programs that show how to use the parts; never deployed."""
+"""Example programs. They are not deployed."""

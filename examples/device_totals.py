@@ -1,13 +1,14 @@
-"""Totals per device, exactly once: tables of your own in the transaction that accounts for events.
+"""Totals per device, counted exactly once in a table of your own.
 
-With an event hub and a database in the settings, in a Function App by the setting
-``IngestionHandler=examples.device_totals:handling``, or without one by
+The settings must name an event hub and a database. In a Function App, set
+``IngestionHandler=examples.device_totals:handling``. Without a Function App, run
 
 ``python -m shared run --handler examples.device_totals:handling``
 
-Two parts make it exact. ``handle`` says what an event leads to, without doing it: it may run more
-than once. ``add_totals`` does it, in the transaction that moves the checkpoint: it counts only
-where that transaction is committed, and then no event of it is ever handled again.
+Two functions make the totals exact. ``handle`` turns an event into an effect, and writes nothing:
+it may run more than once for an event. ``add_totals`` writes the effects, in the same transaction
+that moves the checkpoint. If that transaction is committed, its events are never handled again; if
+not, it has written nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ totals = Table(
 
 
 async def handle(event: Event) -> Effect:
-    """``{"device": "d-1", "units": 3}``; anything else is poison, a dead letter."""
+    """Read a body such as ``{"device": "d-1", "units": 3}``. Any other body is dead-lettered."""
     reading = json.loads(event.body)
     device, units = str(reading["device"]), int(reading["units"])
     return Effect(event.sequence, json.dumps({"device": device, "units": units}))
 
 
 def add_totals(connection: Connection, _stream: Stream, effects: Sequence[Effect]) -> None:
-    """Add a commit's readings; by device, so that no two transactions wait for each other."""
+    """Add the readings of a commit to the totals.
+
+    The rows are sorted by device, so that concurrent transactions cannot deadlock.
+    """
     events, units = Counter[str](), Counter[str]()
     for effect in effects:
         reading = json.loads(effect.value or "{}")
@@ -56,4 +60,4 @@ def add_totals(connection: Connection, _stream: Stream, effects: Sequence[Effect
     connection.execute(upsert, rows)
 
 
-handling = Handling(lambda _stream: handle, take_part=add_totals, tables=own)
+handling = Handling(lambda _stream: handle, write_in_transaction=add_totals, tables=own)

@@ -1,11 +1,12 @@
-// `azd up`: a resource group of its own, and all of main.bicep in it.
+// Entry point of `azd up`: creates a resource group and deploys main.bicep into it.
+// azd takes each parameter from an environment variable, which is text: see azd.parameters.json.
 targetScope = 'subscription'
 
 param environmentName string
 param location string
 
-@description('Resource id of the App Service Plan to scale.')
-param planId string
+@description('Resource ids of the App Service Plans to scale, separated by commas. The settings refer to the first one.')
+param planIds string
 
 param topic string
 param subscription string
@@ -15,12 +16,23 @@ param settings object = {}
 @secure()
 param secretSettings object = {}
 
-param eventHub bool = false
-param alertEmails string[] = []
+@allowed(['true', 'false'])
+param eventHub string = 'false'
+
+@allowed(['true', 'false'])
+param eventHubSharedAccess string = 'false'
+
+@description('Email addresses that receive alerts, separated by commas.')
+param alertEmails string = ''
+
+param pythonVersion string = '3.11'
+@allowed(['512', '2048', '4096'])
+param instanceMemoryMB string = '2048'
+param storageSku string = 'Standard_ZRS'
 
 var tags = { 'azd-env-name': environmentName }
 
-resource group 'Microsoft.Resources/resourceGroups@2024-03-01' = {
+resource group 'Microsoft.Resources/resourceGroups@2025-03-01' = {
   name: 'rg-${environmentName}'
   location: location
   tags: tags
@@ -31,14 +43,18 @@ module autoscaler 'main.bicep' = {
   scope: group
   params: {
     location: location
-    planIds: [planId]
+    planIds: split(planIds, ',')
     topic: topic
     subscription: subscription
     serviceBusNamespaceId: serviceBusNamespaceId
     settings: settings
     secretSettings: secretSettings
-    eventHub: eventHub
-    alertEmails: alertEmails
+    eventHub: bool(eventHub)
+    eventHubSharedAccess: bool(eventHubSharedAccess)
+    alertEmails: empty(alertEmails) ? [] : split(alertEmails, ',')
+    pythonVersion: pythonVersion
+    instanceMemoryMB: int(instanceMemoryMB)
+    storageSku: storageSku
     tags: tags
   }
 }

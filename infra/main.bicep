@@ -1,46 +1,49 @@
-// The app and all that it needs, in one resource group: `az deployment group create`.
-// `azd up` comes in by azd.bicep. No key is created, stored or handed over anywhere.
+// The app and all resources that it needs, in one resource group: `az deployment group create`.
+// `azd up` uses azd.bicep, which deploys this file. No key is created, stored or passed on.
 
-@description('Beginning of the names of all resources.')
+@description('Prefix of the names of all resources.')
 @minLength(2)
 @maxLength(12)
 param name string = 'autoscaler'
 
 param location string = resourceGroup().location
 
-@description('Resource ids of the App Service Plans to scale. The settings name the first one.')
+@description('Resource ids of the App Service Plans to scale. The settings refer to the first one.')
 @minLength(1)
 param planIds string[]
 
-@description('The topic whose backlog is watched.')
+@description('Topic whose backlog the app reads.')
 param topic string
 
-@description('The subscription of that topic.')
+@description('Subscription of that topic.')
 param subscription string
 
-@description('Resource id of the Service Bus namespace with that topic; empty: a new one is made.')
+@description('Resource id of the Service Bus namespace with that topic. Empty: a new one is created.')
 param serviceBusNamespaceId string = ''
 
-@description('Settings of the app that differ from local.settings.json.example, by name.')
+@description('App settings, by name, that differ from local.settings.json.example.')
 param settings object = {}
 
-@description('Settings that are secrets, such as BreakerApprovalKey; they stay out of the history.')
+@description('Secret settings, such as BreakerApprovalKey. They do not appear in the deployment history.')
 @secure()
 param secretSettings object = {}
 
-@description('Make an event hub for metrics that come as events.')
+@description('Create an event hub for metrics that arrive as events.')
 param eventHub bool = false
 
-@description('Let diagnostic settings send to that hub, which takes a shared access policy.')
+@description('Let diagnostic settings send to the event hub. They require a shared access policy.')
 param eventHubSharedAccess bool = false
 
-@description('Who is told of alerts.')
+@description('Email addresses that receive alerts.')
 param alertEmails string[] = []
 
-@description('Version of Python, 3.11 or newer.')
+@description('Python version, 3.11 or newer.')
 param pythonVersion string = '3.11'
 
-@description('Of both storage accounts; not every region has zones.')
+@description('Memory of an instance of the app in MB: 512, 2048 or 4096. The cost is proportional to it.')
+param instanceMemoryMB int = 2048
+
+@description('SKU of both storage accounts. Zone redundancy is not available in every region.')
 param storageSku string = 'Standard_ZRS'
 
 param tags object = {}
@@ -49,16 +52,16 @@ var suffix = uniqueString(resourceGroup().id, name)
 var unique = '${name}-${suffix}'
 var plan = split(planIds[0], '/')
 
-// Every setting that the app knows, with its default. A connection is said otherwise here.
+// Every setting of the app with its default. Connections are set in modules/function_app.bicep.
 var example = loadJsonContent('../local.settings.json.example').Values
-var saidOtherwise = [
+var connectionSettings = [
   'FUNCTIONS_WORKER_RUNTIME'
   'AzureWebJobsStorage'
   'ServiceBusConnection'
   'EventHubConnection'
 ]
 var defaults = toObject(
-  filter(items(example), each => !contains(saidOtherwise, each.key)),
+  filter(items(example), each => !contains(connectionSettings, each.key)),
   each => each.key,
   each => each.value
 )
@@ -72,6 +75,7 @@ var chosen = union(
     Subscription: subscription
     ArmEndpoint: environment().resourceManager
     EventHubConsumerGroup: 'autoscaler'
+    ServiceBusNamespaceId: namespaceId
   },
   settings
 )
@@ -80,7 +84,7 @@ var makesNamespace = empty(serviceBusNamespaceId)
 var newNamespaceId = resourceId('Microsoft.ServiceBus/namespaces', '${unique}-bus')
 var namespaceId = makesNamespace ? newNamespaceId : serviceBusNamespaceId
 
-resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2023-01-31' = {
+resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {
   name: unique
   location: location
   tags: tags
@@ -167,7 +171,7 @@ module hub 'modules/event_hub.bicep' = if (eventHub) {
   }
 }
 
-// One at a time: plans of one resource group share a role definition.
+// One at a time, because plans in the same resource group share a role definition.
 @batchSize(1)
 module plans 'modules/plan_role.bicep' = [
   for planId in planIds: {
@@ -190,10 +194,11 @@ module functionApp 'modules/function_app.bicep' = {
     identityId: identity.id
     identityClientId: identity.properties.clientId
     pythonVersion: pythonVersion
+    instanceMemoryMB: instanceMemoryMB
     appAccount: storage.outputs.appAccountName
     packageContainer: storage.outputs.packageContainer
     serviceBusHost: serviceBus.outputs.host
-    eventHubHost: eventHub ? hub.outputs.host : ''
+    eventHubHost: eventHub ? hub!.outputs.host : ''
     insightsName: monitoring.outputs.insightsName
     settings: chosen
     secretSettings: secretSettings

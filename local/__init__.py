@@ -1,1 +1,1 @@
-"""The whole system on one machine; never deployed."""
+"""The complete system on one machine, for demos and tests. It is never deployed."""

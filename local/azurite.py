@@ -1,4 +1,4 @@
-"""Azurite, Microsoft's storage emulator, on free loopback ports for as long as a `with` block."""
+"""Azurite, Microsoft's storage emulator, as a process on free loopback ports."""
 
 import re
 import subprocess
@@ -11,19 +11,19 @@ from typing import IO, Self
 from local.node import NodeMissing, find_node
 
 ACCOUNT = "devstoreaccount1"
-# The key that Microsoft publishes for every emulator: it opens nothing else.
+# Microsoft publishes this key. Every emulator uses it, and it opens nothing else.
 PUBLIC_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 SCRIPT = Path(__file__).parent / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 SERVICES = ("blob", "queue", "table")
 
-# Azurite ends when its standard input does, so however this process dies, no orphan is left.
-# By the signal, for that lets it save what it keeps in a folder.
+# Azurite ends when its standard input closes, so no orphan is left however this process dies.
+# It ends by SIGTERM, because it then saves what it keeps in a folder.
 _STOP = '()=>process.kill(process.pid,"SIGTERM")'
 _END_WITH_PARENT = f'data:text/javascript,process.stdin.on("end",{_STOP}).resume().unref()'
 _LISTENING = re.compile(r"Azurite (\w+) service is successfully listening at http://[\d.]+:(\d+)")
-# The emulator's own 5 s would close connections that a client still holds for use.
+# With the emulator's default of 5 s, it closes connections that a client still keeps for reuse.
 _KEEP_ALIVE_SECONDS = 60
 _START_LIMIT_SECONDS = 30.0
 _STOP_LIMIT_SECONDS = 5.0
@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.02
 
 
 def connection_string(ports: Mapping[str, int]) -> str:
-    """Of an emulator whose services listen on these ports."""
+    """Return the connection string of an emulator whose services listen on these ports."""
     endpoints = (
         f"{service.capitalize()}Endpoint=http://127.0.0.1:{ports[service]}/{ACCOUNT};"
         for service in SERVICES
@@ -41,11 +41,11 @@ def connection_string(ports: Mapping[str, int]) -> str:
 
 
 class AzuriteFailed(RuntimeError):
-    """Azurite ended, or did not listen in time. The message carries what it printed."""
+    """Azurite ended, or did not listen in time. The message includes what it printed."""
 
 
 class Azurite:
-    """A storage emulator: blobs, queues and tables, in memory or kept in `folder`."""
+    """A storage emulator with blobs, queues and tables, kept in memory or in `folder`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -61,14 +61,14 @@ class Azurite:
     def start(self) -> None:
         """Start the emulator and return when all three services listen."""
         command = _command(self._folder)
-        # A file, not a pipe: nobody has to keep reading it for the emulator to go on.
+        # A file rather than a pipe: a pipe that nobody reads would block the emulator.
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            # Ctrl-C is for the parent, which may still need storage to finish its work.
+            # Ctrl-C must reach the parent only, because it may still need storage to finish.
             start_new_session=True,
         )
         try:
@@ -78,7 +78,7 @@ class Azurite:
             raise
 
     def stop(self) -> None:
-        """Stop the emulator: ask first, then insist."""
+        """Stop the emulator. If it ignores SIGTERM, kill it."""
         process, self._process = self._process, None
         if process is not None:
             _end(process)
@@ -94,16 +94,16 @@ class Azurite:
             if len(ports) == len(SERVICES):
                 return ports
             if self._process.poll() is not None:
-                raise AzuriteFailed(f"Azurite ended at its start. It said:\n{self._printed()}")
+                raise AzuriteFailed(f"Azurite ended during its start. Output:\n{self._printed()}")
             time.sleep(_POLL_SECONDS)
         raise AzuriteFailed(
             f"Azurite did not listen within {_START_LIMIT_SECONDS:.0f} s. "
-            f"It said:\n{self._printed()}"
+            f"Output:\n{self._printed()}"
         )
 
     def _printed(self) -> str:
         assert self._output is not None
-        # By name: reading through the emulator's own file would move the place it writes at.
+        # Opened by name: reading through the emulator's file object would move its write position.
         return Path(self._output.name).read_text(errors="replace")
 
     def __enter__(self) -> Self:
@@ -117,11 +117,11 @@ class Azurite:
 def _command(folder: Path | None) -> list[str]:
     node = find_node()
     if not SCRIPT.is_file():
-        raise NodeMissing("Azurite is not installed: run `make setup`")
+        raise NodeMissing("Azurite is not installed. Run `make setup`.")
     storage = ["--inMemoryPersistence"] if folder is None else ["--location", str(folder)]
     ports = [f"--{service}Port=0" for service in SERVICES]
     keep_alive = [f"--{service}KeepAliveTimeout={_KEEP_ALIVE_SECONDS}" for service in SERVICES]
-    # Today's SDKs speak API versions that this emulator does not list, though it serves them.
+    # Current SDKs request API versions that this emulator serves but does not list.
     quiet = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
     return [node, "--import", _END_WITH_PARENT, str(SCRIPT), *quiet, *storage, *ports, *keep_alive]
 

@@ -1,4 +1,4 @@
-"""``python -m local``: the whole system on this machine, with a live view or as one JSON object."""
+"""``python -m local``: run the complete system here, with a live view or a JSON summary."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 from local.azurite import AzuriteFailed
 from local.demo.settings_files import (
     RUNNING_SETTINGS,
-    RunningAlready,
-    SettingsInTheWay,
-    refuse_a_second,
+    AlreadyRunning,
+    SettingsFileExists,
+    refuse_second_demo,
 )
 from local.demo.system import LocalSystem, local_system
 from local.demo.traces import Trace, TraceError, load_trace
@@ -31,6 +31,10 @@ BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
 STATE = RUNNING_SETTINGS.parent
 LOG_FILE = "host.log"
 POLL_SECONDS = 0.1
+STARTING = """\
+Replaying {trace} as queue messages against the complete app, one minute of the trace per second.
+Starting Azurite, the stand-ins for Azure and the functions host. Log: {log}"""
+SUMMARY = "Stopped. Totals of the run (backlog in messages, age in minutes of the trace):"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,24 +47,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for notice in trace.notices:
         print(f"notice: {notice}", file=sys.stderr)
     try:
-        refuse_a_second(options.state / RUNNING_SETTINGS.name)
-    except RunningAlready as error:
+        refuse_second_demo(options.state / RUNNING_SETTINGS.name)
+    except AlreadyRunning as error:
         print(error, file=sys.stderr)
         return 1
     _log_to_file(options.state)
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
+    if not options.json:
+        log = options.state / LOG_FILE
+        print(STARTING.format(trace=options.trace.name, log=log), file=sys.stderr)
     run = _run(trace, minutes, options)
     try:
         summary = asyncio.run(run)
-    except (AzuriteFailed, HostStartFailed, NodeMissing, SettingsInTheWay) as error:
+    except (AzuriteFailed, HostStartFailed, NodeMissing, SettingsFileExists) as error:
         print(error, file=sys.stderr)
         return 1
+    if not options.json:
+        print(SUMMARY, file=sys.stderr)
     print(json.dumps(summary, indent=None if options.json else 2))
     return 0
 
 
 async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The summary of the run; Ctrl-C, SIGTERM and a closed terminal end it early, and cleanly."""
+    """Run until the trace has ended or a signal arrives, then stop cleanly. Return the summary."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -85,7 +94,7 @@ async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[
 
 
 async def _until_ended(system: LocalSystem, interrupted: asyncio.Event) -> None:
-    """Until the trace is over, and the night too where there is one."""
+    """Return when the trace has ended and, if there is a nightly run, that has ended too."""
     while not interrupted.is_set():
         if system.ended and (system.night is None or system.night.over):
             break
@@ -96,47 +105,55 @@ async def _until_ended(system: LocalSystem, interrupted: asyncio.Event) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m local",
-        description="Run the autoscaler on a replayed workload, a trace minute a second.",
+        description=(
+            "Run the autoscaler on this machine against a replayed workload. One minute of the "
+            "trace lasts one second."
+        ),
     )
     parser.add_argument(
         "--trace",
         type=Path,
         default=BUNDLED_TRACE,
-        help="CSV with the columns time,arrivals (default: three days of NASA-HTTP)",
+        help="CSV file with the columns time,arrivals (default: three days of NASA-HTTP)",
     )
     parser.add_argument("--minutes", type=_positive, help="trace minutes to run (default: all)")
-    parser.add_argument("--json", action="store_true", help="no view, one JSON object at the end")
+    parser.add_argument(
+        "--json", action="store_true", help="show no live view; print one JSON object at the end"
+    )
     parser.add_argument(
         "--without-host",
         action="store_true",
-        help="everything but the functions: run them with `func start` in another terminal",
+        help="start everything except the functions; run `func start` in another terminal",
     )
     parser.add_argument(
         "--night",
         action="store_true",
-        help="recompute the event trends of a made-up shop beside it, on Spark",
+        help="also compute the event trends of a fictitious shop with Spark",
     )
     parser.add_argument(
         "--state",
         type=Path,
         default=STATE,
         metavar="FOLDER",
-        help="of the log and the settings of this run, for a second one (default: .local)",
+        help=(
+            "folder for the log and the settings of this run; a second demo at the same time "
+            "needs its own (default: .local)"
+        ),
     )
     options = parser.parse_args(arguments)
     if options.night and options.without_host:
-        parser.error("--night needs the host: its functions start the job")
+        parser.error("--night cannot be combined with --without-host: a function starts the job")
     return options
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
 def _log_to_file(state: Path) -> None:
-    """The terminal belongs to the view; what the functions log goes to a file."""
+    """Send all logs to a file, because the live view occupies the terminal."""
     state.mkdir(exist_ok=True)
     logging.basicConfig(
         filename=state / LOG_FILE,

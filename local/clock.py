@@ -1,4 +1,4 @@
-"""Time as the stand-ins see it: the machine's, or one that a test moves."""
+"""Clocks for the stand-ins: the machine's time, or a virtual clock that a test moves."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,10 +11,10 @@ def utc_now() -> datetime:
 
 
 class VirtualClock:
-    """Stands still until `advance`. It starts at the machine's time unless told otherwise.
+    """A clock that stands still until `advance`. It starts at `start`, by default the real time.
 
     azure-servicebus compares `locked_until_utc` with the machine's time before it settles a
-    message, so a virtual clock that is behind by more than a lock's length breaks settlement.
+    message. A virtual clock that is behind by more than the lock duration breaks settlement.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -25,14 +25,14 @@ class VirtualClock:
         return self._now
 
     def advance(self, by: timedelta) -> None:
-        """Go forward, and tell everybody who listens."""
+        """Move the clock forward and call every listener."""
         if by < timedelta(0):
-            raise ValueError("time goes forward")
+            raise ValueError(f"cannot advance by {by}: the clock only moves forward")
         self._now += by
         for listener in list(self._listeners):
             listener()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each step, from the thread that takes it; returns the way out."""
+        """Call `listener` after each step, in the advancing thread. Call the result to stop."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)

@@ -1,4 +1,4 @@
-"""Faults to order: a stand-in meets those that a test has armed."""
+"""Faults on demand: a test arms a fault, and a stand-in applies it to a matching request."""
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 class Strikes(Protocol):
     def strikes(self, target: str, /) -> bool:
-        """Whether it strikes what goes to this entity, or what has this method."""
+        """Return whether the fault applies to this entity or method."""
 
 
 F = TypeVar("F", bound=Strikes)
@@ -20,15 +20,15 @@ class _ArmedFault(Generic[F]):
 
 
 class FaultSwitches(Generic[F]):
-    """Faults that wait. Each transfer or request meets at most one, the first armed."""
+    """Armed faults. Each transfer or request meets at most one: the first that applies."""
 
     def __init__(self) -> None:
         self._armed: list[_ArmedFault[F]] = []
 
     def arm(self, fault: F, *, times: int = 1, skip: int = 0) -> None:
-        """Strike `times` times, after `skip` have passed."""
+        """Apply `fault` to `times` matching requests, after skipping the first `skip`."""
         if times < 1 or skip < 0:
-            raise ValueError("times: at least 1; skip: at least 0")
+            raise ValueError(f"times is {times} and must be at least 1; skip is {skip}, at least 0")
         self._armed.append(_ArmedFault(fault, skip, times))
 
     def disarm(self) -> None:

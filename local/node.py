@@ -1,4 +1,4 @@
-"""Where Node.js is: the storage emulator is a Node program."""
+"""Finds Node.js, which runs the storage emulator."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ class NodeMissing(RuntimeError):
 
 
 def find_node() -> str:
-    """Return the path of `node`: the virtual environment's own, else the machine's."""
-    # Not resolved: the environment's `python` is a link to an interpreter elsewhere.
+    """Return the path of `node`, from the virtual environment if it has one, else from PATH."""
+    # The path is not resolved: the environment's `python` is a link to an interpreter elsewhere.
     beside_python = str(Path(sys.executable).parent)
     node = shutil.which(
         "node", path=os.pathsep.join([beside_python, os.environ.get("PATH", os.defpath)])
     )
     if node is None:
-        raise NodeMissing("Node.js was not found: run `make setup`")
+        raise NodeMissing("Node.js was not found. Run `make setup`.")
     return node

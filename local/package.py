@@ -1,7 +1,7 @@
-"""``python -m local.package``: the app as a zip to deploy, of what .funcignore leaves.
+"""``python -m local.package``: write the app as a zip to deploy, without what .funcignore lists.
 
-The same files always give the same bytes. Deploy it with ``az functionapp deployment source
-config-zip`` or by the portal; ``func`` and ``azd`` make the like themselves.
+The same files always produce the same bytes. Deploy the zip with ``az functionapp deployment
+source config-zip`` or in the portal. ``func`` and ``azd`` create their own package.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[1]
 IGNORE_FILE = ".funcignore"
 ANYWHERE = "**/"
 START_OF_TIME = (1980, 1, 1, 0, 0, 0)
-"""The oldest time that a zip can hold."""
+"""The earliest time that a zip file can hold."""
 
 READABLE = 0o644 << 16
 
 
 class UnclearPattern(ValueError):
-    """A line of .funcignore that is neither a path nor ``**/`` and a name."""
+    """A line of .funcignore is neither a path nor ``**/`` followed by a name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_package(root: Path, target: Path) -> int:
-    """Answers how many files there are. Raises UnclearPattern."""
+    """Write the zip and return the number of files in it. Raises UnclearPattern."""
     target.parent.mkdir(parents=True, exist_ok=True)
     files = sorted(deployed_files(root))
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
@@ -48,12 +48,14 @@ def write_package(root: Path, target: Path) -> int:
 
 
 def deployed_files(root: Path) -> Iterator[Path]:
-    """Paths below ``root``. As Core Tools read it, a pattern begins at the root of the app."""
+    """Paths below ``root``. Like Core Tools, a pattern without ``**/`` starts at the app's root."""
     lines = (root / IGNORE_FILE).read_text(encoding="utf-8").splitlines()
     patterns = [line.strip("/ ") for line in lines if line.strip() and not line.startswith("#")]
     for pattern in patterns:
         if any(sign in pattern.removeprefix(ANYWHERE) for sign in "*?![]"):
-            raise UnclearPattern(f"{IGNORE_FILE}: {pattern!r} is neither a path nor **/NAME")
+            raise UnclearPattern(
+                f"{IGNORE_FILE}: {pattern!r} is neither a path nor **/NAME. Use one of these forms."
+            )
     anywhere = {p.removeprefix(ANYWHERE) for p in patterns if p.startswith(ANYWHERE)}
     at_root = {p for p in patterns if not p.startswith(ANYWHERE)}
     yield from _below(root, Path(), at_root, anywhere)

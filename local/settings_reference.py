@@ -1,6 +1,6 @@
-"""``python -m local.settings_reference``: write what is declared about settings into the docs.
+"""``python -m local.settings_reference``: generates docs/settings.md and the settings example.
 
-That is docs/settings.md and local.settings.json.example; a test holds both to it.
+Both files are generated from the declarations in shared/settings. A test fails if they differ.
 """
 
 from __future__ import annotations
@@ -17,22 +17,30 @@ REFERENCE = ROOT / "docs" / "settings.md"
 EXAMPLE = ROOT / "local.settings.json.example"
 INTRODUCTION = """# Settings
 
-App settings of the Function App, or `Values` of `local.settings.json` ([an example](../local.settings.json.example)). All are read once, at start; whatever is wrong with them comes in one message, and a name that is almost one of these in a warning (`python -m shared validate` shows it too). Schedules have six cron fields, seconds first, or are `hh:mm:ss`. *Secret*: give it as a Key Vault reference, or do without by managed identity; it is in no log. *Used by* names functions, and *rules* is `scaling_rules.py`. The settings from `SubscriptionId` to `ThresholdDown` are needed only if your rules read them.
+These are app settings of the Function App, or `Values` of `local.settings.json` ([an example](../local.settings.json.example)). The app reads them once, at start.
 
-This page is written from `shared/settings` by `make settings`.
+- If settings or rules are wrong, no function of the app runs except two: `settings_check` fails every minute with one message that lists all problems, and `GET /api/dashboard` returns the same list with status 503 to a caller with a key. An unknown setting whose name resembles a known one causes a warning. `python -m shared validate` shows both.
+- A schedule has six cron fields, seconds first, or the form `hh:mm:ss`.
+- Give a value marked *secret* as a Key Vault reference, or use a managed identity instead. The app never logs it.
+- *Used by* names functions; *rules* means `scaling_rules.py`.
+- The settings from `SubscriptionId` to `ThresholdDown` are required only if your rules read them.
+
+`make settings` generates this page from `shared/settings`.
 """  # noqa: E501  a paragraph of Markdown is a line
-HEADINGS = "| setting | what it may be | default | meaning | used by |\n|---|---|---|---|---|"
+COMMENT = "For AzureWebJobsStorage on this machine, start Azurite with --skipApiVersionCheck."
+HEADINGS = "| setting | value | default | meaning | used by |\n|---|---|---|---|---|"
 
 
 def reference() -> str:
-    """docs/settings.md."""
+    """The text of docs/settings.md."""
     return "\n".join([INTRODUCTION, *(_table(section) for section in SECTIONS)])
 
 
 def example() -> str:
-    """local.settings.json.example."""
+    """The text of local.settings.json.example."""
     values = {"FUNCTIONS_WORKER_RUNTIME": "python", **_examples(SETTINGS)}
-    return f"{json.dumps({'IsEncrypted': False, 'Values': values}, indent=2)}\n"
+    document = {"Comment": COMMENT, "IsEncrypted": False, "Values": values}
+    return f"{json.dumps(document, indent=2)}\n"
 
 
 def _examples(settings: Mapping[str, Setting]) -> dict[str, str]:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates .venv and installs Azurite. Says what to install where it cannot go on.
+# Creates .venv and installs Azurite. If something is missing, the script says how to install it.
 set -eu
 
 fail() {
@@ -24,14 +24,14 @@ has_node() {
 }
 
 python=$(find_python)
-[ -n "$python" ] || fail 'Python 3.11 or newer is needed.' \
+[ -n "$python" ] || fail 'Python 3.11 or newer was not found. Install it:' \
     '  Debian or Ubuntu: sudo apt-get install python3 python3-venv' \
     '  macOS:            brew install python@3.12' \
-    'Or name one: PYTHON=/path/to/python3 make setup'
+    'Or name an interpreter: PYTHON=/path/to/python3 make setup'
 
 if [ ! -x .venv/bin/python ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     rm -rf .venv
-    "$python" -m venv .venv || fail "$python cannot create virtual environments." \
+    "$python" -m venv .venv || fail "$python cannot create virtual environments. Install venv:" \
         '  Debian or Ubuntu: sudo apt-get install python3-venv'
 fi
 
@@ -47,15 +47,15 @@ has_java() {
 }
 
 if ! has_java; then
-    printf '%s\n' 'No Java 17 or newer was found. All works but the Spark jobs (spark_jobs, tests/spark):' \
+    printf '%s\n' 'Java 17 or newer was not found. Everything works except the Spark jobs (spark_jobs, tests/spark). To run those, install it:' \
         '  Debian or Ubuntu: sudo apt-get install openjdk-17-jre-headless' \
         '  macOS:            brew install openjdk@17' >&2
 fi
 
 if ! has_node; then
-    echo 'No Node.js 18 or newer with npm was found: installing one into .venv ...'
+    echo 'Node.js 18 or newer with npm was not found. Installing it into .venv ...'
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-        -r local/requirements-node.txt && has_node || fail 'Node.js 18 or newer is needed.' \
+        -r local/requirements-node.txt && has_node || fail 'Node.js 18 or newer could not be installed. Install it:' \
         '  Debian or Ubuntu: sudo apt-get install nodejs npm' \
         '  macOS:            brew install node'
 fi

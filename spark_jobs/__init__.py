@@ -1,1 +1,1 @@
-"""Nightly jobs on Spark: true trends of events from sampled telemetry."""
+"""Nightly jobs on Spark: trends of events, corrected for sampling, from sampled telemetry."""

@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.event_trends``, also by spark-submit: the shell around the job."""
+"""The command ``python -m spark_jobs.event_trends``, which spark-submit runs, too."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __name__ == "__main__" and not __package__:  # by spark-submit, which knows only this file
+if __name__ == "__main__" and not __package__:  # spark-submit runs only this file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from shared.sampling import unreadable
-from shared.sampling.profile import NoProfile
-from shared.sampling.trend_rows import Trend, as_json
+from shared.sampling.profile import NoProfile, profile_row
+from shared.sampling.trend_rows import Trend, as_json, trend_row
 from spark_jobs import job
-from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.publish.publishing import new_run_id
 from spark_jobs.publish.stores import store_of
-from spark_jobs.read.sources import Source, source_of
+from spark_jobs.read.sources import source_of
 from spark_jobs.report.control import read_controls
-from spark_jobs.report.pictures import SERIES_MAX, left_out, pictures
-from spark_jobs.report.tables import open_tables, usual_week, write_profile, write_trends
+from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
+from spark_jobs.report.tables import SCALING, TRENDS, open_tables, usual_week, write
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
@@ -41,16 +40,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JobError as error:
         print(f"event_trends: {error}", file=sys.stderr)
         return 1
-    _tell(options, done)
+    _print(options, done)
     return 0
 
 
 def _run(options: Options, now: datetime) -> job.Done:
+    connection_string = os.environ.get(CONNECTION_STRING, "")
     controls = read_controls(options.control, open_session) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
-    source = source_of(options.input, open_session, os.environ.get(CONNECTION_STRING, ""))
-    _look_at(source, options.input)
-    store = store_of(options.output, open_session)
+    source = source_of(options.input, open_session, connection_string)
+    try:
+        source.files()  # reports a wrong path before Spark starts
+    except OSError as error:
+        raise BadInput(f"--input {options.input}: {error.strerror or error}") from error
+    store = store_of(options.output, connection_string)
+    spark = open_session()
+    from spark_jobs.engine import Engine  # needs PySpark
+
     request = job.Request(
         shape=options.shape,
         run_id=new_run_id(now),
@@ -62,57 +68,50 @@ def _run(options: Options, now: datetime) -> job.Done:
     )
 
     def draw(folder: str, trends: Sequence[Trend]) -> None:
-        shown = [trend for trend in trends if _is_chosen(options, trend)]
-        for name, content in pictures(shown).items():
+        for name, content in pictures(_chosen(options, trends)).items():
             store.write(f"{folder}/pictures/{name}", content)
 
-    report = draw if options.pictures else None
-    done = job.run(source, store, Engine(open_session()), request, report)
+    report = None if options.no_pictures else draw
+    done = job.run(source, store, Engine(spark), request, report)
     if tables is not None:
         _write_tables(options, tables, done)
     return done
 
 
-def _look_at(source: Source, name: str) -> None:
-    """Before Spark is started: a wrong path is told at once."""
-    try:
-        source.files()
-    except OSError as error:
-        raise BadInput(f"--input {name}: {error.strerror or error}") from error
-
-
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
-    """From the first changed date on: later verdicts may have changed with it."""
+    """Writes the trends from the first changed date on, because later verdicts depend on earlier
+    dates.
+    """
     first = min(done.changed)
-    rows = [t for t in done.trends if t.date >= first and _is_chosen(options, t)]
-    write_trends(tables, rows)
+    chosen = _chosen(options, done.trends)
+    write(tables, TRENDS, [trend_row(trend) for trend in chosen if trend.date >= first])
     complete = {trend.date for trend in done.trends if trend.complete}
     for event, resource in options.profile:
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
         if isinstance(week, NoProfile):
             print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
-        write_profile(tables, resource, week)
+        write(tables, SCALING, [profile_row(resource, week)])
 
 
-def _is_chosen(options: Options, trend: Trend) -> bool:
-    return not options.events or trend.event in options.events
+def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
+    return [trend for trend in trends if not options.events or trend.event in options.events]
 
 
-def _tell(options: Options, done: job.Done) -> None:
+def _print(options: Options, done: job.Done) -> None:
     for complaint in done.complaints:
         print(f"warning:{job.describe(complaint)}", file=sys.stderr)
-    drawn = [trend for trend in done.trends if options.pictures and _is_chosen(options, trend)]
-    if undrawn := left_out(drawn):
+    missing = 0 if options.no_pictures else undrawn_count(_chosen(options, done.trends))
+    if missing:
         print(
-            f"warning: {SERIES_MAX} series were drawn, {undrawn} were not; --event chooses",
+            f"warning: {SERIES_MAX} series were drawn, {missing} were not; "
+            "choose series with --event",
             file=sys.stderr,
         )
-    shown = [trend for trend in done.changed_trends if _is_chosen(options, trend)]
-    for trend in shown:
+    for trend in _chosen(options, done.changed_trends):
         print(as_json(trend) if options.json else _line(trend))
-    if told := done.unreadable.told():
-        sys.stdout.flush()  # so that it is at the end of the log, where submitters look for it
-        print(f"{unreadable.PREFIX}{told}", file=sys.stderr, flush=True)
+    if summary := done.unreadable.summary():
+        sys.stdout.flush()  # the app looks for the warning at the end of the log
+        print(f"{unreadable.PREFIX}{summary}", file=sys.stderr, flush=True)
 
 
 def _line(trend: Trend) -> str:

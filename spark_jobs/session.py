@@ -1,10 +1,9 @@
-"""A Spark session: that of the cluster, or one on this machine."""
+"""Opens a Spark session: of the cluster, of Spark Connect, or on this machine."""
 
 from __future__ import annotations
 
-import argparse
-import io
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -21,32 +20,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
-LOGGING = Path(__file__).with_name("log4j2.properties")
-PACKAGES = ("spark_jobs", "shared/__init__.py", "shared/sampling")
-LOCAL_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "2g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-    # a task's process keeps what a batch took for the next one: to get new pages takes longer
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
-}
-JAVA_OPTIONS = (
-    f"-Dlog4j2.configurationFile={LOGGING.as_uri()} -XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
-)
-"""A JVM that only hands blocks on is small: to optimize its code costs more than it ever saves."""
+CODE = ("spark_jobs/**/*.py", "shared/__init__.py", "shared/sampling/**/*.py")
+LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+SMALL_JVM = f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
+"""Options of a local JVM. The JVM only moves blocks, so optimizing its code takes more time than it
+saves.
+"""
 SMALL_HEAP = "-XX:+UseSerialGC"
-"""The collector for large heaps keeps more memory than it frees."""
+"""The option for a simple garbage collector. The default collector, for large heaps, would keep
+more memory than it frees.
+"""
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+SUBMIT = "PYSPARK_SUBMIT_ARGS"
+OF_A_CLUSTER = {"spark.excludeOnFailure.enabled": "true"}
+"""Otherwise Spark may give a task to the same broken executor four times, and the job fails."""
+MASTER = re.compile(r"(?:--master[ =]|spark\.master=)(\S+)")
 
 
-def open_session(local_settings: Mapping[str, str] | None = None) -> SparkSession:
-    """That of a notebook or of spark-submit, of the Spark Connect server that SPARK_REMOTE names,
-    or one on this machine; ``local_settings`` are for the bench.
-
-    Raises JobError with what to install where something is missing.
+def open_session() -> SparkSession:
+    """Returns the active session of a notebook or of spark-submit. If there is none, returns a
+    session of the Spark Connect server in SPARK_REMOTE, or else a session on this machine. If a
+    package or Java is missing, raises JobError, which says what to install.
     """
     remote = os.environ.get("SPARK_REMOTE", "")
     if not remote or remote.startswith("local"):
@@ -57,100 +51,99 @@ def open_session(local_settings: Mapping[str, str] | None = None) -> SparkSessio
         raise JobError(
             "PySpark is not installed: pip install -r spark_jobs/requirements.txt"
         ) from error
-    if spark := SparkSession.getActiveSession():
-        send_code(spark)
-        return spark
-    settings = {"spark.app.name": "event_trends"}
-    if remote.startswith("local"):
-        _work_here()
-    if not remote and "PYSPARK_GATEWAY_PORT" not in os.environ:  # both have settings of their own
-        settings |= _settings(submitted(os.environ), local_settings or {})
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        if not remote and "PYSPARK_GATEWAY_PORT" not in os.environ:  # not started by spark-submit
+            os.environ[SUBMIT] = with_defaults(os.environ)
+        if not remote or remote.startswith("local"):  # tasks use the packages of this process
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if master_of(os.environ).startswith("local"):  # other machines could not reach it
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        spark = SparkSession.builder.getOrCreate()
     send_code(spark)
     return spark
 
 
-def _settings(given: Mapping[str, str], local_settings: Mapping[str, str]) -> dict[str, str]:
-    """What is given goes before what this machine would have."""
-    master = given.get("spark.master") or "local[*]"
-    if not master.startswith("local"):
-        return dict(given)
-    _work_here()
-    here = {
-        "spark.master": master,
-        "spark.driver.extraJavaOptions": " ".join([JAVA_OPTIONS, *collector(os.environ)]),
+def with_defaults(environment: Mapping[str, str]) -> str:
+    """Returns PYSPARK_SUBMIT_ARGS with the defaults for this machine in front, so that the
+    variable's own arguments override the defaults. Raises JobError.
+    """
+    given = environment.get(SUBMIT) or "pyspark-shell"
+    local = master_of(environment).startswith("local")
+    settings = _of_this_machine(environment) if local else OF_A_CLUSTER
+    options = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items()]
+    return " ".join([*options, given])
+
+
+def master_of(environment: Mapping[str, str]) -> str:
+    """Returns the master that PYSPARK_SUBMIT_ARGS names, else that of this machine.
+
+    Raises JobError.
+    """
+    try:
+        words = shlex.split(environment.get(SUBMIT, ""))
+    except ValueError as error:
+        raise JobError(f"{SUBMIT}: {error}") from error
+    master = MASTER.search(" ".join(words))
+    return master[1] if master else "local[*]"
+
+
+def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "spark.app.name": "event_trends",
+        "spark.master": "local[*]",
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join([SMALL_JVM, *collector(environment)]),
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        # A process keeps the memory of a batch for the next batch, because getting new pages takes
+        # longer.
+        "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the largest that glibc accepts
     }
-    return {**LOCAL_SETTINGS, **here, **local_settings, **given}
 
 
-def _work_here() -> None:
-    """Tasks run with the interpreter and the packages that this process has."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+def collector(environment: Mapping[str, str]) -> list[str]:
+    """Returns the option for the garbage collector. It is empty if the environment names a
+    collector, because a JVM refuses to start with two.
+    """
+    named = any("GC" in environment.get(name, "") for name in JAVA_VARIABLES)
+    return [] if named else [SMALL_HEAP]
 
 
 @cache
 def cores(spark: SparkSession) -> int:
-    """How many tasks run at a time: as many as Spark cuts a range into."""
+    """Returns the number of tasks that run at a time. It is the number of parts into which Spark
+    divides a range.
+    """
     from pyspark.sql import functions as F
 
     parts = spark.range(1 << 12).select(F.spark_partition_id().alias("part"))
     return 1 + int(parts.agg(F.max("part")).collect()[0][0])
 
 
-def submitted(environment: Mapping[str, str]) -> dict[str, str]:
-    """What PYSPARK_SUBMIT_ARGS says of what is set here: PySpark lets a program go before it.
-
-    Raises JobError.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--master", dest="spark.master")
-    parser.add_argument("--name", dest="spark.app.name")
-    parser.add_argument("--driver-memory", dest="spark.driver.memory")
-    parser.add_argument("--conf", "-c", action="append", default=[])
-    try:
-        words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
-        named = vars(parser.parse_known_args(words)[0])
-    except (argparse.ArgumentError, ValueError) as error:
-        raise JobError(f"PYSPARK_SUBMIT_ARGS: {error}") from error
-    settings = dict(text.partition("=")[::2] for text in named.pop("conf"))
-    return {**settings, **{name: value for name, value in named.items() if value}}
-
-
-def collector(environment: Mapping[str, str]) -> list[str]:
-    """No JVM starts with two collectors: one that the environment names is left to it."""
-    named = any("GC" in environment.get(name, "") for name in JAVA_VARIABLES)
-    return [] if named else [SMALL_HEAP]
-
-
+@cache
 def send_code(spark: SparkSession) -> None:
-    """Tasks import what the driver does, wherever it was started."""
-    from pyspark.errors import PySparkRuntimeError
-
-    if not (ROOT / "spark_jobs").is_dir():  # the cluster was given an archive that tasks have, too
+    """Make the job's modules available to tasks, wherever the driver was started."""
+    if spark.version.startswith("3."):  # Spark 3 takes code from --py-files only
         return
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for package in PACKAGES:
-            path = ROOT / package
-            files = [path] if path.is_file() else sorted(path.rglob("*.py"))
-            for file in files:
+    if not (ROOT / "spark_jobs").is_dir():  # an archive of --py-files, which tasks already have
+        return
+    code = Path(tempfile.mkdtemp(prefix="event_trends_")) / "event_trends_code.zip"
+    with zipfile.ZipFile(code, "w") as archive:
+        for pattern in CODE:
+            for file in sorted(ROOT.glob(pattern)):
                 archive.write(file, file.relative_to(ROOT))
-    folder = Path(tempfile.mkdtemp(prefix="event_trends_"))
-    (folder / "event_trends_code.zip").write_bytes(content.getvalue())
-    code = str(folder / "event_trends_code.zip")
-    try:
-        spark.addArtifacts(code, pyfile=True)
-    except PySparkRuntimeError:  # Spark 3.5 has it by Spark Connect only
-        spark.sparkContext.addPyFile(code)
+    spark.addArtifacts(str(code), pyfile=True)
 
 
 def _find_java() -> None:
-    """A cluster's driver has its own. The JVM's launcher alone would say much and help little."""
+    """Raises JobError if Java is missing. The error of the JVM's launcher would name neither the
+    required version nor the package.
+    """
     if os.environ.get("JAVA_HOME") or shutil.which("java") or os.environ.get("SPARK_HOME"):
         return
     raise JobError(

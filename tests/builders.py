@@ -1,10 +1,10 @@
-"""Small values that tests are made of."""
+"""Builders of small values for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.autoscaling import (
     AppServicePlan,
@@ -18,11 +18,23 @@ from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 
+T = TypeVar("T")
 TIMING = ActionTiming(
     resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
 )
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SOURCE = ServiceBusSubscription("orders", "billing")
+
+
+async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    """Makes at most three attempts, without waits, while ``worth`` says so of their errors."""
+    for _ in range(2):
+        try:
+            return await attempt()
+        except Exception as error:
+            if not worth(error):
+                raise
+    return await attempt()
 
 
 def ago(seconds: float) -> datetime:
@@ -54,7 +66,7 @@ def resource(name: str = "plan-1", **changes: Any) -> Resource:
 
 
 def history(values: Sequence[float], every_seconds: float = 60) -> Window:
-    """Samples that end now, oldest first."""
+    """A window of evenly spaced samples, oldest first, of which the last is taken now."""
     last = len(values) - 1
     return Window(tuple(sample(v, (last - i) * every_seconds) for i, v in enumerate(values)))
 

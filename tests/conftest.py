@@ -1,4 +1,4 @@
-"""Fixtures of every test, and what keeps any test from depending on the load of the machine."""
+"""Fixtures and Hypothesis settings for all tests."""
 
 import gc
 import math
@@ -10,26 +10,26 @@ from hypothesis import HealthCheck, settings
 
 from local.azurite import Azurite
 
-# A time limit for an example, or for making one, would fail on a busy machine only.
+# Time limits for examples would fail only because the machine is busy.
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: more workers than cores, because tests wait for emulators half of the time."""
+    """For `-n auto`: 1.5 workers for each core, because tests often wait for emulators."""
     return math.ceil((os.cpu_count() or 1) * 1.5)
 
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[Azurite]:
-    """A storage emulator in memory; its `connection_string` is what a client needs."""
+    """A storage emulator in memory. Clients use its `connection_string`."""
     with Azurite() as running:
         yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _resources_are_closed_by_their_own_module() -> Iterator[None]:
-    """A client that a module left open is reported in that module. Without this the collector
-    finds it whenever it happens to run, in the middle of an innocent test."""
+    """Report a client that a module did not close in that module. Otherwise, the garbage collector
+    would report it later, in an unrelated test."""
     yield
     gc.collect()

@@ -1,1 +1,1 @@
-"""One module a group. Each has ``measure()``, which yields the group's measurements."""
+"""One module for each group. Its ``measure()`` yields the group's measurements."""

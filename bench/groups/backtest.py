@@ -1,4 +1,4 @@
-"""backtest: how long 28 days take, and how far from the best schedule the default rules stay."""
+"""backtest: how long 28 days take, and how close the default rules come to the best schedule."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MINUTE = timedelta(minutes=1)
 
 
 def measure() -> Iterator[Measurement]:
-    """Times over the bundled days repeated to 28, and regrets over the bundled days."""
+    """Times for the bundled days repeated to 28 days, and regrets for the bundled days."""
     rules, slice_ = load_rules(ROOT / "scaling_rules.py", None), load_workload(TRACE)
     long = _repeated(slice_, DAYS * 1440)
     arena = Arena(instance_rate=usual_rate(slice_.arrivals))
-    clairvoyant(arena, slice_.arrivals)  # compiles
+    clairvoyant(arena, slice_.arrivals)  # The first call compiles.
 
     def hold(seen: Observation) -> Recommendation:
         return Recommendation(seen.capacity, "hold")
@@ -51,8 +51,8 @@ def measure() -> Iterator[Measurement]:
 
 def _regret(arena: Arena, workload: Workload) -> Measurement:
     rules = load_rules(ROOT / "scaling_rules.py", None)
-    found = study(arena, workload, rules, Progress())
-    regrets = {n: score.J / found.best_cost - 1 for n, score in found.scores().items()}
+    result = study(arena, workload, rules, Progress())
+    regrets = {n: score.J / result.best_cost - 1 for n, score in result.scores().items()}
     rivals = {name: regret for name, regret in regrets.items() if name != RULES}
     rival = min(rivals, key=lambda name: rivals[name])
     name = f"backtest.regret_at_switch_cost_{arena.switch_cost:g}"

@@ -1,4 +1,4 @@
-"""cold_start: from a fresh interpreter to the functions' module, and what importing costs it."""
+"""cold_start: CPU time to import the app in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVIRON = {
 
 
 def measure(repeats: int = 9) -> Iterator[Measurement]:
-    """To import the app with everything switched on, and the Functions library alone."""
+    """Import the app with all features switched on, and the Functions library alone."""
     turns = [[_seconds(module) for module in MODULES] for _ in range(repeats)]
     app, library = (median(seconds) for seconds in zip(*turns, strict=True))
     yield Measurement(
@@ -37,8 +37,8 @@ def measure(repeats: int = 9) -> Iterator[Measurement]:
         "s",
         library,
         "≤ 0.6 s",
-        "seconds of CPU in a fresh interpreter each time, files cached; baseline: azure.functions "
-        "alone, which every app imports",
+        "seconds of CPU in a fresh interpreter, files cached; baseline: azure.functions alone, "
+        "which every app imports",
     )
 
 

@@ -1,4 +1,4 @@
-"""collect: how long metric_collector takes to read many sources that answer in 50 ms each."""
+"""collect: how long metric_collector takes to read many sources that each answer in 50 ms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 def measure(repeats: int = 3) -> Iterator[Measurement]:
-    """Seconds for 200 sources beside those of 200 pauses, and how the cost of a source grows."""
+    """Seconds for 200 sources, compared with 200 pauses, and the cost of a source at 1,000."""
     few, many, pauses = asyncio.run(_measured(repeats))
     yield Measurement(
         f"collect.{FEW}_sources",
@@ -34,7 +34,7 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
         "s",
         pauses,
         "≤ 1",
-        f"through the Service Bus SDK; baseline: {FEW} pauses of {ANSWER_SECONDS:g} s instead",
+        f"through the Service Bus SDK; baseline: {FEW} pauses of {ANSWER_SECONDS:g} s",
     )
     yield Measurement(
         f"collect.ms_per_source_of_{MANY}",
@@ -47,7 +47,7 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
 
 
 def no_breaker() -> BreakerStore:
-    raise NotImplementedError("no source here asks for it")
+    raise NotImplementedError("no source in this benchmark reads a circuit breaker")
 
 
 async def _measured(repeats: int) -> Sequence[float]:
@@ -64,7 +64,7 @@ async def _measured(repeats: int) -> Sequence[float]:
             partial(_seconds, FEW, Pauses()),
         ]
         for run in runs:
-            await run()  # the first one connects, as it does once in the life of an instance
+            await run()  # The first run connects, which an instance does only once.
         try:
             return await medians(runs, repeats=repeats)
         finally:
@@ -72,7 +72,7 @@ async def _measured(repeats: int) -> Sequence[float]:
 
 
 class Pauses:
-    """A source, or a plan's capacity, that takes its time and nothing else."""
+    """A metric source and a plan's capacity that only wait."""
 
     async def read(self, _source: object) -> MetricValue:
         await asyncio.sleep(ANSWER_SECONDS)
@@ -86,7 +86,7 @@ class Pauses:
 
 async def _seconds(source_count: int, reader: MetricReader) -> float:
     started = time.perf_counter()
-    collection = await metric_collector.run([_resource(source_count)], reader, TIMEOUT_SECONDS)
+    collection = await metric_collector.collect([_resource(source_count)], reader, TIMEOUT_SECONDS)
     seconds = time.perf_counter() - started
     assert not collection.failures, collection.failures[0]
     return seconds

@@ -1,4 +1,4 @@
-"""decide: how many decisions one core makes, without any input or output."""
+"""decide: how many decisions one core makes a second, without any input or output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
 
 SAMPLES = 40
-"""Ten minutes of one sample every 15 s: the app's own defaults."""
+"""Ten minutes with one sample every 15 s, which are the app's defaults."""
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STEP = timedelta(seconds=15)
@@ -31,14 +31,14 @@ VALUES = [50.0 + position % 7 for position in range(SAMPLES)]
 
 
 def measure(repeats: int = 9, calls: int = 5_000) -> Iterator[Measurement]:
-    """Decisions a second, beside the arithmetic that no implementation in Python can leave out."""
+    """Decisions a second, compared with the arithmetic that any Python implementation needs."""
     operations = (_decision(), _merge_and_decision(), _mean_and_maximum)
     decisions, merges, limit = calls_per_second(operations, repeats=repeats, calls=calls)
     both = (_explanation(), _decision())
     explanations, plain = calls_per_second(both, repeats=repeats, calls=max(calls // 50, 1))
     yield Measurement("decide.decisions", decisions, UNIT, limit, "≥ 50000", BASELINE)
     yield Measurement("decide.merge_and_decide", merges, UNIT, limit, note=BASELINE)
-    note = "with its counterfactual, as the log has it; baseline: the decision alone"
+    note = "with its counterfactual, as in the log; baseline: the decision alone"
     yield Measurement("decide.explained", explanations, UNIT, plain, "≥ 500", note)
 
 
@@ -68,7 +68,7 @@ def _mean_and_maximum() -> object:
 
 
 def _state(sample_count: int) -> ScalingState:
-    """The window after its first ``sample_count`` samples."""
+    """The state with the first ``sample_count`` samples of the window."""
     times = [NOW - STEP * (SAMPLES - 1 - position) for position in range(sample_count)]
     backlog = tuple(map(MetricValue, times, VALUES))
     capacity = (MetricValue(NOW, 2),)

@@ -1,4 +1,4 @@
-"""host: messages a second from the queue to the committed decision, beside storage's own limit."""
+"""host: messages a second from the queue to the committed decision, compared with storage alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = {
 def measure(repeats: int = 3) -> Iterator[Measurement]:
     """Messages a second through the host, through the client libraries alone, and received only."""
     with tempfile.TemporaryDirectory() as folder:
-        configure_logging(Path(folder) / "host.log")  # the host writes it in every run
+        configure_logging(Path(folder) / "host.log")  # Every run writes a log, as in production.
         host, direct = asyncio.run(medians([_through_host, _direct], repeats=repeats))
         received = asyncio.run(_received_only())
     yield Measurement(

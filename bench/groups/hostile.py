@@ -1,4 +1,4 @@
-"""hostile: what one event, or one measurement, can cost that somebody sent to do harm."""
+"""hostile: the cost of one event, or one measurement, that was made to do harm."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ SECONDS_AIM = "< 1"
 
 
 def measure(readings: int = READINGS) -> Iterator[Measurement]:
-    """Events and decisions each in a process of its own."""
+    """Measure events and decisions, each in a process of its own."""
     harmless = figures_of(PROCESS, given=filled(reading(), MIB))
     assert not harmless["dead_letters"]
     costs = {name: figures_of(PROCESS, given=body()) for name, body in HOSTILE.items()}
     for name, cost in costs.items():
-        assert (cost["dead_letters"], cost["messages"]) == (1, 0), f"{name} is no dead letter"
+        assert (cost["dead_letters"], cost["messages"]) == (1, 0), (
+            f"{name} did not become one dead letter"
+        )
     yield from _of_an_event("hostile.gzip_bomb", costs[BOMB], harmless, "16 MiB in 16 KB")
     names = {unit: max(costs, key=lambda each: costs[each][unit]) for unit in UNITS}
     worst = {**costs[BOMB], **{unit: costs[name][unit] for unit, name in names.items()}}

@@ -1,4 +1,4 @@
-"""ingest: what the breaker and the understanding of events cost, without any input or output."""
+"""ingest: the cost of the circuit breaker and of decoding events, without any input or output."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shared.adapters.memory.ingestion import (
     MemoryIngestionStore,
 )
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import ingest, process_batch
 from shared.ingestion.events.accounting import Writer
@@ -36,7 +36,7 @@ BUS = "/subscriptions/0/resourceGroups/g/providers/Microsoft.ServiceBus/namespac
 
 
 def measure(repeats: int = 9, batches: int = 100, calls: int = 1_000) -> Iterator[Measurement]:
-    """Microseconds an event that the breaker adds, and how fast events are understood."""
+    """Microseconds that the breaker adds to an event, and records decoded a second."""
     with_breaker, without = asyncio.run(_breaker(repeats, batches))
     yield Measurement(
         "ingest.breaker_overhead",
@@ -44,7 +44,7 @@ def measure(repeats: int = 9, batches: int = 100, calls: int = 1_000) -> Iterato
         "µs/event",
         without,
         "≤ 2 µs",
-        f"batches of {BATCH_EVENTS} on memory twins; baseline: an event without the breaker",
+        f"batches of {BATCH_EVENTS} on in-memory adapters; baseline: an event without the breaker",
     )
     body = _records(BATCH_EVENTS)
     interests = MetricSubscriptions(
@@ -60,7 +60,7 @@ def measure(repeats: int = 9, batches: int = 100, calls: int = 1_000) -> Iterato
         decoded * BATCH_EVENTS,
         "records/s",
         parsed * BATCH_EVENTS,
-        note=f"{BATCH_EVENTS} records an event, one in ten asked for; baseline: json.loads alone",
+        note=f"{BATCH_EVENTS} records an event, one in ten subscribed; baseline: json.loads alone",
     )
 
 
@@ -73,7 +73,7 @@ async def _breaker(repeats: int, batches: int) -> Sequence[float]:
 
 
 async def _microseconds(batches: int, *, guarded: bool) -> float:
-    """Of the processor for an event, over so many batches of a fresh stream."""
+    """CPU time for an event, averaged over the given number of batches of a fresh stream."""
     line = _line()
     given = [_batch(number) for number in range(batches)]
     began = time.process_time()
@@ -108,8 +108,8 @@ def _line() -> PartitionPipeline:
         task_runner(16),
         lambda: f"t{next(txids)}",
     )
-    guard = BreakerGuard("bench", MemoryBreakerStore(lambda: NOW), _Nobody())
-    return PartitionPipeline(consumer, guard, _Nobody(), time.perf_counter)
+    client = BreakerClient("bench", MemoryBreakerStore(lambda: NOW), _Nobody())
+    return PartitionPipeline(consumer, client, _Nobody(), time.perf_counter)
 
 
 def _batch(number: int) -> list[Event]:
@@ -118,7 +118,7 @@ def _batch(number: int) -> list[Event]:
 
 
 def _records(records: int) -> bytes:
-    """As Azure Monitor streams them; one in ten is of the metric that is asked for."""
+    """Records as Azure Monitor streams them. One in ten is of the subscribed metric."""
     each = {
         "count": 4,
         "total": 126,

@@ -1,6 +1,7 @@
-"""ingestion_stores: events a second with every guarantee, each beside what its store can do alone.
+"""ingestion_stores: events a second with all guarantees, compared with each store alone.
 
-``python -m bench.groups.ingestion_stores 1000000`` measures the cost per event up to so many.
+``python -m bench.groups.ingestion_stores 1000000`` measures the cost of an event in a store of up
+to one million events.
 """
 
 from __future__ import annotations
@@ -46,25 +47,25 @@ Work = Callable[[], Awaitable[None]]
 
 BATCH = 100
 TABLE_BATCH = 99
-"""With the checkpoint's row as many as a transaction takes."""
-PLANNED = "baseline: the same transactions by the store alone, planned before the clock runs"
+"""With the checkpoint's row, this fills a transaction."""
+PLANNED = "baseline: the same transactions by the store alone, planned before the measurement"
 CPU = f"CPU time, which other processes do not disturb; {PLANNED}"
-UNGUARDED = f"handler and rows, a transaction a batch, no checkpoint, no account; {PLANNED}"
+UNGUARDED = f"handler and rows, one transaction a batch, no checkpoint, no accounting; {PLANNED}"
 PARTITIONS = 4
 AT_ONCE = f"{PARTITIONS} partitions at a time; {PLANNED}"
 DRIVER = "baseline: the same rows by the driver alone, in one transaction a batch"
 COUNTS = (1_000, 10_000, 100_000)
 COST_EVENTS = 2_000
 SQLITE_TURNS, SQLITE_LENGTH = 2, 3
-"""More and longer runs than of a store over the network: a hundred batches take a tenth of a
-second, of which how a run begins (a first read, fresh memory) is to be a small part."""
+"""More and longer runs than for a store over the network. A hundred batches take a tenth of a
+second, and the start of a run (a first read, fresh memory) should be a small part of the time."""
 CREATE = "CREATE TABLE Bare (a, b, c, d, n, value, PRIMARY KEY (a, b, c, d, n)) WITHOUT ROWID"
 
 
 def measure(
     repeats: int = 5, batches: int = 40, counts: Sequence[int] = COUNTS
 ) -> Iterator[Measurement]:
-    """SQLite, then Table Storage (Azurite), then what an event costs as a store fills."""
+    """SQLite, then Table Storage (Azurite), then the cost of an event as a store fills up."""
     yield from asyncio.run(_sqlite(SQLITE_TURNS * repeats, SQLITE_LENGTH * batches))
     yield from asyncio.run(_tables(repeats, max(batches // 8, 2)))
     yield from asyncio.run(_costs(counts))
@@ -75,7 +76,7 @@ def measure(
 
 async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
     async with sqlite_store() as (store, path):
-        await store.load(new_stream())  # the tables are made by whoever comes first
+        await store.load(new_stream())  # The first call creates the tables.
         bare = Sql(f"sqlite:///{path}", metadata)
         rate = partial(_rate, batches=batches)
         cpu = time.process_time
@@ -137,7 +138,7 @@ async def _tables(repeats: int, batches: int) -> list[Measurement]:
 
 
 def _guarded(store: IngestionStore, batches: int, size: int) -> Work:
-    """The whole flow."""
+    """The whole flow, with all guarantees."""
     each, reader = _batches(batches, size), consumer(store, new_stream())
 
     async def work() -> None:
@@ -148,20 +149,20 @@ def _guarded(store: IngestionStore, batches: int, size: int) -> Work:
 
 
 def _alone(store: IngestionStore, batches: int, size: int) -> Work:
-    """The transactions that the flow would write."""
+    """The transactions that the flow would write, by the store alone."""
     commits, stream = planned(_batches(batches, size), store.limits), new_stream()
     return lambda: write_all(store, stream, commits)
 
 
 def _unguarded(sql: Sql, batches: int, size: int) -> Work:
-    """What a consumer does that leaves its account to the host: through the same handler and
-    library, the same rows."""
+    """The same handler, library and rows without accounting, as in a consumer that leaves its
+    checkpoints to the host."""
     stream, each = new_stream(), _batches(batches, size)
 
     async def work() -> None:
         for batch in each:
             made = [await handle(event) for event in batch]
-            await sql.write(partial(insert_effects, stream=stream, made=made))
+            await sql.write(partial(insert_effects, stream=stream, new_effects=made))
 
     return work
 
@@ -175,7 +176,7 @@ async def _rate(
     partitions: int = 1,
     clock: Clock = time.perf_counter,
 ) -> float:
-    """Events a second, over so many partitions at a time."""
+    """Events a second, with the given number of partitions at the same time."""
     each = [make(of, batches // partitions, size) for _ in range(partitions)]
     began = clock()
     await asyncio.gather(*[work() for work in each])
@@ -183,7 +184,7 @@ async def _rate(
 
 
 async def _by_driver(path: Path, batches: int) -> float:
-    """The driver that SQLite comes with, under the same settings."""
+    """The driver that comes with SQLite, with the same settings."""
     stream = new_stream()
     names = (stream.namespace, stream.hub, stream.consumer_group, stream.partition_id)
     rows = [
@@ -211,11 +212,11 @@ async def _commit_ms(store: TableIngestionStore, count: int) -> float:
         began = time.perf_counter()
         saved = await store.commit(stream, saved, commit)
         times.append(time.perf_counter() - began)
-    return 1000 * median(times[1:])  # the first one also registers the stream
+    return 1000 * median(times[1:])  # The first commit also registers the stream.
 
 
 async def _transaction_ms(connection: StorageConnection, count: int) -> float:
-    """The rows of the commits, written by the client alone: no condition, no answer looked at."""
+    """The rows of the commits, written by the client alone, unconditionally and unchecked."""
     stream, times = new_stream(), []
     client = TableClient.from_connection_string(
         connection.connection_string, TABLE_NAME, transport=lean_transport()
@@ -238,7 +239,7 @@ def _operations(stream: Stream, commit: Commit) -> list[tuple[str, dict[str, obj
 
 
 async def _costs(counts: Sequence[int]) -> list[Measurement]:
-    """Of the last events before each count, in one stream of one file that grows."""
+    """The cost of the last events before each count, in one stream of one growing file."""
     costs: list[float] = []
     async with sqlite_store() as (store, _):
         stream, done = new_stream(), 0

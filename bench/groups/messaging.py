@@ -1,4 +1,4 @@
-"""messaging: how fast batches are made, beside the client's own way, and how few they are."""
+"""messaging: how fast batches are filled, compared with the client, and how few are needed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ LIMITS = BatchLimits(256 * 1024)
 BODY_BYTES = (100, 1024, 10_240)
 SEED = 7
 NOW_MS = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
-ADD_MESSAGE = "baseline: ServiceBusMessage and add_message, the same messages into batches as full"
+ADD_MESSAGE = (
+    "baseline: ServiceBusMessage and add_message, the same messages into equally full batches"
+)
 BOUND = "bytes of all messages over the limit, rounded up"
-FEWEST = "no division that keeps the order has fewer batches, as a property test shows"
+FEWEST = "a property test shows that no division in this order has fewer batches"
 
 Row = tuple[bytes, str, dict[str, str | int]]
-"""Body, message id and properties: what a program has before it makes a message."""
+"""Body, message id and properties: what a program has before it builds a message."""
 
 SHAPES: dict[str, Callable[[random.Random], int]] = {
     "uniform_100B_2KB": lambda r: r.randint(100, 2000),
@@ -36,7 +38,7 @@ SHAPES: dict[str, Callable[[random.Random], int]] = {
 
 
 def measure(repeats: int = 5, count: int = 4_000) -> Iterator[Measurement]:
-    """Messages a second into full batches, and batches beside their lower bound."""
+    """Messages a second into full batches, and numbers of batches with their lower bound."""
     for body_bytes in BODY_BYTES:
         yield _filling(body_bytes, repeats, count)
     for name, shape in SHAPES.items():
@@ -62,7 +64,7 @@ def _filling(body_bytes: int, repeats: int, count: int) -> Measurement:
 
 
 def _direct(rows: Sequence[Row]) -> int:
-    """How many batches; each is given up when it is full, as after sending it."""
+    """Fill batches and return their number. Each batch is dropped when full, as after sending."""
     messages = [
         Message(body, message_id, content_type="application/json", application_properties=values)
         for body, message_id, values in rows

@@ -1,4 +1,4 @@
-"""recovery: how long a partition stands still once its reader was killed.
+"""recovery: how long a partition stands still after its reader was killed.
 
 Real processes on Azurite and the AMQP stand-in, as in ``make soak``.
 """
@@ -12,14 +12,14 @@ from bench.soak.__main__ import SETTINGS
 
 PROCESSES = 2
 EVENTS = 2000
-"""Sent before each kill: enough that some are always left to commit."""
+"""Sent before each kill, so that some events are always left to commit."""
 EXPIRY_SECONDS = float(SETTINGS["OwnershipExpireSeconds"])
 KINDS = {"run": 0, "host": PROCESSES}
-"""How many of the processes are local functions hosts; the others are ``shared run``."""
+"""How many of the processes are local functions hosts. The others are ``shared run``."""
 
 
 def measure(kills: int = 4, interval_seconds: float = 12) -> Iterator[Measurement]:
-    """The median of each kind of process, beside the life of a lease, which nobody can undercut."""
+    """The median for each kind of process. The baseline is the lifetime of a lease, the minimum."""
     for kind, hosts in KINDS.items():
         recovery = _soak(kills, interval_seconds, hosts)
         if recovery["count"]:
@@ -30,7 +30,7 @@ def measure(kills: int = 4, interval_seconds: float = 12) -> Iterator[Measuremen
                 EXPIRY_SECONDS,
                 "≤ 2 times the baseline",
                 f"from the kill to the next commit, median of {recovery['count']:g} partitions, at "
-                f"most {recovery['max']:g} s; baseline: so long lives a lease just renewed",
+                f"most {recovery['max']:g} s; baseline: the lifetime of a lease just renewed",
             )
 
 
@@ -42,6 +42,6 @@ def _soak(kills: int, interval_seconds: float, hosts: int) -> dict[str, float]:
         "--processes": PROCESSES,
         "--hosts": hosts,
     }
-    arguments = [word for option in options.items() for word in option]
+    arguments = [part for option in options.items() for part in option]
     recovery: dict[str, float] = figures_of("bench.soak", *arguments)["recovery_seconds"]
     return recovery

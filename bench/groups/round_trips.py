@@ -1,4 +1,4 @@
-"""round_trips: what one invocation of scaling_logic asks of storage, counted on the wire."""
+"""round_trips: the requests that one invocation of scaling_logic sends to storage."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.settings.connections import StorageConnection
 
 MINIMUM = {"capacity_sample": 2, "hold": 2, "duplicate": 1, "scale": 2}
-"""One read and one transaction; a duplicate leaves nothing to write."""
+"""One read and one transaction. A duplicate has nothing to write."""
 
 
 def measure(repeats: int = 5) -> Iterator[Measurement]:
-    """Requests an invocation, each beside the fewest that the invocation can do with."""
+    """Requests of an invocation, compared with the fewest that it needs."""
     lives = asyncio.run(_lives(repeats))
     for case, minimum in MINIMUM.items():
         counts = [life[case] for life in lives]
@@ -35,20 +35,20 @@ def measure(repeats: int = 5) -> Iterator[Measurement]:
 
 async def _lives(repeats: int) -> list[Mapping[str, Counter[str]]]:
     async with _counted_store() as (counter, store):
-        await store.load("nobody")  # the table is made by whoever comes first
+        await store.load("nobody")  # The first call creates the table.
         return [await _life(f"plan-{number}", counter, store) for number in range(repeats)]
 
 
 async def _life(
     name: str, counter: RequestCounter, store: TableStateStore
 ) -> Mapping[str, Counter[str]]:
-    """The requests of each case in the life of one resource."""
+    """The requests of each case, in order, for one resource."""
     resources = {name: _resource(name)}
     start = (await store.load(name)).read_at - timedelta(minutes=1)
     counts = {}
     for case, metric in _cases(name, start).items():
         with counter.counting() as requests:
-            action = await scaling_logic.run(metric, resources, store)
+            action = await scaling_logic.process_sample(metric, resources, store)
         assert (action is not None) == (case == "scale"), f"{case} led to {action}"
         counts[case] = requests
     return counts

@@ -1,4 +1,4 @@
-"""spark: the whole nightly job beside the best job on plain Spark that is known.
+"""spark: the whole nightly job beside the fastest job on plain Spark that is known.
 
 ``python -m bench.groups.spark --gigabytes 0.1 1 3 --repeats 3`` measures other sizes.
 """
@@ -31,7 +31,7 @@ CORES = 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``result`` is what both must agree in."""
+    """Figures of one process. ``result`` must be the same for both jobs."""
 
     cold_seconds: float
     warm_seconds: float
@@ -46,7 +46,7 @@ def measure(
     repeats: int = 1,
     turns: int = TURNS,
 ) -> Iterator[Measurement]:
-    """Session start is excluded; cold is a session's first job, warm the later ones."""
+    """Excludes the start of a session. Its first job is cold, the others are warm."""
     yield _evenness()
     by_size: list[tuple[float, Run]] = []
     for size in gigabytes:
@@ -60,7 +60,7 @@ def measure(
 
 
 def _runs(data: Path, repeats: int, turns: int) -> dict[str, Run]:
-    """Medians; both take turns, so that they meet the same other load."""
+    """Returns medians. Both jobs take turns, so that other load affects them alike."""
     found: dict[str, list[Run]] = {PLAIN_JOB: [], JOB: []}
     for _ in range(repeats):
         for engine, runs in found.items():
@@ -82,7 +82,7 @@ def _median(runs: Sequence[Run]) -> Run:
 
 
 def _compared(name: str, job: Run, plain: Run) -> Iterator[Measurement]:
-    """Processor time beside the clock's: a busy machine stretches the one less than the other."""
+    """Reports processor time as well, which other load on the machine affects less."""
     for figure, unit, aim in (
         ("cold_seconds", "s", "ratio ≤ 0.33"),
         ("warm_seconds", "s", "ratio ≤ 0.33"),
@@ -95,7 +95,7 @@ def _compared(name: str, job: Run, plain: Run) -> Iterator[Measurement]:
 
 
 def _growth(by_size: Sequence[tuple[float, Run]]) -> Iterator[Measurement]:
-    """Of each size beside the smallest one, where what each job costs anyway weighs most."""
+    """Compares each size with the smallest one, in which the fixed cost of a job weighs most."""
     (small, first), *larger = by_size
     for size, run in larger:
         yield Measurement(
@@ -104,7 +104,7 @@ def _growth(by_size: Sequence[tuple[float, Run]]) -> Iterator[Measurement]:
             "s of CPU/GB",
             first.warm_cpu_seconds / small,
             "ratio ≤ 1.2",
-            f"baseline: the same at {small:g} GB, with what each job costs anyway",
+            f"baseline: the same at {small:g} GB, including the fixed cost of a job",
         )
         yield Measurement(
             f"spark.peak_mb_at_{size:g}_gb",

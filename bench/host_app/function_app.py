@@ -1,4 +1,4 @@
-"""The product's own functions, under the rules that stand beside this file."""
+"""The app's own functions with the rules in this folder."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -8,7 +8,7 @@ PRODUCT = Path(__file__).parents[2] / "function_app.py"
 
 
 def _product() -> ModuleType:
-    """Loaded by its path: its name is this module's own."""
+    """Load the app by path, because its module has the same name as this one."""
     spec = spec_from_file_location("product_function_app", PRODUCT)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""The rules of the app that is measured: many resources instead of one."""
+"""The rules of the measured app, which scale many resources."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,1 @@
-"""Reading an event hub for real, with processes that are killed at random."""
+"""A soak test: real processes read an event hub and are killed at random."""

@@ -1,8 +1,8 @@
-"""``make soak``: several processes read an event hub while they are killed at random.
+"""``make soak``: several processes read an event hub and are killed at random.
 
-For real: Azurite, the AMQP stand-in, and two kinds of processes as they are: the app in the local
-functions host, and ``python -m shared run``. Both kinds are killed in turns. Prints
-figures as one JSON object; the exit code is 1 where anything was lost, doubled or out of order.
+It uses Azurite, the AMQP stand-in and two kinds of real processes: the app in the local functions
+host, and ``python -m shared run``. The kinds are killed in turns. It prints figures as one JSON
+object. The exit code is 1 if anything was lost, duplicated or out of order.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SETTINGS = {
     "OwnershipExpireSeconds": "6",
     "BalancingSeconds": "0.5",
     "IngestTailSchedule": "*/5 * * * * *",
-    "BreakerFailures": "0",  # poison is counted here, not broken at
-    # The app's own rules are not asked for anything, but they are checked.
+    "BreakerFailures": "0",  # Poison events are counted here and must not open the breaker.
+    # The app's own rules are not evaluated, but they are checked.
     "SubscriptionId": "00000000-0000-0000-0000-000000000001",
     "ResourceGroup": "soak",
     "ResourceToScale": "soak",
@@ -57,7 +57,7 @@ WARM_UP_SECONDS_MAX = 60
 
 @dataclass(slots=True)
 class Soak:
-    """One soak, from empty stores to the account."""
+    """One soak test, from empty stores to the final account."""
 
     options: argparse.Namespace
     chance: random.Random
@@ -70,7 +70,7 @@ class Soak:
     killed: Counter[Kind] = field(default_factory=Counter)
 
     async def run(self) -> tuple[float, list[int]]:
-        """Answers for how long events flowed, and how the processes ended."""
+        """Return the seconds during which events flowed, and the exit codes of the processes."""
         for number in range(self.options.processes):
             self.fleet.start(Kind.HOST if number < self.options.hosts else Kind.RUNNER)
         kinds = self.fleet.kinds
@@ -88,7 +88,7 @@ class Soak:
         return seconds, await self.fleet.stop()
 
     async def _kill(self, kind: Kind) -> None:
-        """One of the kind; the kinds take turns, so that each is among the killed."""
+        """Kill a process of this kind. The kinds take turns, so that each kind is killed."""
         victim = self.chance.choice(self.fleet.of(kind))
         self.killed[kind] += 1
         rows = (await self.owners.owners()).rows
@@ -102,7 +102,7 @@ class Soak:
         return all(done.get(p.id, -1) == self.newest(p.id) for p in partitions)
 
     async def _all_sent(self) -> None:
-        """Whoever has a partition sends what is left, also while nothing comes."""
+        """Wait until the outboxes are empty. Owners of partitions send them even without events."""
         async with asyncio.timeout(END_SECONDS_MAX):
             waiting = True
             while waiting:
@@ -119,7 +119,7 @@ class Soak:
         deadline = time.monotonic() + seconds_max
         while not done():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not done within {seconds_max:g} s: {self.watch.checkpoints}")
+                raise TimeoutError(f"no end within {seconds_max:g} s: {self.watch.checkpoints}")
             if feed and self.producer.sent == 0:
                 await self.producer.send(100)
             await asyncio.sleep(0.1)
@@ -154,8 +154,8 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _all_disabled_but(*names: str) -> dict[str, str]:
-    """App settings: nothing else of the app may take the messages that are counted."""
-    import function_app  # noqa: PLC0415  checks the settings, which stand only now
+    """App settings that disable all other functions, so that none takes the counted messages."""
+    import function_app  # noqa: PLC0415  the import checks the settings
 
     functions = [each.get_function_name() for each in function_app.functions.get_functions()]
     return {f"AzureWebJobs.{each}.Disabled": "true" for each in functions if each not in names}
@@ -187,7 +187,7 @@ async def _soak(
     try:
         await asyncio.wait([running, watching, collecting], return_when=asyncio.FIRST_COMPLETED)
         for task in (watching, collecting):
-            if task.done():  # it only ends by failing
+            if task.done():  # These tasks end only by failing.
                 task.result()
         seconds, codes = await running
     finally:
@@ -233,13 +233,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="default: %(default)s")
     parser.add_argument("--events", type=int, default=100_000, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of events and kills (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of events and kills (%(default)s)"
+    )
     parser.add_argument("--processes", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--hosts", type=int, default=2, help="so many of the processes are local "
+    parser.add_argument("--hosts", type=int, default=2, help="how many of the processes are local "
                         "functions hosts (%(default)s)")  # fmt: skip
     parser.add_argument("--partitions", type=int, default=4, help="default: %(default)s")
-    parser.add_argument("--interval", type=float, default=4, help="seconds between two kills, "
-                        "give or take half of it (%(default)s)")  # fmt: skip
+    parser.add_argument("--interval", type=float, default=4, help="mean seconds between two kills, "
+                        "varied by up to half (%(default)s)")  # fmt: skip
     return parser
 
 
@@ -249,8 +251,8 @@ def _progress(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # of connections to the killed
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the processes are stopped too
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # Killed processes break connections.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Also stops the child processes.
     figures = asyncio.run(soak(_parser().parse_args(arguments)))
     sys.stderr.write("\n")
     print(json.dumps(figures, indent=2))

@@ -1,4 +1,4 @@
-"""What the stores say in the end: nothing lost, nothing twice, nothing out of order."""
+"""Checks the stores at the end: nothing lost, nothing duplicated, nothing out of order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Account:
     queued: Counter[str] = field(default_factory=Counter)
 
     def verdict(self, good: set[str], poison: int) -> dict[str, int]:
-        """All of these must be 0, but for ``sent_again``: an id that is known can be dropped."""
+        """Counts that must all be 0."""
         seen = Counter(value for _, _, _, value in self.effects)
         expected = {name for name, _ in self._expected_ids()}
         return {
@@ -59,13 +59,13 @@ class Account:
 
 @dataclass(slots=True)
 class Collector:
-    """Takes the rows out of the table ``Ingestion`` while it grows, for the emulator looks through
-    all of them at each call. An event that was handled again after that would be seen twice."""
+    """Removes rows from the table ``Ingestion`` while it grows, because the emulator scans the
+    whole table at each call. An event that is handled again later is then seen twice."""
 
     table: TableClient
     account: Account
     stopping: bool = False
-    """Not by cancelling: then it would not be known what was deleted."""
+    """Set to stop the collector. Cancelling it would leave unknown which rows it deleted."""
 
     async def run(self) -> None:
         while not self.stopping:
@@ -73,7 +73,7 @@ class Collector:
             await asyncio.sleep(COLLECT_SECONDS)
 
     async def collect(self) -> None:
-        """All effects that are there now; each is counted once it is known to be deleted."""
+        """Take all current effects. Each is counted once its deletion is confirmed."""
         rows = defaultdict(list)
         async for row in self.table.query_entities("RowKey ge 'effect|' and RowKey lt 'effect}'"):
             rows[row["PartitionKey"]].append(row)
@@ -84,7 +84,7 @@ class Collector:
                 self.account.effects += [_effect(row) for row in part]
 
     async def finish(self, connection_string: str) -> None:
-        """What is left in the end, of the table and of the queue ``metrics``."""
+        """Count what is left in the table and in the queue ``metrics``."""
         await self.collect()
         async for row in self.table.list_entities(select=["RowKey"]):
             kind = row["RowKey"].partition("|")[0]
@@ -104,9 +104,9 @@ def _effect(row: TableEntity) -> tuple[str, int, datetime, str]:
 
 
 def _disorder(effects: Sequence[tuple[str, int, datetime, str]]) -> Iterable[str]:
-    """Of each key the numbers grow with the sequence, and were committed in that order.
+    """For each key, numbers must grow with the sequence and must be committed in that order.
 
-    By the millisecond: Azurite makes up the digits behind it.
+    Times are compared by the millisecond, because Azurite makes up the digits after it.
     """
     by_key: dict[str, list[tuple[int, datetime, int]]] = defaultdict(list)
     for _, sequence, committed_at, value in effects:

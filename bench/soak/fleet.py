@@ -1,4 +1,4 @@
-"""The processes: started as a user would, killed as nobody should."""
+"""The processes of the soak test: starts, kills and replaces them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_SECONDS_MAX = 30
 
 
 class Kind(Enum):
-    """What a process is. A host is killed as a whole: its worker runs in the same process."""
+    """The kind of a process. A host's worker runs in the same process, so both are killed."""
 
     RUNNER = (*PYTHON, "shared", "run", "--handler", "bench.soak.handler:handler_of")
     HOST = (*PYTHON, "local.functions_host", "--app", "bench/soak/host_app", "--port", "0")
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Fleet:
-    """So many processes at all times; what they log goes to one file."""
+    """A constant number of processes. They log to one file."""
 
     environ: Mapping[str, str]
     log: IO[bytes]
@@ -36,7 +36,7 @@ class Fleet:
 
     @property
     def kinds(self) -> list[Kind]:
-        """Those that there are, in the order in which they were started."""
+        """The running kinds, in the order in which they were started."""
         return list(dict.fromkeys(self._kinds.values()))
 
     def of(self, kind: Kind) -> list[subprocess.Popen[bytes]]:
@@ -51,17 +51,17 @@ class Fleet:
         self._kinds[process.pid] = kind
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """At once and without a word."""
+        """Kill with SIGKILL, which leaves no time to clean up."""
         process.send_signal(signal.SIGKILL)
         process.wait()
 
     def replace(self, process: subprocess.Popen[bytes]) -> None:
-        """Another one of its kind takes its place."""
+        """Start another process of the same kind."""
         self.processes.remove(process)
         self.start(self._kinds.pop(process.pid))
 
     async def stop(self) -> list[int]:
-        """Ask all to stop; answers their exit codes."""
+        """Stop all processes and return their exit codes."""
         for process in self.processes:
             process.terminate()
         codes = [await asyncio.to_thread(self._wait, process) for process in self.processes]

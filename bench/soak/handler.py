@@ -1,4 +1,4 @@
-"""What the processes of a soak do with events: each leaves a trace of itself in the store."""
+"""The event handler of the soak test. It stores the body of each event as the effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message
 
 POISON = b"poison "
 SENT_EVERY = 20
-"""One in so many events leads to a message too."""
+"""One event in this many also leads to a message."""
 
 
 def handler_of(of: Stream) -> Handler:

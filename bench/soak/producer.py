@@ -1,4 +1,4 @@
-"""Events to soak in: numbered within their key, a few of them poison."""
+"""Produces the events of the soak test: numbered within their key, a few of them poison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POISON_RATE = 0.002
 
 @dataclass(slots=True)
 class Producer:
-    """Sends batches of one partition key each, and knows what it has sent."""
+    """Sends batches with one partition key each, and records what it sent."""
 
     client: EventHubProducerClient
     chance: random.Random

@@ -1,4 +1,4 @@
-"""How long partitions stand still after their reader was killed, seen from the store."""
+"""Measures from the store how long partitions stand still after their reader was killed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Waiting:
 
 @dataclass(slots=True)
 class RecoveryWatch:
-    """A partition has recovered when somebody commits again. Only those are timed that have events
-    left to commit, for the others have nothing to recover for."""
+    """Watches checkpoints. A partition has recovered when a process commits again. Only partitions
+    with events left to commit are timed, because the others have nothing to recover."""
 
     store: IngestionStore
     streams: Sequence[Stream]
@@ -33,7 +33,7 @@ class RecoveryWatch:
     _waiting: dict[str, _Waiting] = field(default_factory=dict)
 
     async def killed(self, pid: int, owners: Sequence[Ownership]) -> int:
-        """Answers how many partitions lost their reader, which is dead by now."""
+        """Start timing partitions whose reader is dead. Return how many lost their reader."""
         at = time.monotonic()
         lost = {row.partition_id for row in owners if f"-{pid}-" in row.owner}
         for stream in self.streams:
@@ -64,4 +64,4 @@ class RecoveryWatch:
             self.seconds.append(time.monotonic() - waiting.killed_at)
             del self._waiting[partition_id]
         elif checkpoint is not None and checkpoint.sequence == self.newest_of(partition_id):
-            waiting.killed_at = time.monotonic()  # nothing to commit yet
+            waiting.killed_at = time.monotonic()  # There is nothing to commit yet.

@@ -1,5 +1,5 @@
-// New blobs of telemetry → Event Grid → the queue of telemetry_arrived.
-// What cannot be delivered for a day is kept as a blob.
+// Routes new telemetry blobs through Event Grid to the queue that telemetry_arrived reads.
+// An event that cannot be delivered within a day is stored as a blob.
 
 param name string
 param location string
@@ -14,11 +14,11 @@ var roles = {
   'Storage Blob Data Contributor': 'ba92f5b4-2d11-453d-a403-e96b0029c9fe'
 }
 
-resource telemetry 'Microsoft.Storage/storageAccounts@2023-05-01' existing = {
+resource telemetry 'Microsoft.Storage/storageAccounts@2025-01-01' existing = {
   name: telemetryAccount
 }
 
-resource app 'Microsoft.Storage/storageAccounts@2023-05-01' existing = {
+resource app 'Microsoft.Storage/storageAccounts@2025-01-01' existing = {
   name: appAccount
 
   resource queues 'queueServices' existing = {
@@ -34,7 +34,7 @@ resource app 'Microsoft.Storage/storageAccounts@2023-05-01' existing = {
   }
 }
 
-resource events 'Microsoft.EventGrid/systemTopics@2022-06-15' = {
+resource events 'Microsoft.EventGrid/systemTopics@2025-02-15' = {
   name: '${name}-telemetry'
   location: location
   tags: tags
@@ -71,7 +71,7 @@ resource mayKeep 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
   }
 }
 
-resource blobCreated 'Microsoft.EventGrid/systemTopics/eventSubscriptions@2022-06-15' = {
+resource blobCreated 'Microsoft.EventGrid/systemTopics/eventSubscriptions@2025-02-15' = {
   parent: events
   name: 'blob-created'
   properties: {

@@ -1,5 +1,5 @@
-// The hub that metrics come from as events, with two consumer groups: one for the trigger, and one
-// to read again what the host skipped.
+// The event hub for metrics that arrive as events. One consumer group is for the trigger; the other
+// is for reading events again that the host skipped.
 
 param name string
 param location string
@@ -9,17 +9,18 @@ param hubName string
 param consumerGroup string
 param readBackConsumerGroup string
 
-@description('Diagnostic settings of Azure Monitor can send by a shared access policy only.')
+@description('Allow shared access policies. Diagnostic settings of Azure Monitor cannot send otherwise.')
 param sharedAccess bool
 
 var dataReceiver = 'a638d3c7-ab3a-418d-83e6-5f17a39d4fde'
 
-resource hubs 'Microsoft.EventHub/namespaces@2024-01-01' = {
+resource hubs 'Microsoft.EventHub/namespaces@2026-01-01' = {
   name: name
   location: location
   tags: tags
   sku: { name: 'Standard', tier: 'Standard', capacity: 1 }
   properties: {
+    publicNetworkAccess: 'Enabled'
     disableLocalAuth: !sharedAccess
     minimumTlsVersion: '1.2'
   }

@@ -1,4 +1,4 @@
-// The Function App on Flex Consumption. Every connection is by the identity.
+// The Function App on Flex Consumption. All connections use the managed identity.
 
 param name string
 param location string
@@ -6,21 +6,22 @@ param tags object
 param identityId string
 param identityClientId string
 param pythonVersion string
+param instanceMemoryMB int
 param appAccount string
 param packageContainer string
 param serviceBusHost string
 param insightsName string
 
-@description('Empty: no event hub is listened to, unless the settings say so.')
+@description('Empty: the app reads no event hub, unless a setting names one.')
 param eventHubHost string
 
-@description('The app\'s settings, without connections.')
+@description('Settings of the app, except connections.')
 param settings object
 
 @secure()
 param secretSettings object
 
-resource storage 'Microsoft.Storage/storageAccounts@2023-05-01' existing = { name: appAccount }
+resource storage 'Microsoft.Storage/storageAccounts@2025-01-01' existing = { name: appAccount }
 
 resource insights 'Microsoft.Insights/components@2020-02-02' existing = { name: insightsName }
 
@@ -38,7 +39,7 @@ var connections = {
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identityClientId};Authorization=AAD'
 }
 
-// Of the host: no request of this app is larger, and one of its functions answers without a key.
+// Limits of the host. No request of this app is larger, and one function answers without a key.
 var limits = {
   FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: '262144'
 }
@@ -49,7 +50,7 @@ var eventHub = {
   EventHubConnection__fullyQualifiedNamespace: eventHubHost
 }
 
-resource plan 'Microsoft.Web/serverfarms@2023-12-01' = {
+resource plan 'Microsoft.Web/serverfarms@2025-03-01' = {
   name: '${name}-functions'
   location: location
   tags: tags
@@ -58,7 +59,7 @@ resource plan 'Microsoft.Web/serverfarms@2023-12-01' = {
   properties: { reserved: true }
 }
 
-resource app 'Microsoft.Web/sites@2023-12-01' = {
+resource app 'Microsoft.Web/sites@2025-03-01' = {
   name: name
   location: location
   tags: union(tags, { 'azd-service-name': 'autoscaler' })
@@ -70,11 +71,11 @@ resource app 'Microsoft.Web/sites@2023-12-01' = {
   properties: {
     serverFarmId: plan.id
     httpsOnly: true
+    publicNetworkAccess: 'Enabled'
     siteConfig: {
       http20Enabled: true
       minTlsVersion: '1.2'
       scmMinTlsVersion: '1.2'
-      ftpsState: 'Disabled'
     }
     functionAppConfig: {
       deployment: {
@@ -88,8 +89,11 @@ resource app 'Microsoft.Web/sites@2023-12-01' = {
         }
       }
       scaleAndConcurrency: {
-        maximumInstanceCount: 40
-        instanceMemoryMB: 2048
+        // None: an instance that is always ready costs more than the timers on demand, and a timer
+        // that fires every 15 s keeps its instance warm. docs/deployment.md has the arithmetic.
+        alwaysReady: []
+        maximumInstanceCount: 40 // the smallest limit that the plan accepts
+        instanceMemoryMB: instanceMemoryMB
       }
       runtime: { name: 'python', version: pythonVersion }
     }
@@ -100,14 +104,22 @@ resource app 'Microsoft.Web/sites@2023-12-01' = {
     properties: union(settings, limits, connections, empty(eventHubHost) ? {} : eventHub, secretSettings)
   }
 
+  // App Service refuses a change of a site while another one runs, so these follow each other.
+  // It also refuses a policy without `location`, which no other child resource of a site has.
   resource ftp 'basicPublishingCredentialsPolicies' = {
     name: 'ftp'
+    #disable-next-line BCP187 // missing in the type, but required: github.com/Azure/bicep/issues/7396
+    location: location
     properties: { allow: false }
+    dependsOn: [appSettings]
   }
 
   resource scm 'basicPublishingCredentialsPolicies' = {
     name: 'scm'
+    #disable-next-line BCP187 // missing in the type, but required: github.com/Azure/bicep/issues/7396
+    location: location
     properties: { allow: false }
+    dependsOn: [ftp]
   }
 }
 

@@ -10,13 +10,13 @@ param alertEmails string[]
 var metricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'
 var exported = ['AppEvents', 'AppRequests', 'AppDependencies', 'AppTraces']
 
-// The functions' log lines begin with what was done: [poison], [decided].
-// All but one wait for something that is written. An app whose settings are refused runs no function
-// and writes nothing, so that one counts what is there and gives a row where it counted none.
+// The functions' log lines begin with their action, such as [poison] or [decided].
+// All alerts except the first react to a log line. An app whose settings are refused runs no function
+// and writes nothing. The first alert therefore counts runs, and returns a row if the count is 0.
 var alerts = [
   {
     name: 'nothing-runs'
-    description: 'No metric was collected for a quarter of an hour: nothing is scaled. Are the settings refused?'
+    description: 'No metric was collected for 15 minutes, so nothing is scaled. Check whether the app refuses its settings.'
     scope: 'component'
     query: 'requests | where name == "metric_collector" | summarize runs = count() | where runs == 0'
     minutes: 15
@@ -25,7 +25,7 @@ var alerts = [
   }
   {
     name: 'poison'
-    description: 'A message could not be processed. The line and the decision log say why.'
+    description: 'A message could not be processed. The log line and the decision log give the reason.'
     scope: 'workspace'
     query: 'AppTraces | where Message startswith "[poison]"'
     minutes: 5
@@ -34,7 +34,7 @@ var alerts = [
   }
   {
     name: 'events-gone'
-    description: 'Events are gone from the hub before they were taken in. The line says which.'
+    description: 'Events were deleted from the hub before the app read them. The log line names them.'
     scope: 'workspace'
     query: 'AppTraces | where Message startswith "[gap]"'
     minutes: 5
@@ -43,7 +43,7 @@ var alerts = [
   }
   {
     name: 'breaker-opened'
-    description: 'Too many events failed, and none are taken in until somebody or a probe closes it.'
+    description: 'Too many events failed. The app processes no events until a probe succeeds or an operator closes the breaker.'
     scope: 'workspace'
     query: 'AppTraces | where Message startswith "[breaker_opened]"'
     minutes: 5
@@ -52,7 +52,7 @@ var alerts = [
   }
   {
     name: 'failures'
-    description: 'Functions fail: see the exceptions of these operations.'
+    description: 'Functions fail. See the exceptions of these operations.'
     scope: 'workspace'
     query: 'AppRequests | where Success == false'
     minutes: 15
@@ -61,7 +61,7 @@ var alerts = [
   }
   {
     name: 'at-maximum'
-    description: 'The rules want more instances than the maximum allows, for half an hour.'
+    description: 'For half an hour, the rules have asked for more instances than the maximum allows.'
     scope: 'workspace'
     query: 'AppTraces | where Message startswith "[decided]" and Message contains "maximum is"'
     minutes: 30
@@ -70,13 +70,15 @@ var alerts = [
   }
 ]
 
-resource workspace 'Microsoft.OperationalInsights/workspaces@2023-09-01' = {
+resource workspace 'Microsoft.OperationalInsights/workspaces@2025-02-01' = {
   name: name
   location: location
   tags: tags
   properties: {
     sku: { name: 'PerGB2018' }
     retentionInDays: 30
+    publicNetworkAccessForIngestion: 'Enabled'
+    publicNetworkAccessForQuery: 'Enabled'
     features: { disableLocalAuth: true }
   }
 }
@@ -89,6 +91,8 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
   properties: {
     Application_Type: 'web'
     WorkspaceResourceId: workspace.id
+    publicNetworkAccessForIngestion: 'Enabled'
+    publicNetworkAccessForQuery: 'Enabled'
     DisableLocalAuth: true
   }
 }
@@ -129,7 +133,7 @@ resource people 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(alertE
   }
 }
 
-resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
+resource rules 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [
   for alert in alerts: {
     name: '${name}-${alert.name}'
     location: location
@@ -139,7 +143,7 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
       description: alert.description
       severity: alert.severity
       enabled: true
-      // A table of the workspace comes into being with its first row; a component has all from the start.
+      // The workspace creates a table with its first row. The component has all tables from the start.
       scopes: [alert.scope == 'component' ? insights.id : workspace.id]
       skipQueryValidation: true
       evaluationFrequency: 'PT5M'

@@ -1,5 +1,5 @@
-// The two queues of one message per data set and period, and what the app may do in the namespace.
-// shared/datasets/entities.py checks the same properties when the app starts.
+// The two queues that hold one message for each data set and period, and the app's roles.
+// shared/datasets/entities.py checks the properties of the queues when the app starts.
 
 param namespaceName string
 param principalId string
@@ -11,18 +11,20 @@ param app string
 param tags object
 param actionGroupIds string[]
 
-// Counts of messages are a management operation: less than the owner may not read them.
+// Reading message counts is a management operation, which only the data owner may perform.
 var dataOwner = '090c5cfd-751d-490a-894a-3ce6f1109419'
 var dataSender = '69a216fc-b8fb-44d8-bc22-1f3c2cd27a39'
 var dataReceiver = '4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0'
 
-resource bus 'Microsoft.ServiceBus/namespaces@2024-01-01' existing = {
+var monitoringReader = '43d0d8ad-25c7-4714-9337-8ba259a9fe05'
+
+resource bus 'Microsoft.ServiceBus/namespaces@2026-01-01' existing = {
   name: namespaceName
 
   resource watched 'topics' existing = { name: topic }
 }
 
-resource working 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' = if (processes) {
+resource working 'Microsoft.ServiceBus/namespaces/queues@2026-01-01' = if (processes) {
   parent: bus
   name: workingQueue
   properties: {
@@ -33,12 +35,12 @@ resource working 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' = if (proce
   }
 }
 
-resource processing 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' = if (processes) {
+resource processing 'Microsoft.ServiceBus/namespaces/queues@2026-01-01' = if (processes) {
   parent: bus
   name: processingQueue
   properties: {
     requiresDuplicateDetection: true
-    // The longest there is. Settings that would need a longer one are refused by the app.
+    // The maximum. The app refuses settings that would need a longer window.
     duplicateDetectionHistoryTimeWindow: 'P7D'
     requiresSession: false
     forwardTo: workingQueue
@@ -54,6 +56,17 @@ resource mayCount 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
     principalId: principalId
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', dataOwner)
+  }
+}
+
+// The app learns the throughput from the messages that Azure Monitor counts.
+resource mayReadMetrics 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(bus.id, principalId, monitoringReader)
+  scope: bus
+  properties: {
+    principalId: principalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', monitoringReader)
   }
 }
 
@@ -77,12 +90,12 @@ resource mayReceive 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (p
   }
 }
 
-resource deadLetters 'Microsoft.Insights/metricAlerts@2018-03-01' = if (processes) {
+resource deadLetters 'Microsoft.Insights/metricAlerts@2026-01-01' = if (processes) {
   name: '${app}-dead-letters'
   location: 'global'
   tags: tags
   properties: {
-    description: 'Data sets could not be processed: see the dead-letter queue.'
+    description: 'Data sets could not be processed. See the dead-letter queue.'
     severity: 2
     enabled: true
     scopes: [bus.id]

@@ -1,4 +1,4 @@
-// A Service Bus namespace with the topic to watch, for those who have none yet.
+// A new Service Bus namespace with the topic to read, used if no existing namespace is given.
 
 param name string
 param location string
@@ -6,12 +6,13 @@ param tags object
 param topic string
 param subscription string
 
-resource namespace 'Microsoft.ServiceBus/namespaces@2024-01-01' = {
+resource namespace 'Microsoft.ServiceBus/namespaces@2026-01-01' = {
   name: name
   location: location
   tags: tags
   sku: { name: 'Standard', tier: 'Standard' }
   properties: {
+    publicNetworkAccess: 'Enabled'
     disableLocalAuth: true
     minimumTlsVersion: '1.2'
   }

@@ -1,5 +1,5 @@
-// Two accounts: the app's own, and one for telemetry, which the app's identity can read only where
-// it starts the nightly job.
+// Two storage accounts: the app's own, and one for telemetry. The app's identity can read telemetry
+// only if the app starts the nightly job.
 
 param appAccount string
 param telemetryAccount string
@@ -9,7 +9,7 @@ param tags object
 param principalId string
 param telemetryQueue string
 
-@description('The nightly job is started by the app, which looks what has come in.')
+@description('Whether the app starts the nightly job, and therefore lists telemetry.')
 param readsTelemetry bool
 
 var packageContainerName = 'app-package'
@@ -28,18 +28,23 @@ var tableNames = [
   'Ingestion'
   'Ownership'
   'Breaker'
-  'Notifications', 'Trends'
+  'Notifications'
+  'Trends'
   'TrendRuns'
 ]
 
-// The host keeps its locks and keys in blobs; its documentation asks for the owner of blob data.
+// The host keeps locks and keys in blobs. Its documentation requires the owner role for blob data.
 var roles = {
   'Storage Blob Data Owner': 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b'
   'Storage Queue Data Contributor': '974c5e8b-45b9-4653-ba55-5f855dd0fb88'
   'Storage Table Data Contributor': '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3'
 }
 
+// Requests from all networks are accepted, but none without an identity that has a role.
+// docs/deployment.md lists what to change for private endpoints.
 var locked = {
+  publicNetworkAccess: 'Enabled'
+  networkAcls: { defaultAction: 'Allow', bypass: 'AzureServices' }
   allowSharedKeyAccess: false
   allowBlobPublicAccess: false
   allowCrossTenantReplication: false
@@ -48,7 +53,13 @@ var locked = {
   supportsHttpsTrafficOnly: true
 }
 
-resource app 'Microsoft.Storage/storageAccounts@2023-05-01' = {
+// Deleted packages and telemetry can be restored for a week. Queues and tables have no soft delete.
+var softDelete = {
+  deleteRetentionPolicy: { enabled: true, days: 7 }
+  containerDeleteRetentionPolicy: { enabled: true, days: 7 }
+}
+
+resource app 'Microsoft.Storage/storageAccounts@2025-01-01' = {
   name: appAccount
   location: location
   tags: tags
@@ -58,6 +69,7 @@ resource app 'Microsoft.Storage/storageAccounts@2023-05-01' = {
 
   resource blobs 'blobServices' = {
     name: 'default'
+    properties: softDelete
 
     resource package 'containers' = { name: packageContainerName }
     resource undelivered 'containers' = { name: undeliveredContainerName }
@@ -76,13 +88,18 @@ resource app 'Microsoft.Storage/storageAccounts@2023-05-01' = {
   }
 }
 
-resource telemetry 'Microsoft.Storage/storageAccounts@2023-05-01' = {
+resource telemetry 'Microsoft.Storage/storageAccounts@2025-01-01' = {
   name: telemetryAccount
   location: location
   tags: tags
   sku: { name: sku }
   kind: 'StorageV2'
   properties: locked
+
+  resource blobs 'blobServices' = {
+    name: 'default'
+    properties: softDelete
+  }
 }
 
 resource assignments 'Microsoft.Authorization/roleAssignments@2022-04-01' = [

@@ -1,10 +1,10 @@
-"""Service Bus and Event Hubs on 127.0.0.1 over real AMQP, for tests and `make run`.
+"""Service Bus and Event Hubs on 127.0.0.1 over AMQP, for tests and `make run`. Never deployed.
 
 The official clients (azure-servicebus and azure-eventhub, sync and aio) work against it::
 
     from local.amqp_broker import AmqpStandIn, VirtualClock
 
-    clock = VirtualClock()                       # or leave it out: the machine's time
+    clock = VirtualClock()                       # optional; the default is the machine's time
     async with AmqpStandIn(clock=clock) as bus:
         bus.namespace.declare_queue("jobs")
         bus.broker.declare_hub("telemetry")
@@ -13,17 +13,16 @@ The official clients (azure-servicebus and azure-eventhub, sync and aio) work ag
         bus.faults.arm(faults.drop_after_accept())
         clock.advance(timedelta(hours=48))
 
-It runs in the event loop that starts it. For code that blocks (the sync clients) run that code
-in `asyncio.to_thread`, or start the stand-in with `in_thread`, which gives it a loop of its own::
+It runs in the event loop that starts it. Run code that blocks, such as the sync clients, in
+`asyncio.to_thread`. Alternatively, `in_thread` starts the stand-in in a thread with its own loop::
 
     with in_thread(AmqpStandIn()) as bus:
         bus.namespace.declare_queue("jobs")
 
-`administration.service_bus` adds administration over HTTP, on the same entities and the same port.
+`administration.service_bus` adds administration over HTTP, for the same entities on the same port.
 
-How it differs from Azure: local/FIDELITY.md.
-
-`model` is the broker without a wire; everything else here is the wire. Never deployed.
+`model` holds the broker without network code; the other modules here are the network side.
+local/FIDELITY.md lists the differences from Azure.
 """
 
 from local.amqp_broker.server import AmqpStandIn, in_thread

@@ -1,6 +1,7 @@
-"""``python -m local.amqp_broker --queue Q``: Service Bus on this machine, to try things with.
+"""``python -m local.amqp_broker --queue Q``: run a Service Bus stand-in on this machine.
 
-It prints the setting that leads there. Ctrl-C ends it, and then it tells what is in the queues.
+It prints the setting that connects an app to it. Ctrl-C stops it; then it prints how many messages
+each queue holds.
 """
 
 from __future__ import annotations
@@ -16,21 +17,25 @@ from local.amqp_broker.processing_queues import declare_processing_queues
 from local.clock import utc_now
 
 PORT = 5672
-"""Of AMQP without TLS."""
+"""The standard port of AMQP without TLS."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m local.amqp_broker", description=__doc__)
-    parser.add_argument("--queue", action="append", default=[], metavar="Q", help="may be repeated")
     parser.add_argument(
-        "--processing", action="store_true", help="the queues processing and working too"
+        "--queue", action="append", default=[], metavar="Q", help="declare this queue; repeatable"
     )
-    parser.add_argument("--port", type=int, default=PORT, help="0: any that is free (%(default)s)")
+    parser.add_argument(
+        "--processing", action="store_true", help="also declare the queues processing and working"
+    )
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="0 takes a free port (default: %(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     try:
         asyncio.run(_serve(chosen.port, chosen.queue, processing=chosen.processing))
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"port {chosen.port}: {error}. Choose another with --port", file=sys.stderr)
         return 1
     return 0
 

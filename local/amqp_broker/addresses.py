@@ -1,7 +1,7 @@
-"""Addresses of links, and what a receiver asks for in its filters and properties.
+"""Parses link addresses, and the filters and properties that a receiver sends when it attaches.
 
-Sources: learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-protocol-guide, and
-for positions in a partition the selector that azure-eventhub writes (`EventPosition`).
+Source: learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-protocol-guide. Positions
+in a partition follow the selector that azure-eventhub writes (`EventPosition`).
 """
 
 import re
@@ -31,7 +31,7 @@ _SELECTOR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReaderAddress:
-    """A partition, as a consumer group reads it."""
+    """A partition as read by one consumer group."""
 
     hub: str
     consumer_group: str
@@ -39,7 +39,7 @@ class ReaderAddress:
 
 
 def path_of(address: str | None) -> str:
-    """The entity of an address, which may be a path or a URL."""
+    """The entity path of an address, which is a path or a URL."""
     address = address or ""
     return unquote(urlsplit(address).path if "://" in address else address).strip("/")
 
@@ -50,7 +50,7 @@ def reader_address(path: str) -> ReaderAddress | None:
 
 
 def writer_address(path: str) -> tuple[str, str | None]:
-    """Hub and partition; no partition when the path names none."""
+    """Hub and partition id. The id is None if the path names no partition."""
     match = _WRITER.fullmatch(path)
     return (match[1], match[2]) if match else (path, None)
 
@@ -60,7 +60,7 @@ def link_properties(link: Link) -> dict[str, Any]:
 
 
 def filters(terminus: Terminus) -> dict[str, Any]:
-    """Filters by name; a described one as its value."""
+    """Filters by name. A described filter is reduced to its value."""
     data = terminus.filter
     data.rewind()
     if not data.next():
@@ -70,7 +70,7 @@ def filters(terminus: Terminus) -> dict[str, Any]:
 
 
 def position(selector: object) -> Position:
-    """Where to begin; without a selector at the start."""
+    """The position where reading begins. Without a selector, that is the start."""
     if selector is None:
         return START
     match = _SELECTOR.fullmatch(_text(selector).strip())

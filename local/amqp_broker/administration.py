@@ -1,4 +1,4 @@
-"""Ties Service Bus administration over HTTP to the broker: its entities, and their messages."""
+"""Serves Service Bus administration over HTTP from the broker's entities and messages."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,14 +18,14 @@ from local.clock import Clock, utc_now
 
 @dataclass(frozen=True, slots=True)
 class ServiceBusStandIn:
-    """Both ends of one namespace. Each has a connection string of its own, for its own port."""
+    """AMQP and administration of one namespace, each with a port and a connection string."""
 
     amqp: AmqpStandIn
     administration: ServiceBusAdminStandIn
 
     @property
     def connection_string(self) -> str:
-        """For messages and administration alike, as in Azure: the port of AMQP takes both."""
+        """For messages and administration. As in Azure, the AMQP port serves both."""
         return self.amqp.connection_string
 
 
@@ -33,9 +33,9 @@ class ServiceBusStandIn:
 async def service_bus(
     *, clock: Clock = utc_now, port: int = 0, administration_port: int = 0
 ) -> AsyncIterator[ServiceBusStandIn]:
-    """Messages over AMQP and administration over HTTP, until the end of the `async with`.
+    """Serve messages over AMQP and administration over HTTP until the end of the `async with`.
 
-    Microsoft's emulator has them on ports 5672 and 5300; 0 takes free ones.
+    Port 0 takes a free port. Microsoft's emulator uses ports 5672 and 5300.
     """
     broker = Broker(clock)
     administration = BrokerAdministration(broker, port=administration_port)
@@ -104,13 +104,13 @@ def _window(window: timedelta | None) -> dict[str, str]:
 
 
 def _size(max_bytes: int) -> dict[str, str]:
-    """The Standard tier does not tell the size that all of its entities have."""
+    """Like the Standard tier, leave out the size limit that all of its entities have."""
     if max_bytes == STANDARD_MESSAGE_BYTES_MAX:
         return {}
     return {"MaxMessageSizeInKilobytes": str(-(-max_bytes // 1024))}
 
 
 def _duration(length: timedelta) -> str:
-    """As ISO 8601, which is how the service writes it."""
+    """ISO 8601, as the service writes it."""
     seconds = length.seconds + length.microseconds / 1_000_000
     return f"P{length.days}DT{seconds:.6f}".rstrip("0").rstrip(".") + "S"

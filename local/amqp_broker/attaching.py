@@ -1,4 +1,4 @@
-"""What a link is attached to: decided when it opens, by its role and address."""
+"""Attaches links: when a link opens, its role and address decide what it is connected to."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,16 +17,16 @@ from local.amqp_broker.sources import PartitionSource, QueueSource, ReplySource,
 from local.amqp_broker.targets import CREDIT, Target, into_entity, into_hub
 
 SESSION_WAIT_SECONDS = 65.0
-"""How long a free session is looked for unless the client says otherwise: as long as
-azure-servicebus says that it waits (`create_receive_client`)."""
+"""How long a receiver waits for a free session unless it sends a timeout. This is the default that
+azure-servicebus documents (`create_receive_client`)."""
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000
-"""1970 in the ticks of .NET, 100 ns each from the year 1, which session locks are told in."""
+"""1970-01-01 in .NET ticks: units of 100 ns since the year 1. Session locks are sent in ticks."""
 
 Sink = Target | RequestTarget
 
 
 class Attaching:
-    """The links of one connection. `disconnect` reaches readers of any connection."""
+    """The links of one connection. `disconnect` also reaches readers of other connections."""
 
     def __init__(self, peer: Peer, disconnect: Callable[[Reader, BrokerError], None]) -> None:
         self._peer = peer
@@ -54,7 +54,7 @@ class Attaching:
             refuse_link(link, condition_for(error))
 
     def close(self, link: Link) -> None:
-        """Forget a link and let go of what it held."""
+        """Remove a link and release what it held."""
         self.sinks.pop(link, None)
         source = self.sources.pop(link, None)
         if source is not None:
@@ -168,7 +168,7 @@ class Attaching:
             self._await_session(link, store)
 
     def _open_session(self, link: Sender, store: Store, lock: SessionLock) -> None:
-        """Tell which session it is, and until when."""
+        """Send the session id and the end of its lock to the client."""
         chosen = link.source.filter
         chosen.clear()
         chosen.put_map()

@@ -1,4 +1,4 @@
-"""What is behind the wire: a Service Bus namespace, event hubs, and the clock they go by."""
+"""The broker that the network side serves: a namespace, event hubs, and their clock."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from local.clock import Clock, utc_now
 
 
 class Broker:
-    """Entities and hubs of one namespace. Names ignore case."""
+    """The entities and event hubs of one namespace. Names ignore case."""
 
     def __init__(self, clock: Clock = utc_now) -> None:
         self.clock = clock
@@ -38,7 +38,7 @@ class Broker:
         return hub
 
     def publish(self, hub: Hub, events: Sequence[EventContent], partition_id: str | None) -> None:
-        """All events of one transfer go into one partition."""
+        """Append all events of one transfer to one partition."""
         if partition_id is not None:
             partition = hub.partition(partition_id)
         else:
@@ -48,5 +48,5 @@ class Broker:
             partition.append(event, now)
 
     def advance(self) -> None:
-        """Let everything take effect that is due by now."""
+        """Apply everything that is due by now."""
         self.namespace.advance(self.now())

@@ -1,4 +1,7 @@
-"""One connection: bytes in, proton's events, bytes out. Nothing blocks and nothing waits."""
+"""One AMQP connection: passes received bytes to proton, handles its events, writes its output.
+
+Nothing here blocks.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -15,14 +18,14 @@ from local.amqp_broker.sources import PartitionSource
 
 CONTAINER = "stand-in"
 FRAME_BYTES = 65_536
-"""What Service Bus grants; larger messages come in several frames."""
+"""The frame size that Service Bus grants. Larger messages arrive in several frames."""
 SESSION_WINDOW_BYTES = 64 * 1024 * 1024
 
 Disconnect = Callable[[Reader, BrokerError], None]
 
 
 class AmqpConnection(asyncio.Protocol):
-    """`closed` is called once, when the connection has ended in whatever way."""
+    """`closed` is called once when the connection has ended, for whatever reason."""
 
     def __init__(
         self, shared: Shared, disconnect: Disconnect, closed: Callable[["AmqpConnection"], None]
@@ -50,15 +53,15 @@ class AmqpConnection(asyncio.Protocol):
         try:
             for frame in self._incoming.feed(data):
                 if self._network is None:
-                    return  # dropped on order: what came behind is lost with the connection
+                    return  # A fault dropped the connection, so the remaining frames are lost.
                 self._take(frame)
         except (BadFrame, ProtonException, IndexError):
-            self.drop()  # no client of AMQP writes such a thing
+            self.drop()  # No AMQP client sends such bytes.
             return
         self.flush()
 
     def eof_received(self) -> None:
-        """The client has gone; asyncio closes our side too."""
+        """The client closed its side. asyncio then closes this side too."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._network = None
@@ -71,7 +74,7 @@ class AmqpConnection(asyncio.Protocol):
             self._network = None
 
     def flush(self) -> None:
-        """Write what proton has ready, every frame with all its fields."""
+        """Write proton's pending output. Every frame is padded to all of its fields."""
         if self._network is None:
             return
         self._drain_events()
@@ -86,11 +89,11 @@ class AmqpConnection(asyncio.Protocol):
             self._network.close()
 
     def tick(self, seconds: float) -> None:
-        """Keep the connection alive; `seconds` is any clock that goes on steadily."""
+        """Keep the connection alive. `seconds` comes from a monotonic clock."""
         self._transport.tick(seconds)
 
     def disconnect(self, reader: Reader, error: BrokerError) -> None:
-        """Close the link of a reader, if it is one of this connection's."""
+        """Close the link of a reader if it belongs to this connection."""
         for link, source in list(self.links.sources.items()):
             if isinstance(source, PartitionSource) and source.reader is reader:
                 del self.links.sources[link]
@@ -99,7 +102,7 @@ class AmqpConnection(asyncio.Protocol):
     # Protocol
 
     def _take(self, frame: bytes) -> None:
-        """One frame at a time, so that a delivery's first event comes with its first frame."""
+        """Pass on one frame at a time, so that a delivery's first event follows its first frame."""
         begun = message_format(frame)
         at = 0
         while at < len(frame):

@@ -1,6 +1,6 @@
-"""Faults to order: what goes wrong with messages that are sent.
+"""Faults that a test can arm for messages that clients send.
 
-The conditions are those that azure-servicebus and azure-eventhub know by name:
+azure-servicebus and azure-eventhub recognize the conditions used here:
 learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot.
 """
 
@@ -19,18 +19,18 @@ class FaultKind(Enum):
     DROP_BEFORE_ACCEPT = auto()
     """The connection breaks; the messages are not stored."""
     DROP_AFTER_ACCEPT = auto()
-    """The messages are stored; the connection breaks before the sender hears of it."""
+    """The messages are stored, but the connection breaks before the sender is told."""
     REFUSE = auto()
-    """The messages are not stored, and the sender is told why."""
+    """The messages are not stored, and the sender receives the reason."""
     DETACH = auto()
     """The link is closed with a reason; the messages are not stored."""
     DELAY = auto()
-    """The messages are stored; the sender hears of it late."""
+    """The messages are stored, and the sender is told late."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferFault:
-    """`entity` limits it to transfers to one path; None strikes all."""
+    """A fault for transfers to the path `entity`, or to every path if `entity` is None."""
 
     kind: FaultKind
     condition: str = DETACH_FORCED
@@ -51,13 +51,13 @@ def drop_after_accept(entity: str | None = None) -> TransferFault:
 
 
 def throttle(entity: str | None = None) -> TransferFault:
-    """Server busy, as a namespace answers that has used up its credits."""
+    """Server busy, as Azure answers when the namespace has used up its credits."""
     text = "The request was terminated because the entity is being throttled."
     return TransferFault(FaultKind.REFUSE, SERVER_BUSY, text, entity=entity)
 
 
 def size_exceeded(entity: str | None = None) -> TransferFault:
-    """Too large, although the link's own limit said otherwise."""
+    """The message is too large, although it is within the link's advertised limit."""
     text = "The received message exceeds the limit on the link."
     return TransferFault(FaultKind.REFUSE, SIZE_EXCEEDED, text, entity=entity)
 

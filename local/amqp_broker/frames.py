@@ -1,12 +1,12 @@
-"""AMQP frames as bytes: cutting a stream into them, and two things proton does not do.
+"""AMQP frames as bytes: splits a stream into frames, and does two things that proton does not.
 
 Source: OASIS AMQP 1.0, part 2 (transport), sections 2.3 (framing) and 2.7 (performatives).
 
-1. `padded`: trailing fields of a performative that are null may be left out (part 1, section
-   1.4), and proton does so. The AMQP library inside azure-eventhub up to 5.15 reads fields by
-   position and fails on a short list, so they are put back.
-2. `message_format`: Service Bus and Event Hubs tell a batch by its message format, and proton's
-   Python interface does not show it.
+1. `padded`: trailing null fields of a performative may be left out (part 1, section 1.4), and
+   proton leaves them out. The AMQP library in azure-eventhub up to 5.15 reads fields by position
+   and fails on a short list, so this module adds them again.
+2. `message_format`: Service Bus and Event Hubs recognize a batch by its message format, which
+   proton's Python interface does not expose.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ PROTOCOL_HEADER = b"AMQP"
 HEADER_BYTES = 8
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 BATCH_FORMAT = 0x80013700
-"""Every data section of the message is a message: the vendor format of Microsoft's brokers."""
+"""The vendor format of Microsoft's brokers: every data section of the message is a message."""
 
 _OPEN_TO_CLOSE = {
     0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3, 0x17: 1, 0x18: 1,
 }  # fmt: skip
-"""Descriptor and number of fields: open, begin, attach, flow, transfer, disposition, …"""
+"""Number of fields by descriptor: open, begin, attach, flow, transfer, disposition, and so on."""
 _TRANSFER = 0x14
 _AMQP_FRAME = 0
 _SMALL_ULONG = 0x53
@@ -29,11 +29,11 @@ _NULL = b"\x40"
 
 
 class BadFrame(Exception):
-    """Bytes that are no AMQP frame."""
+    """The bytes are not an AMQP frame."""
 
 
 class FrameBuffer:
-    """Takes bytes as they come and gives whole frames and protocol headers."""
+    """Buffers received bytes and yields complete frames and protocol headers."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -77,7 +77,7 @@ def padded(frame: bytes) -> bytes:
 
 
 def message_format(frame: bytes) -> int | None:
-    """The message format if this frame begins a message, else None."""
+    """The message format if this frame begins a message, otherwise None."""
     start = _performative_at(frame)
     if start is None or frame[start + 2] != _TRANSFER:
         return None
@@ -90,7 +90,7 @@ def message_format(frame: bytes) -> int | None:
 
 
 def skip_value(data: bytes, at: int) -> int:
-    """Where the value that begins at `at` ends. Source: part 1 (types), section 1.2."""
+    """The end of the value that begins at `at`. Source: part 1 (types), section 1.2."""
     code = data[at]
     if code == 0:
         return skip_value(data, skip_value(data, at + 1))
@@ -108,7 +108,7 @@ _FIXED_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 def _performative_at(frame: bytes) -> int | None:
-    """Where the performative begins; None for headers, SASL frames and empty frames."""
+    """The start of the performative; None for headers, SASL frames and empty frames."""
     if frame.startswith(PROTOCOL_HEADER) or frame[5] != _AMQP_FRAME:
         return None
     start = frame[4] * 4
@@ -118,7 +118,7 @@ def _performative_at(frame: bytes) -> int | None:
 
 
 def _list_at(data: bytes, at: int) -> tuple[int, int, int]:
-    """Number of items of the list at `at`, and where they begin and end."""
+    """The number of items of the list at `at`, and the start and end of the items."""
     code = data[at]
     if code == _LIST0:
         return 0, at + 1, at + 1
@@ -127,7 +127,7 @@ def _list_at(data: bytes, at: int) -> tuple[int, int, int]:
     if code == _LIST32:
         size = int.from_bytes(data[at + 1 : at + 5], "big")
         return int.from_bytes(data[at + 5 : at + 9], "big"), at + 9, at + 5 + size
-    raise BadFrame(f"type 0x{code:02x} in place of a list")
+    raise BadFrame(f"type 0x{code:02x} instead of a list")
 
 
 def _read_uint(data: bytes) -> int | None:

@@ -17,7 +17,7 @@ PREFIX = "com.microsoft:"
 
 
 def handler(broker: Broker, path: str) -> Handler:
-    """Answers requests about one entity."""
+    """A handler for requests about the entity at `path`."""
 
     def answer(request: ManagementRequest) -> ManagementAnswer:
         name = request.operation.removeprefix(PREFIX)
@@ -38,7 +38,7 @@ def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> Mana
     store = broker.namespace.store(path)
     now = broker.now()
     tokens = _tokens(body)
-    for token in tokens:  # all of them or none
+    for token in tokens:  # Check every lock first: the request settles all messages or none.
         store.locked(token, now)
     for token in tokens:
         match str(body["disposition-status"]):

@@ -1,7 +1,7 @@
-"""What the `$management` node of an Event Hubs namespace tells.
+"""Answers of the `$management` node of an Event Hubs namespace.
 
-Source: `_get_eventhub_properties` and `_get_partition_properties` of azure-eventhub, which are
-documented nowhere else.
+Source: `_get_eventhub_properties` and `_get_partition_properties` of azure-eventhub. Microsoft
+does not document them elsewhere.
 """
 
 from datetime import datetime
@@ -20,7 +20,7 @@ PARTITION_TYPE = "com.microsoft:partition"
 
 
 def handler(broker: Broker) -> Handler:
-    """Answers READ requests about hubs and partitions."""
+    """A handler for READ requests about hubs and partitions."""
 
     def answer(request: ManagementRequest) -> ManagementAnswer:
         hub = broker.hub(str(request.properties["name"]))

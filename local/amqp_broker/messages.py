@@ -1,7 +1,7 @@
-"""Between AMQP messages and the broker's.
+"""Converts between encoded AMQP messages and the broker's messages and events.
 
 Names of annotations: learn.microsoft.com/azure/service-bus-messaging, page
-service-bus-amqp-protocol-guide, section "Messages"; for Event Hubs the constants of
+service-bus-amqp-protocol-guide, section "Messages"; for Event Hubs, the constants of
 azure-eventhub.
 """
 
@@ -31,7 +31,7 @@ TTL_FIELD = 2
 
 
 def unpack(encoded: bytes, message_format: int) -> list[bytes]:
-    """The messages of one transfer: those of a batch, or the one that it is."""
+    """The messages of one transfer: those in a batch, or the single message."""
     if message_format != BATCH_FORMAT:
         return [encoded]
     packed = sections.parse(encoded).data
@@ -41,7 +41,7 @@ def unpack(encoded: bytes, message_format: int) -> list[bytes]:
 
 
 def content_of(encoded: bytes) -> Content:
-    """What the broker looks at in a message that is sent."""
+    """The parts of a sent message that the broker interprets. Raises InvalidArgument."""
     parsed = sections.parse(encoded)
     header = _list(parsed, sections.HEADER)
     properties = _list(parsed, sections.PROPERTIES)
@@ -58,7 +58,7 @@ def content_of(encoded: bytes) -> Content:
 
 
 def event_contents(encoded: bytes, message_format: int) -> list[EventContent]:
-    """Events of one transfer. Their partition key stands on the envelope or on the events."""
+    """The events of one transfer. Their partition key is on the envelope or on each event."""
     envelope_key = _partition_key(sections.parse(encoded)) if message_format else None
     events = []
     for each in unpack(encoded, message_format):
@@ -68,44 +68,46 @@ def event_contents(encoded: bytes, message_format: int) -> list[EventContent]:
 
 
 def delivered(message: Message) -> bytes:
-    """A message as a receiver gets it."""
+    """Encode a message for a receiver."""
     parsed = sections.parse(message.content.payload)
-    known: dict[str, Any] = {
+    annotations: dict[str, Any] = {
         SEQUENCE_NUMBER: message.sequence_number,
         ENQUEUED_SEQUENCE_NUMBER: message.enqueued_sequence_number,
         ENQUEUED_TIME: to_timestamp(message.enqueued_at),
     }
     if message.locked_until is not None:
-        known[LOCKED_UNTIL] = to_timestamp(message.locked_until)
+        annotations[LOCKED_UNTIL] = to_timestamp(message.locked_until)
     if message.dead_letter is not None:
-        known[DEAD_LETTER_SOURCE] = message.dead_letter.source
+        annotations[DEAD_LETTER_SOURCE] = message.dead_letter.source
     changed = {
         sections.HEADER: _header(parsed, message.delivery_count),
-        sections.MESSAGE_ANNOTATIONS: sections.encode_symbol_map(_annotations(parsed) | known),
+        sections.MESSAGE_ANNOTATIONS: sections.encode_symbol_map(
+            _annotations(parsed) | annotations
+        ),
     }
     if message.dead_letter is not None:
         reasons = {
             "DeadLetterReason": message.dead_letter.reason,
             "DeadLetterErrorDescription": message.dead_letter.description,
         }
-        given = {name: text for name, text in reasons.items() if text is not None}
+        filled = {name: text for name, text in reasons.items() if text is not None}
         own = parsed.value(sections.APPLICATION_PROPERTIES) or {}
-        changed[sections.APPLICATION_PROPERTIES] = sections.encode({**own, **given})
+        changed[sections.APPLICATION_PROPERTIES] = sections.encode({**own, **filled})
     return sections.assemble(parsed, changed)
 
 
 def delivered_event(event: Event) -> bytes:
-    """An event as a receiver gets it."""
+    """Encode an event for a receiver."""
     parsed = sections.parse(event.content.payload)
-    known: dict[str, Any] = {
+    annotations: dict[str, Any] = {
         SEQUENCE_NUMBER: event.sequence_number,
         OFFSET: str(event.offset),
         ENQUEUED_TIME: to_timestamp(event.enqueued_at),
     }
     if event.content.partition_key is not None:
-        known[PARTITION_KEY] = event.content.partition_key
-    annotations = sections.encode_symbol_map(_annotations(parsed) | known)
-    return sections.assemble(parsed, {sections.MESSAGE_ANNOTATIONS: annotations})
+        annotations[PARTITION_KEY] = event.content.partition_key
+    encoded = sections.encode_symbol_map(_annotations(parsed) | annotations)
+    return sections.assemble(parsed, {sections.MESSAGE_ANNOTATIONS: encoded})
 
 
 def to_timestamp(moment: datetime) -> timestamp:
@@ -117,16 +119,16 @@ def from_milliseconds(value: int) -> datetime:
     try:
         return datetime.fromtimestamp(value / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        raise InvalidArgument(f"{value} is no time") from None
+        raise InvalidArgument(f"{value} is not a valid time in milliseconds") from None
 
 
 def text_keys(values: object) -> dict[str, Any]:
-    """A map with symbols or strings as keys, as plain strings; empty when it is no map."""
+    """A map with symbols or strings as keys, as plain strings. Empty if `values` is not a map."""
     return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
 
 
 def array(kind: int, values: Iterable[Any]) -> Array:
-    """An AMQP array of one type, which is one of proton's `Data` constants."""
+    """An AMQP array of one type, given as one of proton's `Data` constants."""
     undescribed: Any = UNDESCRIBED
     return Array(undescribed, kind, *values)
 
@@ -142,14 +144,14 @@ def _partition_key(parsed: sections.Sections) -> str | None:
 def _list(parsed: sections.Sections, code: int) -> list[Any]:
     value = parsed.value(code)
     if value is not None and not isinstance(value, list):
-        raise InvalidArgument(f"section 0x{code:x} is no list")
+        raise InvalidArgument(f"section 0x{code:x} is not a list")
     return value or []
 
 
 def _check_deliverable(parsed: sections.Sections) -> None:
-    """Refuse now what could not be written again when it is delivered."""
+    """Refuse a message that could not be encoded again when it is delivered."""
     if not isinstance(parsed.value(sections.APPLICATION_PROPERTIES) or {}, dict):
-        raise InvalidArgument("application properties are no map")
+        raise InvalidArgument("application properties are not a map")
     if sections.HEADER in parsed.by_code:
         try:
             _header(parsed, 0)
@@ -176,7 +178,7 @@ def _item(items: Iterable[Any], place: int) -> Any:
 
 
 def _text(value: object) -> str | None:
-    """Ids may be strings, numbers, UUIDs or binary; the broker compares them as text."""
+    """Ids may be strings, numbers, UUIDs or binary. The broker compares them as text."""
     if value is None:
         return None
     return bytes(value).hex() if isinstance(value, bytes | memoryview) else str(value)

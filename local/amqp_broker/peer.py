@@ -1,4 +1,4 @@
-"""What links need from the connection and the server they belong to."""
+"""What a link needs from its connection and its server, and how errors are sent to the client."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def status_of(error: errors.BrokerError) -> int:
 
 
 def _row(error: errors.BrokerError) -> tuple[str, int]:
-    """Subclasses stand before their bases in the table."""
+    """Return the first matching row; subclasses precede their bases in the table."""
     for kind, condition, status in _BY_ERROR:
         if isinstance(error, kind):
             return condition, status
@@ -51,10 +51,10 @@ def _row(error: errors.BrokerError) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all connections of a server have in common.
+    """What all connections of a server share.
 
-    `changed` says that there may be something to send on any link. `later` calls a function
-    after so many seconds of the machine's time.
+    `changed` reports that there may be something to send on any link. `later` calls a function
+    after the given number of seconds of real time.
     """
 
     broker: Broker
@@ -64,21 +64,21 @@ class Shared:
 
 
 class Peer(Protocol):
-    """One connection, seen from its links."""
+    """A connection as its links see it."""
 
     shared: Shared
 
     def drop(self) -> None:
-        """Break the connection, as a network does."""
+        """Abort the connection without closing it properly."""
 
     def flush(self) -> None:
-        """Write out what is ready; needed after changes that no incoming frame caused."""
+        """Write pending output. Needed after a change that no incoming frame caused."""
 
 
 def condition(name: str, description: str) -> proton.Condition:
-    """An error with all three fields: the SDKs read the third without looking whether it is there.
+    """An error with all three fields, because the SDKs read the third without checking for it.
 
-    Source: `AMQPException` construction in the pyamqp of azure-servicebus and azure-eventhub.
+    Source: construction of `AMQPException` in the pyamqp of azure-servicebus and azure-eventhub.
     """
     return proton.Condition(name, description, {symbol("origin"): "stand-in"})
 
@@ -93,10 +93,10 @@ def close_link(link: Link, why: proton.Condition) -> None:
 
 
 def refuse_link(link: Link, why: proton.Condition) -> None:
-    """Attach without the terminus that was asked for, then detach with the reason.
+    """Attach without the requested terminus, then detach with the reason.
 
-    Source: OASIS AMQP 1.0, part 2, section 2.6.3 (refusing a link). The SDKs may
-    take the attach for ready; then it is the first operation on the link that raises.
+    Source: OASIS AMQP 1.0, part 2, section 2.6.3 (refusing a link). The SDKs may consider the
+    link ready after the attach. In that case, the first operation on the link raises.
     """
     refused = link.source if link.is_sender else link.target
     refused.type = Terminus.UNSPECIFIED

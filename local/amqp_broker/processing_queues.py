@@ -1,4 +1,4 @@
-"""The two queues of one message per data set and period, as infra/ makes them in Azure."""
+"""Declares the two queues for one message per data set and period, like infra/ does in Azure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def declare_processing_queues(
     working: str = "working",
     window: timedelta = DUPLICATE_WINDOW_MAX,
 ) -> None:
-    """``processing`` detects duplicates and forwards to ``working``, which has sessions."""
+    """``processing`` detects duplicates and forwards to ``working``, which requires sessions."""
     sessions = QueueProperties(lock_duration=timedelta(minutes=5), requires_session=True)
     namespace.declare_queue(working, sessions)
     namespace.declare_queue(

@@ -1,7 +1,7 @@
 """Request/response nodes: `$cbs` and `$management`.
 
-Sources: AMQP Management 1.0 working draft and AMQP Claims-based Security 1.0 (OASIS); the
-operations in management_bus and management_hub.
+Sources: AMQP Management 1.0 working draft and AMQP Claims-based Security 1.0 (OASIS). The
+operations are in management_bus and management_hub.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from local.amqp_broker.sources import ReplySource
 
 @dataclass(frozen=True, slots=True)
 class ManagementRequest:
-    """`properties` and `body` have plain strings as keys; `body` is empty when it is no map."""
+    """`properties` and `body` have strings as keys. `body` is empty if it was not a map."""
 
     properties: dict[str, Any]
     body: dict[str, Any]
@@ -30,7 +30,7 @@ class ManagementRequest:
 
 @dataclass(frozen=True, slots=True)
 class ManagementAnswer:
-    """Status as in HTTP."""
+    """A response; `status` is an HTTP status code."""
 
     status: int = 200
     body: Any = field(default_factory=dict)
@@ -46,12 +46,12 @@ def answer_with(body: dict[str, Any]) -> ManagementAnswer:
 
 
 def accept_token(_request: ManagementRequest) -> ManagementAnswer:
-    """`put-token`: this stand-in lets everybody in."""
+    """Answer `put-token`: this stand-in accepts any token."""
     return ManagementAnswer(202, None, "Accepted")
 
 
 class RequestTarget:
-    """Takes requests in and answers each on the reply link of the same session."""
+    """Receives requests and answers each on the reply link of the same session."""
 
     def __init__(
         self, peer: Peer, handler: Handler, reply_link: Callable[[], ReplySource | None]
@@ -88,7 +88,7 @@ class RequestTarget:
 
 
 def _reply(request: Message, answer: ManagementAnswer) -> Message:
-    """The status stands under both names that are in use, with and without a hyphen."""
+    """The status is sent under both names that clients use, with and without a hyphen."""
     properties: dict[str, Any] = {
         "status-code": int32(answer.status),
         "statusCode": int32(answer.status),

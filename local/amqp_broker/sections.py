@@ -1,7 +1,7 @@
-"""Encoded AMQP messages as sections, so that what a sender wrote is passed on byte for byte.
+"""Splits encoded AMQP messages into sections, so that a sender's bytes are passed on unchanged.
 
 Source: OASIS AMQP 1.0, part 3 (messaging), section 3.2. A broker may change the header, the
-delivery annotations and the message annotations; the bare message below them it must not.
+delivery annotations and the message annotations, but not the bare message that follows them.
 """
 
 from collections.abc import Mapping
@@ -20,20 +20,23 @@ FOOTER = 0x78
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """One message. `by_code` has the encoded value of each section, `body` those of the body."""
+    """One message. `by_code` holds the encoded value of each section except the body.
+
+    `body` holds the encoded body sections, `data` the binary content of its data sections.
+    """
 
     by_code: Mapping[int, bytes]
     body: tuple[bytes, ...]
     data: tuple[bytes, ...] = field(default=())
 
     def value(self, code: int) -> Any:
-        """A section decoded; None when the message has none."""
+        """The decoded section; None if the message does not have it."""
         encoded = self.by_code.get(code)
         return None if encoded is None else decode(encoded)
 
 
 def parse(encoded: bytes) -> Sections:
-    """Cut a message into sections. InvalidArgument for what is no message."""
+    """Split a message into sections. Raises InvalidArgument if the bytes are not a message."""
     by_code: dict[int, bytes] = {}
     body: list[bytes] = []
     data: list[bytes] = []
@@ -43,7 +46,7 @@ def parse(encoded: bytes) -> Sections:
             code, begin = _descriptor(encoded, at)
             end = skip_value(encoded, begin)
             if not HEADER <= code <= FOOTER or end > len(encoded):
-                raise InvalidArgument(f"section 0x{code:x} of a message")
+                raise InvalidArgument(f"section 0x{code:x} is unknown or incomplete")
             if code in _BODY:
                 body.append(encoded[at:end])
             else:
@@ -57,7 +60,7 @@ def parse(encoded: bytes) -> Sections:
 
 
 def assemble(sections: Sections, changed: Mapping[int, bytes]) -> bytes:
-    """A message of these sections, with some of them changed. Values are encoded already."""
+    """Encode a message from these sections. `changed` replaces sections by encoded values."""
     by_code = {**sections.by_code, **changed}
     head = [_section(code, by_code[code]) for code in _HEAD if code in by_code]
     foot = [_section(FOOTER, by_code[FOOTER])] if FOOTER in by_code else []
@@ -90,7 +93,7 @@ def _section(code: int, value: bytes) -> bytes:
 
 
 def _descriptor(data: bytes, at: int) -> tuple[int, int]:
-    """The code of the section at `at`, and where its value begins."""
+    """The code of the section at `at`, and the start of its value."""
     if data[at] == 0 and data[at + 1] == 0x53:
         return data[at + 2], at + 3
     if data[at] == 0 and data[at + 1] == 0x80:
@@ -103,7 +106,7 @@ def _binary(encoded: bytes) -> bytes:
         return encoded[2:]
     if encoded[0] == 0xB0:
         return encoded[5:]
-    raise InvalidArgument("a data section that holds no binary")
+    raise InvalidArgument("a data section that does not contain binary")
 
 
 _BODY = frozenset((0x75, 0x76, 0x77))

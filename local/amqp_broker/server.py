@@ -1,7 +1,7 @@
-"""The stand-in itself: a server on 127.0.0.1 that ties connections to a broker.
+"""The AMQP stand-in: a server on 127.0.0.1 that connects clients to a broker.
 
-A namespace has one name, and a connection string says no more than that name, so one port takes
-messages over AMQP and administration over HTTP.
+A connection string holds one host name for a namespace. Therefore one port serves messages over
+AMQP and administration over HTTP.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from local.faults import FaultSwitches
 HOST = "127.0.0.1"
 STOP_SECONDS = 10.0
 TICK_SECONDS = 0.02
-"""How often locks, schedules and lifetimes are looked after when the clock is the machine's."""
+"""How often expired locks, schedules and lifetimes are applied when the clock is real time."""
 MakeProtocol = Callable[[], asyncio.BaseProtocol]
 
 
 class ProtocolSwitch(asyncio.Protocol):
-    """Waits for the first bytes and hands the connection over, those bytes first."""
+    """Chooses the protocol of a connection by its first bytes, then passes those bytes on."""
 
     def __init__(self, amqp: MakeProtocol, others: MakeProtocol) -> None:
         self._amqp = amqp
@@ -53,11 +53,11 @@ class ProtocolSwitch(asyncio.Protocol):
 
 
 class AmqpStandIn:
-    """Service Bus and Event Hubs over AMQP, for the length of an `async with`.
+    """Service Bus and Event Hubs over AMQP, during an `async with`.
 
-    `namespace` has the queues and topics, `broker.declare_hub` makes hubs, `faults` orders
-    faults. Without a port it takes a free one. `others` answers on the same port those who
-    speak something else than AMQP.
+    `namespace` declares queues and topics, `broker.declare_hub` declares event hubs, and `faults`
+    arms faults. Port 0 takes a free port. `others` serves connections on the same port that do
+    not speak AMQP.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AmqpStandIn:
 
     @property
     def connection_string(self) -> str:
-        """For the SDKs. `UseDevelopmentEmulator` makes them do without TLS."""
+        """For the SDKs. `UseDevelopmentEmulator` turns TLS off."""
         return (
             f"Endpoint=sb://{HOST}:{self.port};SharedAccessKeyName=stand-in;"
             "SharedAccessKey=stand-in;UseDevelopmentEmulator=true;"
@@ -93,11 +93,11 @@ class AmqpStandIn:
 
     @property
     def waiting_count(self) -> int:
-        """Receivers that wait for a free session."""
+        """The number of receivers that wait for a free session."""
         return sum(connection.links.waiting_count for connection in self._connections)
 
     def drop_connections(self) -> None:
-        """Break all connections at once, as a network does."""
+        """Abort all connections."""
         for connection in list(self._connections):
             connection.drop()
 
@@ -133,7 +133,7 @@ class AmqpStandIn:
         return connection
 
     def _changed(self) -> None:
-        """Look once for things to send, when the events at hand are done with."""
+        """Schedule one look for messages to send, after the events at hand are processed."""
         if not self._pump_is_due and self._loop is not None:
             self._pump_is_due = True
             self._loop.call_soon(self._pump)
@@ -147,11 +147,11 @@ class AmqpStandIn:
 
     def _later(self, seconds: float, action: Callable[[], None]) -> object:
         if self._loop is None:
-            raise RuntimeError("the stand-in has not started")
+            raise RuntimeError("the stand-in has not started: use it in an `async with`")
         return self._loop.call_later(seconds, action)
 
     def _on_time(self) -> None:
-        """A virtual clock was moved, perhaps from another thread."""
+        """React to a virtual clock that was advanced, perhaps in another thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._changed)
 
@@ -170,10 +170,10 @@ class AmqpStandIn:
 
 @contextmanager
 def in_thread(stand_in: AmqpStandIn) -> Iterator[AmqpStandIn]:
-    """Run it in another thread until the end of the `with`.
+    """Run the stand-in in another thread until the end of the `with`.
 
-    Entities may be declared and faults armed from here, as long as no client is in the middle
-    of something; a `VirtualClock` may be moved at any time.
+    The calling thread may declare entities and arm faults while no client operation is under way.
+    It may advance a `VirtualClock` at any time.
     """
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     thread = threading.Thread(

@@ -1,7 +1,7 @@
-"""Links on which clients receive: from a queue or subscription, from a partition, and replies.
+"""Links on which clients receive: from queues and subscriptions, from partitions, and replies.
 
 Source: learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-protocol-guide.
-The delivery tag is the lock token, a GUID in the byte order that .NET gives it.
+A delivery tag is the lock token, a GUID in .NET's byte order.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from local.amqp_broker.peer import Peer, close_link, condition_for
 
 
 class QueueSource:
-    """Delivers messages as far as the receiver's credit goes, and settles them."""
+    """Delivers messages up to the receiver's credit, and settles them."""
 
     def __init__(
         self, peer: Peer, link: Sender, store: Store, session: SessionLock | None = None
@@ -42,7 +42,7 @@ class QueueSource:
                 token = message.lock.token
                 delivery = _send(self._link, token.bytes_le, delivered(message))
                 self._tokens[delivery] = token
-        except BrokerError as error:  # the session was lost
+        except BrokerError as error:  # The session lock was lost.
             self._is_detached = True
             close_link(self._link, condition_for(error))
 
@@ -61,7 +61,7 @@ class QueueSource:
         self._peer.shared.changed()
 
     def close(self) -> None:
-        """Messages under a lock of their own stay locked until it runs out; sessions end."""
+        """Release the session. Messages with a lock of their own stay locked until it expires."""
         if self._session is not None:
             self._store.release_session(self._session, self._peer.shared.broker.now())
             self._peer.shared.changed()
@@ -82,7 +82,7 @@ class QueueSource:
 
 
 class PartitionSource:
-    """Delivers events, settled: a reader of a hub acknowledges nothing."""
+    """Delivers events as settled, because a reader of a hub acknowledges nothing."""
 
     def __init__(self, peer: Peer, link: Sender, partition: Partition, reader: Reader) -> None:
         self._peer = peer
@@ -100,19 +100,19 @@ class PartitionSource:
             _send(self._link, uuid4().bytes_le, delivered_event(event)).settle()
 
     def disconnect(self, error: BrokerError) -> None:
-        """Another reader has taken over."""
+        """Close the link because another reader has taken over."""
         close_link(self._link, condition_for(error))
         self._peer.flush()
 
     def on_disposition(self, delivery: Delivery) -> None:
-        """Nothing depends on it."""
+        """A disposition changes nothing."""
 
     def close(self) -> None:
         self._partition.detach(self._reader)
 
 
 class ReplySource:
-    """Carries the answers of a request/response node."""
+    """Sends the answers of a request/response node."""
 
     def __init__(self, link: Sender) -> None:
         self._link = link
@@ -121,19 +121,19 @@ class ReplySource:
         _send(self._link, uuid4().bytes_le, reply.encode()).settle()
 
     def pump(self) -> None:
-        """Answers go out as they come."""
+        """Answers are sent immediately, so there is nothing to do."""
 
     def on_disposition(self, delivery: Delivery) -> None:
-        """Nothing depends on it."""
+        """A disposition changes nothing."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 class SessionWait:
-    """A receiver that asked for any session: its attach is answered when one is free.
+    """A receiver that asked for any session. Its attach is answered once a session is free.
 
-    `opened` is called with the session, `give_up` after `timeout_seconds` of the machine's time.
+    `opened` is called with the lock of that session.
     """
 
     def __init__(self, peer: Peer, store: Store, opened: Callable[[SessionLock], None]) -> None:
@@ -155,7 +155,7 @@ class SessionWait:
             self._opened(lock)
 
     def on_disposition(self, delivery: Delivery) -> None:
-        """Nothing was delivered yet."""
+        """Nothing has been delivered yet."""
 
     def close(self) -> None:
         self._waits = False
@@ -165,14 +165,14 @@ Source = QueueSource | PartitionSource | ReplySource | SessionWait
 
 
 def _send(link: Sender, tag: bytes, encoded: bytes) -> Delivery:
-    delivery = link.delivery(tag)  # type: ignore[arg-type]  # says text, takes bytes
+    delivery = link.delivery(tag)  # type: ignore[arg-type]  # The stub requires str; proton takes bytes.
     link.stream(encoded)
     link.advance()
     return delivery
 
 
 def _reasons(delivery: Delivery) -> tuple[str | None, str | None]:
-    """Reason and description of a dead-lettering, from the error's info."""
+    """The reason and description of a dead-lettered message, from the error's info."""
     refused = delivery.remote.condition
     if refused is None:
         return None, None

@@ -12,10 +12,10 @@ from local.amqp_broker.model.hub import Hub
 from local.amqp_broker.peer import Peer, close_link, condition, condition_for
 
 CREDIT = 1000
-"""How many transfers may be under way on a link: more than the SDKs ever send unanswered."""
+"""How many unanswered transfers a link allows: more than the SDKs ever send."""
 
 Keep = Callable[[bytes, int], None]
-"""Takes an encoded transfer and its message format in, or raises BrokerError."""
+"""Stores an encoded transfer with the given message format, or raises BrokerError."""
 
 
 def into_entity(broker: Broker, path: str) -> Keep:
@@ -34,7 +34,7 @@ def into_hub(broker: Broker, hub: Hub, partition_id: str | None) -> Keep:
 
 
 class Target:
-    """Takes transfers in, unless they are too large or a fault strikes them."""
+    """Stores transfers, unless they are too large or meet a fault."""
 
     def __init__(self, peer: Peer, link: Receiver, path: str, limit_bytes: int, keep: Keep) -> None:
         self._peer = peer
@@ -46,7 +46,7 @@ class Target:
 
     def on_transfer(self, delivery: Delivery, encoded: bytes, message_format: int) -> None:
         if self._is_detached:
-            return  # it was under way when the link was closed, and is lost
+            return  # The transfer was under way when the link was closed, so it is lost.
         fault = self._peer.shared.faults.next_for(self._path)
         if fault is None:
             _answer(delivery, self._take(encoded, message_format))
@@ -54,7 +54,7 @@ class Target:
             self._fail(fault, delivery, encoded, message_format)
 
     def _take(self, encoded: bytes, message_format: int) -> tuple[str, str] | None:
-        """Why it was refused, None when it was not."""
+        """Return the condition and description of a refusal; None if the transfer was stored."""
         if len(encoded) > self._limit_bytes:
             return SIZE_EXCEEDED, (
                 f"The received message (delivery-id:0, size:{len(encoded)} bytes) "

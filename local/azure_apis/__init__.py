@@ -1,1 +1,1 @@
-"""Stand-ins for Azure services on 127.0.0.1 that the real SDK clients talk to. Never deployed."""
+"""Stand-ins on 127.0.0.1 for Azure's HTTP services, for the real SDK clients. Never deployed."""

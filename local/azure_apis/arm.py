@@ -1,8 +1,11 @@
-"""Azure Resource Manager, as far as App Service Plans go.
+"""Azure Resource Manager (ARM), limited to App Service Plans and to metrics (see `metrics`).
 
-A PUT answers 202 and starts a long-running operation. The client polls its `Location`: 202
-while it runs, then 200 with the plan. Until then GET shows the old capacity and
-`provisioningState` InProgress, and any other PUT on that plan is refused.
+A PUT answers 202 and starts a long-running operation. The client polls it in one of ARM's two
+forms, or reads the plan. `Location` answers 202 while the operation runs and then 200 with the
+plan. `Azure-AsyncOperation` always answers 200 with a status. Until the operation is done, GET of
+the plan returns the old capacity and the `provisioningState` InProgress, and any other PUT on the
+plan is refused.
+https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
 """
 
 import json
@@ -12,10 +15,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from local.azure_apis import arm_errors
 from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
+from local.azure_apis.metrics import MetricsStandIn
 from local.azure_apis.plans import Plan, PlanId
 from local.clock import Clock, utc_now
 
@@ -30,7 +35,8 @@ _PERMISSIONS = re.compile(
     _PLAN.pattern + r"/providers/Microsoft\.Authorization/permissions", re.IGNORECASE
 )
 _OPERATION = re.compile(
-    r"/subscriptions/[^/]+/providers/Microsoft\.Web/locations/[^/]+/operationresults/([^/]+)",
+    r"/subscriptions/[^/]+/providers/Microsoft\.Web/locations/[^/]+"
+    r"/(operationresults|operations)/([^/]+)",
     re.IGNORECASE,
 )
 
@@ -39,8 +45,8 @@ _OPERATION = re.compile(
 class PutRecord:
     """One PUT of a plan that reached the server.
 
-    `capacity` is what it asked for, None when it named none. `accepted` tells whether it took
-    effect; `status` is what the client was told, None when it was told nothing.
+    `capacity` is the requested capacity; None if the body had none. `accepted` states whether the
+    PUT took effect. `status` is the status that was sent; None if no reply was sent.
     """
 
     time: datetime
@@ -58,13 +64,28 @@ class _Operation:
     done_at: datetime
 
 
+class OperationForm(StrEnum):
+    """The header of a 202 that names the address to poll."""
+
+    LOCATION = "Location"
+    ASYNC_OPERATION = "Azure-AsyncOperation"
+
+    @property
+    def path(self) -> str:
+        return "operationresults" if self is OperationForm.LOCATION else "operations"
+
+    @staticmethod
+    def of(path: str) -> "OperationForm":
+        return next(form for form in OperationForm if form.path == path.lower())
+
+
 class ArmStandIn(LoopbackServer):
     """ARM on 127.0.0.1 for `WebSiteManagementClient`.
 
-    `operation_seconds` is how long a change of a plan runs. `retry_after_seconds` is what a
-    poll is told; the SDK takes 0 as "not said" and waits its own `polling_interval` (30 s).
-    With `conflict_probability` a PUT is refused as if someone else were changing the plan.
-    `on_capacity_ordered` hears of every capacity accepted, at the moment it is.
+    `operation_seconds` is the duration of a change of a plan. `retry_after_seconds` is sent in
+    answers to polls; the SDK treats 0 as absent and waits for its own `polling_interval` (30 s).
+    `conflict_probability` is the share of PUTs that are refused as if another operation were
+    running. `on_capacity_ordered` is called for every accepted capacity when it is accepted.
     """
 
     def __init__(
@@ -83,28 +104,32 @@ class ArmStandIn(LoopbackServer):
         self.operation_seconds = operation_seconds
         self.retry_after_seconds = retry_after_seconds
         self.conflict_probability = conflict_probability
-        self._random = random.Random(seed)  # noqa: S311 - faults to be replayed, not secrets
+        self._random = random.Random(seed)  # noqa: S311 - reproducible faults, not secrets
         self._on_capacity_ordered = on_capacity_ordered or (lambda _plan, _capacity: None)
         self._plans = {plan.id.key: plan for plan in plans}
         self._running: dict[str, _Operation] = {}
         self._finished: OrderedDict[str, PlanId] = OrderedDict()
         self._puts: deque[PutRecord] = deque(maxlen=PUTS_KEPT_MAX)
         self._operation_count = 0
+        self.operation_form = OperationForm.LOCATION
+        self.may_read_operations = True
+        """Operations belong to the subscription. A caller whose role is on the plan may not."""
+        self.metrics = MetricsStandIn()
         self.permissions: list[dict[str, list[str]]] | None = [{"actions": ["*"], "notActions": []}]
-        """None: the caller may not even list them."""
+        """What the caller may do. None: the caller may not even list its permissions."""
 
     @property
     def puts(self) -> tuple[PutRecord, ...]:
-        """Every PUT of a plan, oldest first: accepted, refused or left without an answer."""
+        """Every PUT of a plan, oldest first: accepted, refused or without a reply."""
         return tuple(self._puts)
 
     def plan(self, plan: PlanId) -> Plan:
-        """The plan as GET would show it now. KeyError when there is none."""
+        """The plan as GET would return it now. KeyError if it does not exist."""
         self._settle(self.clock())
         return self._plans[plan.key]
 
     def set_capacity_by_hand(self, plan: PlanId, capacity: int) -> None:
-        """Change a plan as another writer would, at once; an operation that runs is cut short."""
+        """Change a plan at once, like an operator would. A running operation is cut short."""
         self._settle(self.clock())
         if cut := self._running.pop(plan.key, None):
             self._finished[cut.id] = plan
@@ -116,6 +141,8 @@ class ArmStandIn(LoopbackServer):
 
     def handle(self, request: Request) -> Reply:
         self._settle(request.time)
+        if reply := self.metrics.reply(request):
+            return reply
         if match := _PLAN.fullmatch(request.path):
             return self._on_plan(request, PlanId(*match.groups()))
         if request.method != "GET":
@@ -125,7 +152,7 @@ class ArmStandIn(LoopbackServer):
         if _PERMISSIONS.fullmatch(request.path):
             return Reply(200, json.dumps({"value": self.permissions}))
         if match := _OPERATION.fullmatch(request.path):
-            return self._poll(request, match[1])
+            return self._poll(request, OperationForm.of(match[1]), match[2])
         return arm_errors.front_door_error(
             404, "InvalidResourceType", f"No such path: {request.path}"
         )
@@ -161,7 +188,7 @@ class ArmStandIn(LoopbackServer):
         return self._plans[plan.key].to_json(ordered)
 
     def _put(self, request: Request, plan: PlanId) -> Reply:
-        """Refuse, or start the operation. A plan that is not there is created, as in Azure."""
+        """Refuse, or start an operation. As in Azure, PUT creates a plan that does not exist."""
         try:
             body = json.loads(request.body)
             requested = self._plans.get(plan.key, Plan(plan)).put(body)
@@ -179,7 +206,7 @@ class ArmStandIn(LoopbackServer):
             return arm_errors.another_operation(running.id, running.created)
         if self._random.random() < self.conflict_probability:
             return arm_errors.another_operation("someone-else", request.time)
-        # bool is an int to Python; it is no capacity
+        # The exact type is checked because bool is a subclass of int.
         if (
             type(requested.capacity) is not int
             or not 1 <= requested.capacity <= requested.capacity_max
@@ -196,7 +223,7 @@ class ArmStandIn(LoopbackServer):
         return operation
 
     def _settle(self, now: datetime) -> None:
-        """Let every operation whose time has come take effect."""
+        """Apply every operation that is due by now."""
         for key, operation in list(self._running.items()):
             if operation.done_at <= now:
                 del self._running[key]
@@ -205,12 +232,17 @@ class ArmStandIn(LoopbackServer):
         while len(self._finished) > FINISHED_KEPT_MAX:
             self._finished.popitem(last=False)
 
-    def _poll(self, request: Request, operation_id: str) -> Reply:
-        if operation_id in self._finished:
+    def _poll(self, request: Request, form: OperationForm, operation_id: str) -> Reply:
+        if not self.may_read_operations:
+            return arm_errors.operation_forbidden(request.path, form.path)
+        running = {operation.id: operation for operation in self._running.values()}
+        finished = operation_id in self._finished
+        if form is OperationForm.ASYNC_OPERATION and (finished or operation_id in running):
+            return _status(request.path, operation_id, "Succeeded" if finished else "InProgress")
+        if finished:
             return self._get(self._finished[operation_id])
-        for operation in self._running.values():
-            if operation.id == operation_id:
-                return self._accepted(request, operation)
+        if operation_id in running:
+            return self._accepted(request, running[operation_id])
         return arm_errors.front_door_error(404, "NotFound", f"No operation {operation_id}")
 
     def _accepted(self, request: Request, operation: _Operation) -> Reply:
@@ -218,10 +250,10 @@ class ArmStandIn(LoopbackServer):
         api_version = request.query.get("api-version", "2025-05-01")
         url = (
             f"{self.base_url}/subscriptions/{operation.plan.id.subscription}/providers"
-            f"/Microsoft.Web/locations/{location}/operationresults/{operation.id}"
+            f"/Microsoft.Web/locations/{location}/{self.operation_form.path}/{operation.id}"
             f"?api-version={api_version}"
         )
-        headers = {"Location": url, "Retry-After": str(self.retry_after_seconds)}
+        headers = {self.operation_form: url, "Retry-After": str(self.retry_after_seconds)}
         return Reply(202, json.dumps(self._shown(operation.plan.id)), headers=headers)
 
 
@@ -231,6 +263,10 @@ def _capacity_asked(body: bytes) -> int | None:
     except (ValueError, KeyError, TypeError):
         return None
     return capacity if isinstance(capacity, int) else None
+
+
+def _status(path: str, operation_id: str, status: str) -> Reply:
+    return Reply(200, json.dumps({"id": path, "name": operation_id, "status": status}))
 
 
 def _method_not_allowed(method: str) -> Reply:

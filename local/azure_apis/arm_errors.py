@@ -1,9 +1,9 @@
-"""Refusals of Azure Resource Manager, with the bodies that the real ones have.
+"""Error replies of Azure Resource Manager, with the bodies that the real service sends.
 
-There are two forms. ARM itself, in front, answers `{"error": {"code", "message"}}`. The App
-Service behind it answers `{"Code", "Message", "Details": [... "ErrorEntity"]}`, and the SDK
-does not read that form: the exception's `error` is None, and the code must be taken from the
-body. Seen in Azure/azure-sdk-for-java issue 1827.
+There are two forms. ARM itself answers `{"error": {"code", "message"}}`. The App Service behind it
+answers `{"Code", "Message", "Details": [... "ErrorEntity"]}`, which the SDK does not parse: the
+exception's `error` is None, and the code must be taken from the body. Example:
+Azure/azure-sdk-for-java issue 1827.
 """
 
 import json
@@ -51,7 +51,7 @@ def app_service_error(
 
 
 def another_operation(operation_id: str, created: datetime) -> Reply:
-    """409: App Service changes a plan once at a time."""
+    """409: App Service runs only one change of a plan at a time."""
     details = (
         f"Id: {operation_id}, OperationName: Update, "
         f"CreatedTime: {created:%m/%d/%Y %I:%M:%S %p}, RequestId: {operation_id}, EntityType: 9"
@@ -81,6 +81,17 @@ def plan_not_found(name: str, resource_group: str) -> Reply:
         "ResourceNotFound",
         f"The Resource 'Microsoft.Web/serverfarms/{name}' under resource group "
         f"'{resource_group}' was not found.",
+    )
+
+
+def operation_forbidden(path: str, kind: str) -> Reply:
+    """403: a role on a plan can start an operation of the subscription, but not read it."""
+    scope = path.rpartition("/")[0]
+    return front_door_error(
+        403,
+        "AuthorizationFailed",
+        "The client does not have authorization to perform action "
+        f"'Microsoft.Web/locations/{kind}/read' over scope '{scope}'.",
     )
 
 
@@ -120,7 +131,7 @@ NO_INSTANCES = Fault(
 
 
 def throttled(retry_after_seconds: int) -> Fault:
-    """429: too many requests of this subscription."""
+    """429: the subscription sent too many requests."""
     return Fault(
         front_door_error(
             429,

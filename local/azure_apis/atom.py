@@ -1,4 +1,4 @@
-"""The Atom XML in which Service Bus describes its entities. Pure."""
+"""Writes the Atom XML in which Service Bus describes its entities. Pure."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 
 FOREVER = "P10675199DT2H48M5.4775807S"
 
-# What the service fills in for properties that a description leaves out.
+# The service's defaults for properties that a description leaves out.
 _QUEUE_AND_TOPIC = {
     "MaxSizeInMegabytes": "1024",
     "RequiresDuplicateDetection": "false",
@@ -49,7 +49,7 @@ DEFAULTS: Mapping[Kind, Mapping[str, str]] = {
 
 
 def entry(entity: Entity, now: datetime, base_url: str) -> str:
-    """One entity: its properties, defaults for those left out, and runtime figures."""
+    """One entity: its properties, defaults for those left out, and message counts."""
     url = f"{base_url}/{entity.path}"
     return (
         f'<entry xmlns="{ATOM}"><id>{escape(url)}</id>'
@@ -63,7 +63,7 @@ def entry(entity: Entity, now: datetime, base_url: str) -> str:
 
 
 def empty_feed(url: str) -> str:
-    """What the service answers for an entity that is not there."""
+    """The service's answer for an entity that does not exist."""
     return (
         f'<feed xmlns="{ATOM}"><title type="text">Publicly Listed Services</title>'
         f'<id>{escape(url)}</id><link rel="self" href={quoteattr(url)}/></feed>'

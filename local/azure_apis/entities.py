@@ -1,4 +1,4 @@
-"""Queues, topics and subscriptions of a Service Bus namespace, as administration tells of them."""
+"""Queues, topics and subscriptions of a Service Bus namespace, as administration describes them."""
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Kind(Enum):
-    """The value is the name of the element that describes such an entity."""
+    """Kinds of entities. The value is the name of the XML element that describes the entity."""
 
     QUEUE = "QueueDescription"
     TOPIC = "TopicDescription"
@@ -16,7 +16,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EntityCounts:
-    """Messages in an entity at one moment. `active` includes those that are locked."""
+    """Numbers of messages in an entity. `active` includes locked messages."""
 
     active: int = 0
     dead_letter: int = 0
@@ -30,18 +30,18 @@ class EntityCounts:
 
 
 class CountsProvider(Protocol):
-    """Who knows how many messages an entity holds."""
+    """A source of message counts."""
 
     def counts(self, entity_path: str) -> EntityCounts | None:
-        """None when nothing is known: it counts as empty.
+        """The counts of an entity. None counts as empty.
 
-        Paths read `queue`, `topic` or `topic/subscriptions/name`, as they were created.
+        Paths have the form `queue`, `topic` or `topic/subscriptions/name`, as created.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """`properties` are named and written as in the XML; those left out are the defaults."""
+    """`properties` have the names and the form of the XML. Those left out take the defaults."""
 
     path: str
     kind: Kind
@@ -51,5 +51,5 @@ class Entity:
 
     @property
     def title(self) -> str:
-        """The name by which the SDK calls it."""
+        """The name that the SDK uses."""
         return self.path.rpartition("/subscriptions/")[2]

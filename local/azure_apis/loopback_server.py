@@ -1,8 +1,8 @@
-"""What the HTTP stand-ins share: a server on 127.0.0.1 that can be told to fail.
+"""The base of the HTTP stand-ins: a server on 127.0.0.1 with faults on demand.
 
-A stand-in answers a `Request` with a `Reply`, without input or output of its own. The server
-adds what every Azure front door has: a `Date` header, 401 without a token, and on demand
-delays and faults.
+A stand-in turns a `Request` into a `Reply` without any network code. The server adds what every
+Azure endpoint has: a `Date` header, and 401 for a request without a token. On demand, it delays
+replies and applies faults.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ REQUESTS_KEPT_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`path` is decoded and without the query; header and query names are lower case."""
+    """A request. `path` is decoded and has no query. Header and query names are lower case."""
 
     method: str
     path: str
@@ -49,11 +49,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What to do to a request instead of answering it rightly.
+    """A fault that replaces the correct answer to a request.
 
-    `reply` is sent in place of the right one; None leaves the client hanging until it gives
-    up or the server closes. With `does_work` the request takes effect first: a lost reply.
-    `methods` limits it to some HTTP methods; empty means all.
+    `reply` is sent instead of the correct reply. None leaves the client waiting until it gives
+    up or the server closes. With `does_work` the request takes effect first: its reply is lost.
+    `methods` limits the fault to these HTTP methods; empty means all.
     """
 
     reply: Reply | None
@@ -69,9 +69,9 @@ LOST_REPLY = Fault(reply=None, does_work=True, methods=frozenset({"PUT", "DELETE
 
 
 class LoopbackServer(ABC):
-    """An HTTP server for the length of an `async with`, on a free port unless one is given.
+    """An HTTP server during an `async with`. Port 0 takes a free port.
 
-    `delay_seconds` holds back every reply. `fail_next` arms faults. `requests` are the latest
+    `delay_seconds` delays every reply. `fail_next` arms faults. `requests` holds the latest
     requests, oldest first.
     """
 
@@ -86,27 +86,27 @@ class LoopbackServer(ABC):
 
     @property
     def base_url(self) -> str:
-        """As the clients want it: they insist on https, and their transport rewrites it."""
+        """The address for the clients. They require https, and their transport rewrites it."""
         return f"https://{HOST}:{self.port}"
 
     def fail_next(self, fault: Fault, times: int = 1) -> None:
-        """Let the next `times` requests that `fault` strikes meet it. Faults queue up."""
+        """Apply `fault` to the next `times` requests that it matches. Faults queue up."""
         self._faults.arm(fault, times=times)
 
     def stop_failing(self) -> None:
-        """Disarm all faults. A request that hangs already stays hanging."""
+        """Disarm all faults. A request that already hangs is not released."""
         self._faults.disarm()
 
     @abstractmethod
     def handle(self, request: Request) -> Reply:
-        """The right answer, taking effect."""
+        """Carry out the request and return the correct reply."""
 
     @abstractmethod
     def unauthorized(self) -> Reply:
         """The answer to a request without an Authorization header."""
 
     def observe(self, request: Request, done: Reply | None, sent: Reply | None) -> None:  # noqa: B027
-        """A hook for logs. `done` took effect unless None; `sent` went out unless None."""
+        """A hook for records. `done` took effect unless None; `sent` was sent unless None."""
 
     async def __aenter__(self) -> Self:
         self._closing.clear()
@@ -122,9 +122,9 @@ class LoopbackServer(ABC):
             await self._runner.cleanup()
 
     def new_connection(self) -> asyncio.Protocol:
-        """A protocol for one connection, for whoever accepts it; only within the `async with`."""
+        """A protocol for a connection that another server accepted, during the `async with`."""
         if self._runner is None or self._runner.server is None:
-            raise RuntimeError("the stand-in has not started")
+            raise RuntimeError("the stand-in has not started: use it in an `async with`")
         return self._runner.server()
 
     async def _respond(self, raw: web.BaseRequest) -> web.Response:
@@ -164,7 +164,7 @@ class LoopbackServer(ABC):
         return self.handle(request)
 
     async def _wait(self, seconds: float | None) -> None:
-        """None waits until the server closes. Closing cuts any wait short."""
+        """Wait, forever if `seconds` is None. Closing the server ends any wait."""
         if seconds == 0:
             return
         try:

@@ -1,4 +1,4 @@
-"""App Service Plans as Azure Resource Manager shows and takes them (Microsoft.Web 2025-05-01)."""
+"""App Service Plans in the JSON form of Azure Resource Manager (Microsoft.Web 2025-05-01)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ MAXIMUM_CAPACITY_BY_TIER = {
     "PremiumV3": 30,
 }
 
-# What a PUT may leave out, and gets when it does: PUT replaces, it does not merge.
+# Properties that a PUT resets to these values when it leaves them out: PUT replaces, not merges.
 WRITABLE_DEFAULTS: Json = {
     "perSiteScaling": False,
     "elasticScaleEnabled": False,
@@ -32,7 +32,7 @@ WRITABLE_DEFAULTS: Json = {
 
 @dataclass(frozen=True, slots=True)
 class PlanId:
-    """Which plan. Azure ignores the case of all three."""
+    """Identifies a plan. Azure ignores the case of all three parts."""
 
     subscription: str
     resource_group: str
@@ -51,7 +51,7 @@ class PlanId:
 
 @dataclass(frozen=True, slots=True)
 class Sku:
-    """Size and tier. `capacity` is not here: it is what changes."""
+    """Size and tier, without the capacity, which changes."""
 
     name: str = "S1"
     tier: str = "Standard"
@@ -76,7 +76,7 @@ P1V3 = Sku(name="P1v3", tier="PremiumV3", size="P1v3", family="Pv3")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One App Service Plan. `properties` holds the writable ones, as they were put."""
+    """One App Service Plan. `properties` holds the writable properties that were put."""
 
     id: PlanId
     capacity: int = 1
@@ -91,7 +91,7 @@ class Plan:
         return MAXIMUM_CAPACITY_BY_TIER.get(self.sku.tier, 1)
 
     def put(self, body: Json) -> Self:
-        """This plan after a PUT: a replacement, except that capacity and sku may be left out."""
+        """This plan after a PUT. Capacity and SKU keep their values if the body omits them."""
         sku = body.get("sku") or {}
         properties = body.get("properties") or {}
         return replace(
@@ -105,7 +105,7 @@ class Plan:
         )
 
     def to_json(self, ordered: int | None = None) -> dict[str, Any]:
-        """The resource. `ordered` is the capacity that a running operation works towards."""
+        """The resource. `ordered` is the target capacity of a running operation."""
         return {
             "id": str(self.id),
             "name": self.id.name,

@@ -1,8 +1,8 @@
-"""Service Bus administration over HTTP, for `ServiceBusAdministrationClient`: what one queue, topic
-or subscription is like, and how many messages it holds.
+"""Service Bus administration over HTTP for `ServiceBusAdministrationClient`: the properties and
+message counts of one queue, topic or subscription.
 
-Lists, changes and rules are refused. An entity that is not there is a feed without entries and
-status 200, as the real service answers.
+Lists, changes and rules are refused. As in Azure, the answer for an entity that does not exist is
+status 200 with a feed without entries.
 """
 
 import re
@@ -37,7 +37,7 @@ class ServiceBusAdminStandIn(LoopbackServer):
         super().__init__(port=port, clock=clock)
         self._counts = counts
         self.entities: dict[str, Entity] = {}
-        """Those declared here, by path in lower case: Service Bus ignores the case of names."""
+        """The entities declared here, by lower-case path: Service Bus ignores case."""
 
     @property
     def connection_string(self) -> str:
@@ -47,7 +47,7 @@ class ServiceBusAdminStandIn(LoopbackServer):
         )
 
     def declare_queue(self, name: str, **properties: str) -> None:
-        """Properties are named and written as in the XML: `LockDuration="PT1M"`."""
+        """Properties have the names and the form of the XML: `LockDuration="PT1M"`."""
         self._declare(Entity(name, Kind.QUEUE, properties))
 
     def declare_topic(self, name: str, **properties: str) -> None:
@@ -57,7 +57,7 @@ class ServiceBusAdminStandIn(LoopbackServer):
         self._declare(Entity(f"{topic}/subscriptions/{name}", Kind.SUBSCRIPTION, properties))
 
     def find(self, path: str) -> Entity | None:
-        """An entity as it is now."""
+        """The entity with its current counts; None if it does not exist."""
         entity = self.entities.get(path.lower())
         if entity is None:
             return None

@@ -1,7 +1,8 @@
-"""Livy's batches, as Livy itself, Synapse and Fabric serve them.
+"""Livy batches, as served by Livy itself, Synapse and Fabric.
 
-Livy: livy.apache.org/docs/latest/rest-api.html; the refusal of a second batch of a name is that of
-SessionManager.register. Synapse: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
+Livy: livy.apache.org/docs/latest/rest-api.html; SessionManager.register refuses a second batch
+with the same name.
+Synapse: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
 Fabric: microsoft/fabric-samples, docs-samples/data-engineering/Livy-API-swagger/swagger.json.
 """
 
@@ -19,7 +20,7 @@ from local.azure_apis.loopback_server import HOST, LoopbackServer, Reply, Reques
 from local.clock import Clock, utc_now
 
 Flavour = Literal["livy", "old livy", "synapse", "fabric"]
-"""An old Livy takes a second batch of a name."""
+"""An old Livy accepts a second batch with the same name."""
 
 FABRIC_PATH = "/v1/workspaces/w/lakehouses/l/livyapi/versions/2023-12-01"
 LIVY = re.compile(r"/livy/batches(?:/([0-9]+))?")
@@ -32,7 +33,7 @@ PATHS: Mapping[Flavour, re.Pattern[str]] = {
 CREATED: Mapping[Flavour, int] = {"livy": 201, "old livy": 201, "synapse": 200, "fabric": 202}
 ENDED = ("success", "dead", "error", "killed")
 PAGE_SIZE = 20
-"""Of Livy where the request names none."""
+"""Livy's page size if the request names none."""
 
 
 @dataclass(slots=True)
@@ -45,18 +46,18 @@ class StandInBatch:
     log: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     before_livy: dict[str, str] | None = None
-    """Fabric's state of a batch that Livy has not heard of."""
+    """Fabric's state of a batch that was not yet passed to Livy."""
 
 
 class BatchStandIn(LoopbackServer):
-    """``batches`` are changed by tests as a cluster would."""
+    """Serves batches. Tests change ``batches`` as a cluster would."""
 
     def __init__(self, flavour: Flavour = "livy", *, port: int = 0, clock: Clock = utc_now) -> None:
         super().__init__(port=port, clock=clock)
         self.flavour = flavour
         self.batches: dict[str, StandInBatch] = {}
         self._ids = count()
-        """Of Livy and Synapse; that of a deleted batch is never given again."""
+        """Ids for Livy and Synapse. The id of a deleted batch is not reused."""
 
     @property
     def livy_url(self) -> str:
@@ -96,7 +97,7 @@ class BatchStandIn(LoopbackServer):
         return self.batches.setdefault(str(name), StandInBatch(name, request))
 
     def _list(self, request: Request) -> Reply:
-        """Fabric tells no total unless it is asked for it, and then it may tell nothing else."""
+        """Fabric returns no total by default, and may return nothing else if asked for it."""
         first, number = ("$skip", "$top") if self.flavour == "fabric" else ("from", "size")
         start, size = (int(request.query.get(k, d)) for k, d in ((first, 0), (number, PAGE_SIZE)))
         shown = [self._shown(batch) for batch in self.batches.values()]
@@ -107,7 +108,7 @@ class BatchStandIn(LoopbackServer):
         return Reply(200, json.dumps({"from": start, "total": len(shown), "sessions": page}))
 
     def _delete(self, batch: StandInBatch) -> Reply:
-        """Livy forgets a deleted batch, the others keep it: as killed, unless it had ended."""
+        """Livy forgets a deleted batch. The others keep it as killed, unless it had ended."""
         if "livy" not in self.flavour and batch.state in ENDED:
             return Reply(200)
         if "livy" not in self.flavour:

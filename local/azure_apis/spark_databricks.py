@@ -1,4 +1,4 @@
-"""Databricks Jobs: one-time runs, as docs.databricks.com/api/azure/workspace/jobs/submit tells."""
+"""Databricks Jobs: one-time runs, as in docs.databricks.com/api/azure/workspace/jobs/submit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StandInRun:
 
 
 class DatabricksStandIn(LoopbackServer):
-    """``runs`` are changed by tests as a workspace would."""
+    """Serves one-time runs. Tests change ``runs`` as a workspace would."""
 
     def __init__(self, *, port: int = 0) -> None:
         super().__init__(port=port)

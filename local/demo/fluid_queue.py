@@ -1,15 +1,15 @@
-"""A fluid queue served in order of arrival by a number of equal instances. Pure.
+"""A fluid queue, served in order of arrival by a number of equal instances. Pure.
 
-Items flow in at a rate, wait, and flow out at `instances x instance rate`. Between changes of
-either rate everything is linear in time, so backlog and age are exact for any step length:
-there is no error from the grid. Units: minutes, items, items per minute, instances.
+Items flow in at a rate, wait, and flow out at `instances x instance rate`. Between two changes of
+a rate, everything is linear in time. Backlog and age are therefore exact for any step length.
+Units: minutes, items, items per minute, instances.
 """
 
 import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-# Less than the rounding of a minute count in a float; a cohort finished this late is finished.
+# Less than the rounding error of a float that counts minutes: a cohort this late is finished.
 EPSILON_MINUTES = 1e-9
 
 
@@ -28,7 +28,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """Capacity that was ordered and will be there at `due_minute`."""
+    """Capacity that was ordered and starts to work at `due_minute`."""
 
     due_minute: float
     capacity: int
@@ -36,11 +36,11 @@ class Arriving:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Instances at work (`effective`) and those on their way, each an absolute number.
+    """Instances that work (`effective`) and capacity that is still starting (`pending`).
 
-    `pending` grows in time and in capacity. Scale-out takes the dead time. Scale-in takes
-    effect at once, on what works and on what is on its way: an instance given back stops
-    serving immediately, which is the pessimistic reading.
+    Both are absolute numbers. `pending` is sorted by time and grows in capacity. Scale-out takes
+    the dead time. Scale-in takes effect at once, on working and on starting instances: an
+    instance that is given back stops serving immediately, which is the pessimistic assumption.
     """
 
     effective: int
@@ -51,21 +51,21 @@ class Capacity:
         return self.pending[-1].capacity if self.pending else self.effective
 
     def order(self, capacity: int, minute: float, dead_time_minutes: float) -> Self:
-        """The last order wins; the same order again changes nothing."""
+        """Order a capacity. The last order wins, and repeating an order changes nothing."""
         effective = min(self.effective, capacity)
         reached = effective
         pending: list[Arriving] = []
         for arriving in self.pending:
-            wanted = min(arriving.capacity, capacity)
-            if wanted > reached:
-                pending.append(replace(arriving, capacity=wanted))
-                reached = wanted
+            kept = min(arriving.capacity, capacity)
+            if kept > reached:
+                pending.append(replace(arriving, capacity=kept))
+                reached = kept
         if capacity > reached:
             pending.append(Arriving(minute + dead_time_minutes, capacity))
         return replace(self, effective=effective, pending=tuple(pending)).at(minute)
 
     def at(self, minute: float) -> Self:
-        """With all that is due by `minute` at work."""
+        """The capacity at `minute`, with every pending instance that is due by then at work."""
         due = [arriving for arriving in self.pending if arriving.due_minute <= minute]
         if not due:
             return self
@@ -74,7 +74,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What happened since the start. Always `arrivals == drained + backlog`, up to rounding."""
+    """Totals since the start. Always `arrivals == drained + backlog`, up to rounding."""
 
     ordered_min: int
     ordered_max: int
@@ -93,7 +93,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """The queue at `minute`. `cohorts` are what waits, oldest first."""
+    """The queue at `minute`. `cohorts` holds the waiting items, oldest first."""
 
     minute: float
     cohorts: tuple[Cohort, ...]
@@ -106,13 +106,13 @@ class QueueState:
 
     @property
     def age_minutes(self) -> float:
-        """How long the oldest item has waited; 0 when nothing waits."""
+        """How long the oldest item has waited; 0 for an empty queue."""
         return self.minute - self.cohorts[0].start_minute if self.cohorts else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FluidQueue:
-    """The rules of one queue: how fast an instance drains it, how late capacity comes."""
+    """The parameters of one queue: the throughput of an instance, and the scale-out dead time."""
 
     instance_rate_per_minute: float
     dead_time_minutes: float = 3.0
@@ -121,7 +121,7 @@ class FluidQueue:
         for name in ("instance_rate_per_minute", "dead_time_minutes"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {value}; it must be a finite number from 0 on")
+                raise ValueError(f"{name} is {value}; it must be a finite number of 0 or more")
 
     def start(self, capacity: int, minute: float = 0.0) -> QueueState:
         _check_capacity(capacity)
@@ -135,22 +135,24 @@ class FluidQueue:
         return replace(state, capacity=after, counters=state.counters.seeing(after))
 
     def step(self, state: QueueState, arrivals: float, minutes: float = 1.0) -> QueueState:
-        """Let `minutes` pass in which `arrivals` items come in evenly."""
+        """Advance by `minutes`, during which `arrivals` items arrive evenly."""
         if not (math.isfinite(minutes) and minutes > 0):
-            raise ValueError(f"minutes is {minutes}; a step takes a finite time above 0")
+            raise ValueError(f"minutes is {minutes}; it must be a finite number above 0")
         return self.flow(state, arrivals / minutes, state.minute + minutes)
 
     def flow(self, state: QueueState, rate_per_minute: float, until_minute: float) -> QueueState:
-        """Let time pass until `until_minute` with arrivals at one rate."""
+        """Advance to `until_minute` with a constant arrival rate."""
         if not (math.isfinite(rate_per_minute) and rate_per_minute >= 0):
-            raise ValueError(f"the arrival rate is {rate_per_minute}; it must be finite, from 0 on")
+            raise ValueError(
+                f"the arrival rate is {rate_per_minute}; it must be a finite number of 0 or more"
+            )
         for arriving in state.capacity.pending:
             if arriving.due_minute < until_minute:
                 state = self._flow_linear(state, rate_per_minute, arriving.due_minute)
         return self._flow_linear(state, rate_per_minute, until_minute)
 
     def _flow_linear(self, state: QueueState, rate: float, until: float) -> QueueState:
-        """`flow` while capacity stays the same, up to what is due at `until` itself."""
+        """Advance while capacity is constant. Capacity that is due at `until` starts working."""
         minutes = until - state.minute
         if minutes <= 0:
             return state
@@ -168,7 +170,7 @@ def _check_capacity(capacity: int) -> None:
 
 
 def _joined(cohorts: tuple[Cohort, ...], newest: Cohort) -> tuple[Cohort, ...]:
-    """Cohorts that touch and have one rate are one: memory grows with changes of the rate."""
+    """Append a cohort. Adjacent cohorts of one rate are merged, which bounds the memory."""
     if newest.rate_per_minute == 0:
         return cohorts
     if not cohorts:
@@ -182,9 +184,9 @@ def _joined(cohorts: tuple[Cohort, ...], newest: Cohort) -> tuple[Cohort, ...]:
 def _served(
     cohorts: tuple[Cohort, ...], service_rate: float, start: float, until: float
 ) -> tuple[tuple[Cohort, ...], float]:
-    """Serve oldest first from `start` to `until`: what is left, and the worst age on the way.
+    """Serve the oldest items first. Return the remaining cohorts and the highest age.
 
-    The age of the oldest item is linear while one cohort is being served, so its maximum lies
+    The age of the oldest item is linear while one cohort is served, so its maximum is reached
     where a cohort ends, or at `until`.
     """
     clock = start
@@ -213,7 +215,7 @@ def _counted(
     return replace(
         counters,
         arrivals=counters.arrivals + arrivals,
-        # Never below zero: the two backlogs are sums with their own rounding.
+        # Never below zero: each backlog is a sum with its own rounding error.
         drained=counters.drained + max(0.0, before.backlog + arrivals - backlog),
         backlog_max=max(counters.backlog_max, backlog),
         age_max_minutes=max(counters.age_max_minutes, age_minutes),

@@ -1,4 +1,4 @@
-"""The product's functions in the local host, and the one object that holds their parts."""
+"""Runs the app in the local functions host and gives access to its one `App` object."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from local.functions_host.errors import HostStartFailed
 from local.functions_host.host import FunctionsHost
 from shared.wiring.app import App
 
 
 @asynccontextmanager
 async def hosted_app(host: FunctionsHost) -> AsyncIterator[App]:
-    """Run the host; the app is closed once no invocation runs any more."""
+    """Run the host. The app is closed after the last invocation has ended.
+
+    Raises HostStartFailed if the app cannot run, for which the host itself keeps running.
+    """
     async with AsyncExitStack() as stack:
         await host.start()
-        app: App = sys.modules["function_app"].app
+        stack.push_async_callback(host.stop)
+        if host.load_error:
+            raise HostStartFailed(host.load_error)
+        module = sys.modules["function_app"]
+        if failure := getattr(module, "failure", None):
+            raise HostStartFailed(f"function_app.py cannot be loaded: {failure}")
+        app: App = module.app
+        stack.pop_all()
         stack.push_async_callback(app.close)
         stack.push_async_callback(host.stop)
         yield app

@@ -1,7 +1,8 @@
-"""A night beside the demo: telemetry in blobs, the job in a process, its trends for the view.
+"""A nightly run for the demo: telemetry in blobs, the Spark job in a process, trends in the view.
 
-History is computed first, by the job itself; then yesterday's files come, and the function
-``nightly_trends`` is started as its timer would. Spark runs with low priority, for the demo's sake.
+The job first computes the history. Then yesterday's files are uploaded, and the function
+``nightly_trends`` is started as its timer would. Spark runs with low priority, so that it does not
+slow down the demo.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ Start = Callable[[], Awaitable[object]]
 
 
 @dataclass(slots=True)
-class Night:
-    """How far the night has come. ``state`` is that of the run once there is one."""
+class NightlyDemo:
+    """The progress of the nightly run. Once the run exists, ``state`` is the state of that run."""
 
     settings: Mapping[str, str]
     connection_string: str = field(repr=False)
@@ -60,7 +61,7 @@ class Night:
     ended: float | None = None
     trends: list[dict[str, Any]] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
-    """Of HTML, one for each event."""
+    """Paths of HTML files, one for each event."""
     error: str = ""
 
     @property
@@ -80,7 +81,7 @@ class Night:
     async def run(
         self, start: Start, today: date, submitter: LocalSubmitter, store: TableRunStore
     ) -> None:
-        """All of it; what goes wrong is written down, for the demo goes on."""
+        """Run everything. Errors are recorded rather than raised, because the demo goes on."""
         try:
             await self._history(submitter, today)
             await start()
@@ -118,7 +119,7 @@ class Night:
                 break
             await asyncio.sleep(POLL_SECONDS)
         if status.phase is not JobPhase.SUCCEEDED:
-            raise NightFailed(status.error)
+            raise HistoryFailed(status.error)
 
     async def _upload(self, files: Sequence[HourFile]) -> None:
         container = ContainerClient.from_connection_string(self.connection_string, CONTAINER)
@@ -144,12 +145,12 @@ class Night:
             await asyncio.sleep(POLL_SECONDS)
 
 
-class NightFailed(Exception):
-    """The job could not compute the history; the message is the end of its log."""
+class HistoryFailed(Exception):
+    """The job could not compute the history. The message is the end of its log."""
 
 
-def planned(connection_string: str) -> Night:
-    """A night on this storage; what is left of an earlier one is deleted."""
+def planned(connection_string: str) -> NightlyDemo:
+    """A nightly run on this storage account. Files of an earlier one are deleted."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     blobs = connection_string.partition("BlobEndpoint=")[2].partition(";")[0]
     settings = {
@@ -163,14 +164,14 @@ def planned(connection_string: str) -> Night:
         "TrendRunsSchedule": "* * * * * *",
         "AZURE_STORAGE_CONNECTION_STRING": connection_string,
     }
-    return Night(settings, connection_string, night_telemetry.DAYS)
+    return NightlyDemo(settings, connection_string, night_telemetry.DAYS)
 
 
 @asynccontextmanager
-async def going_on(night: Night, start: Start) -> AsyncIterator[None]:
-    """The night runs meanwhile; whatever still runs at the end is stopped.
+async def in_background(night: NightlyDemo, start: Start) -> AsyncIterator[None]:
+    """Run it during the ``async with``, and stop whatever still runs at the end.
 
-    That is not left to the night's own task: it may be cancelled while it cleans up.
+    Its own task cannot do that: it may be cancelled while it cleans up.
     """
     submitter = LocalSubmitter(FOLDER / "runs")
     store = TableRunStore(StorageConnection("Storage", night.connection_string))
@@ -192,13 +193,13 @@ async def _stop(submitter: LocalSubmitter) -> None:
 
 
 def _pages(output: Path) -> list[str]:
-    """Those of the newest results."""
+    """Paths of the pages of the newest results."""
     pages = sorted(output.glob("results/*/pictures/*.html"), key=lambda page: page.stat().st_mtime)
     return [str(page) for page in pages if page.parent == pages[-1].parent]
 
 
 def _trends(log: Path, day: date) -> list[dict[str, Any]]:
-    """What the job printed of that date; warnings stand between."""
+    """The trends of that date that the job printed. Its output also contains warnings."""
     lines = log.read_text(encoding="utf-8").splitlines()
     trends = [json.loads(line) for line in lines if line.startswith("{")]
     return [{name: trend[name] for name in SHOWN} for trend in trends if trend["date"] == str(day)]

@@ -1,8 +1,8 @@
-"""Telemetry of a made-up shop, as Application Insights' diagnostic settings export it.
+"""Telemetry of a fictitious shop, in the form that Application Insights exports.
 
-Orders come by weekday and hour. A week ago the SDK began to sample operations, one in four, so the
-raw counts fall while nothing is missing; yesterday most confirmations really were lost. Every file
-has lines exported twice, and the last one ends in the middle of a line.
+Orders follow the weekday and the hour. A week ago, the SDK began to sample one operation in four,
+so the raw counts fall although nothing is missing. Yesterday, most confirmations really were lost.
+Every file contains duplicate lines, and the last file ends in the middle of a line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class HourFile:
-    """A blob of one hour."""
+    """The blob of one hour."""
 
     day: date
     path: str
@@ -38,16 +38,16 @@ class HourFile:
 
 
 def files(today: date, days: int = DAYS, seed: int = 1) -> Iterator[HourFile]:
-    """Those of the days before ``today``, oldest first."""
+    """Yield the files of the ``days`` days before ``today``, oldest first."""
     for ago in range(days, 0, -1):
         day = today - ago * DAY
         for hour in OPEN_HOURS:
-            randomly = random.Random(f"{seed} {day} {hour}")  # noqa: S311  made up
+            randomly = random.Random(f"{seed} {day} {hour}")  # noqa: S311  synthetic data
             lines = list(_hour(randomly, day, hour, sampled=ago <= SAMPLED_DAYS, lossy=ago == 1))
-            lines += lines[:2]  # exported twice
+            lines += lines[:2]  # duplicates, as the export writes them
             content = "".join(f"{line}\n" for line in lines)
             if ago == 1 and hour == OPEN_HOURS[-1]:
-                content += lines[0][:200]  # still being written
+                content += lines[0][:200]  # an incomplete line, still being written
             path = (
                 f"resourceId={RESOURCE}/y={day:%Y}/m={day:%m}/d={day:%d}/h={hour:02}/m=00/PT1H.json"
             )
@@ -57,7 +57,7 @@ def files(today: date, days: int = DAYS, seed: int = 1) -> Iterator[HourFile]:
 def _hour(
     randomly: random.Random, day: date, hour: int, *, sampled: bool, lossy: bool
 ) -> Iterator[str]:
-    """One operation is an order: it is placed, then confirmed, and kept or dropped as a whole."""
+    """One operation is an order, placed and then confirmed. Sampling keeps or drops all of it."""
     mean = ORDERS_PER_HOUR * WEEKDAYS[day.weekday()]
     start = datetime.combine(day, time(hour), UTC)
     for _ in range(round(randomly.gauss(mean, mean**0.5))):

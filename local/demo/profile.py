@@ -1,4 +1,4 @@
-"""The demo profile: the app's own defaults with every minute shrunk to a second."""
+"""Settings of the demo: the app's defaults, with every minute shortened to a second."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SECONDS_PER_TRACE_MINUTE = 1.0
 TRACE_MINUTES_PER_MINUTE = 60 / SECONDS_PER_TRACE_MINUTE
 BACKLOG_UP_MINUTES = 1.0
 BACKLOG_DOWN_MINUTES = 0.1
-"""Thresholds, in minutes of one instance's work, so that they fit any trace."""
+"""Thresholds in minutes of one instance's work, so that they fit any trace."""
 
 
 def settings(
     instance_rate_per_minute: float, storage: str, service_bus: str, arm_endpoint: str
 ) -> dict[str, str]:
-    """App settings for a world in which a minute lasts a second."""
+    """App settings for a demo in which one minute of the trace lasts one second."""
     return {
         "AzureWebJobsStorage": storage,
         "ServiceBusConnection": service_bus,
@@ -62,7 +62,7 @@ def settings(
 
 
 def ingestion(event_hubs: str) -> dict[str, str]:
-    """App settings for the event hub, which nothing of the demo writes to: that is left to you."""
+    """App settings for the event hub. The demo sends no events to it; the user may."""
     listening, reading_back = CONSUMER_GROUPS
     return {
         "EventHubConnection": event_hubs,
@@ -74,7 +74,7 @@ def ingestion(event_hubs: str) -> dict[str, str]:
 
 
 def starting_capacity(arrivals: Sequence[float], instance_rate_per_minute: float) -> int:
-    """What somebody would have set by hand for the first ten minutes of arrivals per minute."""
+    """The capacity that an operator would set for the first ten minutes of arrivals."""
     first = arrivals[:10]
     needed = math.ceil(sum(first) / max(len(first), 1) / instance_rate_per_minute)
     return min(max(needed, MINIMUM_CAPACITY), MAXIMUM_CAPACITY)

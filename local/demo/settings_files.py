@@ -1,4 +1,7 @@
-"""The files by which other terminals find what runs here; they know whose they are."""
+"""Settings files through which commands in other terminals find a running demo.
+
+Each file names the process that wrote it.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ LOCAL_SETTINGS = ROOT / "local.settings.json"
 RUNNING_SETTINGS = ROOT / ".local" / "settings.json"
 
 
-class SettingsInTheWay(Exception):
-    """A local.settings.json that somebody else wrote."""
+class SettingsFileExists(Exception):
+    """A local.settings.json exists that no earlier demo wrote."""
 
 
-class RunningAlready(Exception):
-    """Another demo has this folder: its log and its settings are there."""
+class AlreadyRunning(Exception):
+    """Another demo uses this folder for its log and its settings."""
 
 
-def refuse_a_second(path: Path = RUNNING_SETTINGS) -> None:
-    """Raises RunningAlready."""
+def refuse_second_demo(path: Path = RUNNING_SETTINGS) -> None:
+    """Raises AlreadyRunning if another process runs a demo with this settings file."""
     if (process := running_writer(path)) is not None:
-        raise RunningAlready(
-            f"process {process} runs the demo of this folder: stop it first, or give this one a "
-            "folder of its own with --state FOLDER"
+        raise AlreadyRunning(
+            f"Process {process} already runs a demo in this folder. Stop it first, or start this "
+            "one with --state FOLDER"
         )
 
 
@@ -37,9 +40,9 @@ def refuse_a_second(path: Path = RUNNING_SETTINGS) -> None:
 def running_settings_file(
     settings: Mapping[str, str], path: Path = RUNNING_SETTINGS
 ) -> Iterator[None]:
-    """The settings of what runs here, for command lines in another terminal.
+    """Write the settings of this demo for commands in another terminal; delete them at the end.
 
-    While another process has the file it stays that one's: a test does not take it from a demo.
+    A file of another running process is left alone, so a test does not replace a demo's file.
     """
     if running_writer(path) is not None:
         yield
@@ -51,15 +54,15 @@ def running_settings_file(
 
 @contextmanager
 def local_settings_file(settings: Mapping[str, str], path: Path = LOCAL_SETTINGS) -> Iterator[None]:
-    """Write local.settings.json, and take it away again; never over one that a person wrote.
+    """Write local.settings.json and delete it at the end. A file that the user wrote is kept.
 
-    One that a demo left when it was killed is nobody's.
+    A file of a demo that was killed is replaced. Raises SettingsFileExists.
     """
     if path.exists():
         writer = writer_of(_read(path))
         if writer is None or is_running(writer):
-            raise SettingsInTheWay(
-                f"{path.name} is there already; move it away, it would be overwritten"
+            raise SettingsFileExists(
+                f"{path.name} exists and would be overwritten. Move it away first."
             )
     with _written(settings, path):
         yield
@@ -75,7 +78,7 @@ def _written(settings: Mapping[str, str], path: Path) -> Iterator[None]:
 
 
 def running_writer(path: Path) -> int | None:
-    """The other process that wrote the file and still runs."""
+    """The id of another process that wrote the file and still runs; None if there is none."""
     writer = writer_of(_read(path))
     running = writer is not None and writer != os.getpid() and is_running(writer)
     return writer if running else None

@@ -1,4 +1,4 @@
-"""The whole system on this machine: storage, stand-ins, a workload, and the functions host."""
+"""Starts the whole system on this machine: storage, stand-ins, a workload, the functions host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from local.azure_apis.plans import P1V3, Plan
 from local.azurite import Azurite
 from local.demo import profile
 from local.demo.hosted_app import hosted_app
-from local.demo.night import Night, going_on
+from local.demo.night import NightlyDemo, in_background
 from local.demo.night import planned as planned_night
 from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
 from local.demo.traces import Trace
@@ -40,7 +40,7 @@ COLLECTOR = "shared.autoscaling.flows.metric_collector"
 
 
 class SourceFailures(logging.Handler):
-    """How many there were, by the ``action`` that the collector tells."""
+    """Counts failed reads of metric sources, by the ``action`` of the collector's log lines."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -62,19 +62,19 @@ def counted_source_failures() -> Iterator[SourceFailures]:
 
 APP_DIR = Path(__file__).parents[2]
 CONFLICT_PROBABILITY = 0.1
-"""Every tenth change is refused as if somebody else were changing the plan: ARM does that."""
+"""One change in ten is refused because of a conflict, as Azure Resource Manager does at times."""
 
 IDLE_POLL_SECONDS = 0.1
 LOG_LINES_MAX = 1_000_000
 KEYS_FILE = "master_key"
-"""Beside the settings of the run; kept after it, so that an open page goes on working."""
+"""In the folder of the run's settings. It is kept, so that an open page works after a restart."""
 
 POISON_QUEUES = ("metrics-poison", "actions-poison")
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run did. Arrivals, drained and backlog in items, age in minutes of the trace."""
+    """The totals of a run. Arrivals, drained and backlog in items; age in minutes of the trace."""
 
     minutes: float
     arrivals: float
@@ -90,7 +90,7 @@ class Summary:
 
 
 class StartableClock:
-    """Seconds that stand still until ``start``: the trace waits for the functions host."""
+    """Seconds since ``start``, and 0 before it: the trace waits for the functions host."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -105,7 +105,7 @@ class StartableClock:
 
 @dataclass(frozen=True, slots=True)
 class LocalSystem:
-    """Everything that runs, for whoever watches it."""
+    """All parts of the running system, for the view and for tests."""
 
     minutes: int
     seconds: StartableClock
@@ -116,11 +116,11 @@ class LocalSystem:
     store: TableStateStore
     queues: QueueServiceClient
     source_failures: SourceFailures
-    night: Night | None
+    night: NightlyDemo | None
 
     @property
     def page(self) -> str:
-        """The page's address, with a key that opens it and every function that it calls."""
+        """The page's address, with a key that opens the page and every function that it calls."""
         return f"{self.host.url}/api/dashboard?code={self.host.keys.host}" if self.host else ""
 
     @property
@@ -170,10 +170,10 @@ async def local_system(
     settings_file: Path = RUNNING_SETTINGS,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[LocalSystem]:
-    """Start all of it, with the trace standing at its first minute; stop all of it at the end.
+    """Start the system with the trace at its first minute, and stop everything at the end.
 
-    Once the trace is started it goes on by the seconds of ``monotonic``. Without a host the app's
-    settings are in local.settings.json meanwhile, for ``func start``.
+    Once ``seconds.start()`` is called, the trace advances by the seconds of ``monotonic``. Without
+    a host, the app's settings are in local.settings.json meanwhile, for ``func start``.
     """
     arrivals = trace.arrivals[:minutes]
     rate = default_instance_rate(arrivals)
@@ -214,14 +214,16 @@ async def local_system(
         await stack.enter_async_context(queues)
         failures = stack.enter_context(counted_source_failures())
         if night is not None and host is not None:
-            await stack.enter_async_context(going_on(night, partial(host.invoke, "nightly_trends")))
+            await stack.enter_async_context(
+                in_background(night, partial(host.invoke, "nightly_trends"))
+            )
         yield LocalSystem(
             minutes, seconds, workload, traffic, arm, host, store, queues, failures, night
         )
 
 
 def shrunk_host_json() -> HostConfig:
-    """host.json, but for its waits of some seconds, which in this world would be minutes."""
+    """host.json with polling waits that fit the demo, in which a second stands for a minute."""
     config = read_host_json(APP_DIR)
     queues = replace(
         config.queues,
@@ -232,7 +234,7 @@ def shrunk_host_json() -> HostConfig:
 
 
 def declare_entities(bus: ServiceBusStandIn) -> None:
-    """What the demo watches, the queues that data sets are processed by, and an event hub."""
+    """Declare the watched topic, the queues that process data sets, and an event hub."""
     namespace = bus.amqp.namespace
     namespace.declare_topic(profile.TOPIC)
     namespace.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)

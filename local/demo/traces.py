@@ -1,11 +1,11 @@
-"""Traces of arrivals: from a CSV file to items per minute.
+"""Reads traces of arrivals from CSV files as items per minute.
 
     time,arrivals
     1995-07-11T04:00:00Z,19
     1995-07-11T04:01:00Z,25
 
-A file that cannot be trusted is refused with one `TraceError`. What can be put right is put
-right and said so in `Trace.notices`.
+An unusable file is refused with one `TraceError`. Smaller defects are corrected, and each
+correction is recorded in `Trace.notices`.
 """
 
 import csv
@@ -27,7 +27,7 @@ COLUMNS = ("time", "arrivals")
 
 
 class TraceError(Exception):
-    """The trace cannot be used. Names the file, the line, the value and what to do."""
+    """The trace cannot be used. The message names the file, the line, the value and the fix."""
 
     def __init__(self, path: Path, line: int | None, problem: str, fix: str) -> None:
         where = str(path) if line is None else f"{path}, line {line}"
@@ -37,16 +37,16 @@ class TraceError(Exception):
 
 
 class _Refused(Exception):
-    """A TraceError that does not know its file: line, problem and fix."""
+    """The arguments of a TraceError except the file: line, problem and fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Arrivals, minute by minute.
 
-    `arrivals[m]` are the items that came in the minute which starts `m` minutes after
-    `start` (aware, UTC). `notices` say what was changed while reading, for a human. `covered[m]`
-    is the part of the minute that the rows of a file speak of.
+    `arrivals[m]` is the number of items that arrived in the minute that starts `m` minutes after
+    `start` (aware, UTC). `notices` describe the corrections made while reading. `covered[m]` is
+    the part of the minute, from 0 to 1, that the rows of the file cover.
     """
 
     start: datetime
@@ -70,11 +70,11 @@ class _Sample:
 
 
 def load_trace(path: Path | str) -> Trace:
-    """Read a CSV with the columns `time` (ISO 8601) and `arrivals` (items in that step).
+    """Read a CSV file with the columns `time` (ISO 8601) and `arrivals` (items in that step).
 
-    Header names may be in any case, other columns are ignored, and so are blank lines and a
-    byte order mark. Times without an offset are read as UTC; steps from 1 s to 30 min become
-    minutes; missing steps become zero. Each of these leaves a notice. All else raises
+    Header names may be in any case. Other columns, blank lines and a byte order mark are
+    ignored. Times without an offset are read as UTC, steps from 1 s to 30 min become minutes,
+    and missing steps become zero; each of these leaves a notice. Everything else raises
     `TraceError`.
     """
     path = Path(path)
@@ -98,7 +98,7 @@ def _read(path: Path) -> Trace:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not blank, with the number of the line on which each ends."""
+    """Yield each row that is not blank, with the number of the line on which it ends."""
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
     try:
         for fields in reader:
@@ -158,7 +158,7 @@ def _time(line: int, text: str, naive: list[int]) -> datetime:
         what = f"{_quoted(text)} is not a time"
         raise _Refused(line, what, "Write ISO 8601: 1995-07-11T04:00:00Z") from None
     if not MINYEAR < time.year < MAXYEAR:
-        what = f"{_quoted(text)} lies at the end of the calendar, where no time can be added"
+        what = f"{_quoted(text)} is at the end of the calendar, where no time can be added"
         raise _Refused(line, what, f"Use years from {MINYEAR + 1} to {MAXYEAR - 1}")
     return time
 
@@ -166,7 +166,7 @@ def _time(line: int, text: str, naive: list[int]) -> datetime:
 def _arrivals(line: int, text: str) -> float:
     what, fix = f"arrivals {_quoted(text)} is", "Write the number of items in that step, such as 19"
     try:
-        value = float(text.replace("_", "?"))  # Python would take 1_000; nobody else would
+        value = float(text.replace("_", "?"))  # float() accepts 1_000, which is not a CSV number.
     except ValueError:
         raise _Refused(line, f"{what} not a number", fix) from None
     if not math.isfinite(value):
@@ -180,11 +180,11 @@ def _arrivals(line: int, text: str) -> float:
 
 def _check_order(samples: Sequence[_Sample]) -> None:
     if not samples:
-        raise _Refused(2, "there is a header and no row", "Add at least one row")
+        raise _Refused(2, "the file has a header but no rows", "Add at least one row")
     for before, sample in pairwise(samples):
         if sample.time == before.time:
-            what = f"the time {_iso(sample.time)} stands already on line {before.line}"
-            raise _Refused(sample.line, what, "Add up the two, or delete one")
+            what = f"the time {_iso(sample.time)} is already on line {before.line}"
+            raise _Refused(sample.line, what, "Add up the two rows, or delete one")
         if sample.time < before.time:
             times = f"{_iso(sample.time)} is before {_iso(before.time)}"
             what = f"the time {times} on line {before.line}"
@@ -192,9 +192,9 @@ def _check_order(samples: Sequence[_Sample]) -> None:
 
 
 def _step(samples: Sequence[_Sample]) -> tuple[timedelta, tuple[str, ...]]:
-    """The commonest distance; others must be whole multiples of it: gaps, told in a notice."""
+    """Return the most common distance between rows. Longer ones must be multiples of it: gaps."""
     if len(samples) == 1:
-        return MINUTE, ("one row only: read as the arrivals of one minute",)
+        return MINUTE, ("the file has one row, which is read as the arrivals of one minute",)
     step = min(multimode(after.time - before.time for before, after in pairwise(samples)))
     if not STEP_MIN <= step <= STEP_MAX:
         what = f"the rows are {_spoken(step)} apart"
@@ -226,7 +226,7 @@ def _check_length(samples: Sequence[_Sample], step: timedelta) -> None:
 def _per_minute(
     samples: Sequence[_Sample], step: timedelta
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Spread every sample evenly over its step: what falls into each minute, and its cover."""
+    """Spread each sample evenly over its step. Return arrivals and coverage of each minute."""
     start = samples[0].time
     arrivals = [0.0] * -(-(samples[-1].time + step - start) // MINUTE)
     covered = list(arrivals)
@@ -238,7 +238,7 @@ def _per_minute(
 
 
 def minutes_of(begin: timedelta, end: timedelta) -> Iterator[tuple[int, timedelta]]:
-    """The minutes that an interval touches, each with how much of it lies in them."""
+    """Yield the minutes that an interval touches, each with the part of the interval inside it."""
     for minute in range(begin // MINUTE, -(-end // MINUTE)):
         yield minute, min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
 

@@ -1,10 +1,11 @@
-"""The workload as messages in a broker: they come as the trace says and go as capacity drains.
+"""Turns the workload into messages in a broker: they arrive as in the trace and are removed as
+capacity drains them.
 
-Straight into the broker's model, not over AMQP. A client of Service Bus and the stand-in
-together spend half a millisecond of processor on a message sent, received and completed, the
-model a hundredth of that; a trace that is replayed at a minute a second brings hundreds or
-thousands a second, and the functions under test need the machine too. Who counts or receives
-over HTTP or AMQP sees these very messages.
+The messages go straight into the broker's model rather than over AMQP. To send, receive and
+complete a message over AMQP, a Service Bus client and the stand-in together need half a
+millisecond of processor time; the model needs a hundredth of that. A trace that is replayed at one
+minute a second brings hundreds or thousands of messages a second, and the functions under test
+need the machine too. Clients that count or receive over HTTP or AMQP see the same messages.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from local.demo.workload import Workload
 
 TICK_SECONDS = 0.05
 WHOLE = 1e-6
-"""Sums of fractions come this close to a whole item."""
+"""A sum of fractions that is this close to a whole item counts as the item."""
 
 
 class Traffic:
-    """Ties a topic, a subscription and a plan to a workload, at the `minute` of its trace.
+    """Connects a workload to a topic, a subscription and a plan.
 
-    An item is sent once all of it has arrived, and taken once all of it is drained.
+    `minute` returns the current minute of the trace. An item is sent once all of it has arrived,
+    and removed once all of it is drained.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Traffic:
         self._taken = 0
 
     def advance(self) -> None:
-        """Let everything happen that the workload says has happened by now."""
+        """Advance the workload to the current minute, and send and remove messages accordingly."""
         self.workload.advance_to(self._minute())
         counters = self.workload.counters
         self._send(math.floor(counters.arrivals + WHOLE) - self._sent)
@@ -66,7 +68,7 @@ class Traffic:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Go on by itself until the end of the `with`."""
+        """Advance regularly in the background until the end of the `async with`."""
         task = asyncio.create_task(self._run(), name="traffic")
         try:
             yield
@@ -87,7 +89,7 @@ class Traffic:
             self._sent += count
 
     def _take(self, count: int) -> None:
-        """What somebody else holds or has received is missing: then fewer can be taken."""
+        """Remove up to `count` messages: fewer if another client has received or locked some."""
         now = self._broker.now()
         for _ in range(count):
             if self._waiting.receive_and_delete(now) is None:

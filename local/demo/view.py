@@ -1,4 +1,4 @@
-"""The live view in the terminal: what arrives, what waits, how many instances, and why."""
+"""The live view in the terminal: arrivals, backlog, instances, and the reason for each decision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from local.demo import profile
-from local.demo.night import Night
+from local.demo.night import NightlyDemo
 from local.demo.system import LocalSystem
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 
@@ -34,7 +34,7 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One minute of the trace."""
+    """The state of the workload in one minute of the trace."""
 
     arrivals: float
     backlog: float
@@ -42,10 +42,10 @@ class Reading:
 
 
 async def watch(system: LocalSystem) -> None:
-    """Draw until cancelled."""
+    """Redraw the view until the task is cancelled."""
     readings: deque[Reading] = deque(maxlen=MINUTES_SHOWN)
     last_minute = -1
-    with Live(Text("starting ..."), refresh_per_second=4) as live:
+    with Live(Text("Waiting for the first decision ..."), refresh_per_second=4) as live:
         while True:
             system.traffic.advance()
             minute = int(system.workload.minute)
@@ -62,40 +62,43 @@ def draw(
     workload = system.workload
     minute = min(int(workload.minute), system.minutes)
     time = workload.trace.time_at(minute).astimezone(UTC)
-    title = f"minute {minute} of {system.minutes} · trace time {time:%Y-%m-%d %H:%M} UTC"
+    title = f"replayed traffic · minute {minute} of {system.minutes} · {time:%Y-%m-%d %H:%M} UTC"
     return Group(
         Panel(_numbers(system, readings), title=title, title_align="left"),
         Panel(_last_decision(lines), title="last decision", title_align="left"),
-        Panel(_events(lines), title="actions", title_align="left"),
+        Panel(_events(lines), title="scale actions", title_align="left"),
         *(
-            [Panel(_night(system.night), title="last night", title_align="left")]
+            [Panel(_night(system.night), title="nightly trends (Spark)", title_align="left")]
             if system.night
             else []
         ),
-        Text(f"page: {system.page}" if system.page else "", style="bold"),
+        Text(f"Dashboard: {system.page}" if system.page else "", style="bold"),
         Text(FOOTER, style="dim"),
     )
 
 
-def _night(night: Night) -> RenderableType:
-    """How far it is, then what it found."""
+def _night(night: NightlyDemo) -> RenderableType:
+    """The progress of the nightly run, and then its trends."""
     if not night.trends:
         return Text(night.error.splitlines()[-1] if night.error else f"{night.state} …")
     table = Table.grid(padding=(0, 2))
     for trend in night.trends:
         rate, count = trend["sampling_rate"], trend["adjusted_count"]
         error = 1.96 * trend["adjusted_count_se"]
-        kept = f"{trend['records']} kept at {rate:.0f} %" if rate else "none kept"
+        kept = f"{trend['records']} records kept ({rate:.0f} %)" if rate else "none kept"
         name = f"{trend['date']} {trend['event']}"
         table.add_row(name, kept, f"→ {count:.0f} ± {error:.0f}", trend["verdict"], trend["reason"])
     return Group(table, *[Text(page, style="dim") for page in night.pages])
 
 
-FOOTER = "one minute of the trace lasts one second, also in the reasons · Ctrl-C stops"
+FOOTER = (
+    "One minute of the trace lasts one second. Durations in the reasons are real time. "
+    "Press Ctrl-C to stop."
+)
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, the highest of them full."""
+    """One bar for each value, scaled to the highest."""
     top = max(values, default=0) or 1
     return "".join(BARS[min(int(v / top * len(BARS)), len(BARS) - 1)] for v in values)
 
@@ -110,13 +113,17 @@ def _numbers(system: LocalSystem, readings: Sequence[Reading]) -> Table:
     workload = system.workload
     capacity = workload.state.capacity
     coming = capacity.ordered - capacity.effective
-    running = f"{capacity.effective}" + (f" (+{coming} coming)" if coming > 0 else "")
+    running = f"{capacity.effective}" + (f" (+{coming} starting)" if coming > 0 else "")
     table = Table.grid(padding=(0, 2))
     rows: tuple[tuple[str, str, Iterable[float]], ...] = (
-        ("arrivals / min", f"{workload.arrivals_per_minute:.0f}", (r.arrivals for r in readings)),
-        ("backlog", f"{workload.backlog:.0f}", (r.backlog for r in readings)),
+        (
+            "arrivals per minute",
+            f"{workload.arrivals_per_minute:.0f}",
+            (r.arrivals for r in readings),
+        ),
+        ("messages waiting", f"{workload.backlog:.0f}", (r.backlog for r in readings)),
         ("instances", running, (float(r.capacity) for r in readings)),
-        ("age of the oldest", f"{workload.age_minutes:.1f} min", ()),
+        ("oldest message", f"{workload.age_minutes:.1f} min", ()),
     )
     for name, value, values in rows:
         table.add_row(name, Text(value, style="bold"), Text(sparkline(list(values)), style="cyan"))
@@ -126,16 +133,19 @@ def _numbers(system: LocalSystem, readings: Sequence[Reading]) -> Table:
 def _last_decision(lines: Sequence[LogEntry]) -> Text:
     last = next((line for line in lines if line.kind is EntryKind.DECISION), None)
     if last is None:
-        return Text("none yet")
+        return Text("no decision yet")
     return Text(f"{profile.PLAN.name}: {last.current} → {last.desired}  {last.reason}")
 
 
-def _events(lines: Sequence[LogEntry]) -> Table:
+def _events(lines: Sequence[LogEntry]) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     events = [line for line in lines if line.kind is not EntryKind.DECISION or line.applies]
+    if not events:
+        return Text("no scale action yet")
     for line in events[:LINES_SHOWN]:
         change = f"{line.current} → {line.desired}" if line.current is not None else ""
         style = STYLES.get(line.kind, "")
-        reason = "" if line.kind is EntryKind.CONFIRMED else line.reason  # the decision's again
+        # A confirmation repeats the reason of its decision.
+        reason = "" if line.kind is EntryKind.CONFIRMED else line.reason
         table.add_row(f"{line.time:%H:%M:%S}", Text(line.kind, style=style), change, Text(reason))
     return table

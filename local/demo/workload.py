@@ -1,6 +1,6 @@
-"""The workload's twin: a trace replayed into a queue that capacity drains.
+"""The simulated workload: replays a trace into a queue that capacity drains.
 
-`Workload` keeps the state of a `FluidQueue` and is told the time.
+`Workload` holds the state of a `FluidQueue`; the caller supplies the time.
 """
 
 import math
@@ -10,17 +10,17 @@ from statistics import quantiles
 from local.demo.fluid_queue import Counters, FluidQueue, QueueState
 from local.demo.traces import Trace
 
-# A starting point for a trace whose throughput nobody measured: its busiest minutes need this
-# many instances, so that a plan of 1 to 20 has room on both sides.
+# A default for a trace whose throughput per instance is unknown. The busiest minutes then need
+# this many instances, so a plan of 1 to 20 instances has room in both directions.
 BUSY_MINUTE_INSTANCES = 14
 FALLBACK_RATE_PER_MINUTE = 1.0
 
 
 def default_instance_rate(arrivals: Sequence[float]) -> float:
-    """Items per minute and instance at which the 99.9th percentile minute needs 14 instances.
+    """Items per minute and instance at which the 99.9th-percentile minute needs 14 instances.
 
     `arrivals` are items per minute. The percentile interpolates between the two nearest
-    minutes (inclusive method). 1.0 when it is zero or there are no arrivals.
+    minutes (inclusive method). The result is 1.0 if the percentile is zero.
     """
     rate = _percentile_999(arrivals) / BUSY_MINUTE_INSTANCES
     return rate or FALLBACK_RATE_PER_MINUTE
@@ -33,10 +33,10 @@ def _percentile_999(values: Sequence[float]) -> float:
 
 
 class Workload:
-    """A trace arriving at a queue whose capacity is ordered from outside.
+    """A trace that arrives at a queue, whose capacity the caller orders.
 
-    Minute 0 is the start of the trace; after its end nothing arrives any more. Memory is
-    bounded by the minutes of the trace that still wait.
+    Minute 0 is the start of the trace. Nothing arrives after its end. Memory is bounded by the
+    number of trace minutes whose items still wait.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Workload:
         dead_time_minutes: float = 3.0,
         starting_capacity: int = 1,
     ) -> None:
-        """Without a rate, `default_instance_rate` of the trace is used."""
+        """`instance_rate_per_minute` defaults to `default_instance_rate` of the trace."""
         if instance_rate_per_minute is None:
             instance_rate_per_minute = default_instance_rate(trace.arrivals)
         self.trace = trace
@@ -56,7 +56,7 @@ class Workload:
 
     @property
     def state(self) -> QueueState:
-        """The queue as of the last `advance_to`: a frozen value, safe to keep."""
+        """The queue at the last `advance_to`, as a frozen value."""
         return self._state
 
     @property
@@ -77,20 +77,23 @@ class Workload:
 
     @property
     def arrivals_per_minute(self) -> float:
-        """The rate at which items arrive just now."""
+        """The current arrival rate."""
         return self._rate_at(self._state.minute)
 
     def advance_to(self, trace_minute: float) -> None:
-        """Let time pass until `trace_minute`. The same minute again is fine, going back is not."""
+        """Advance to `trace_minute`. Repeating a minute is allowed, going back is not."""
         if not self._state.minute <= trace_minute < math.inf:
-            raise ValueError(f"cannot go from minute {self._state.minute} to {trace_minute}")
+            raise ValueError(
+                f"cannot go from minute {self._state.minute} to {trace_minute}: "
+                "time must not go back and must be finite"
+            )
         while self._state.minute < trace_minute:
             rate = self._rate_at(self._state.minute)
             until = min(trace_minute, self._rate_changes_at(self._state.minute))
             self._state = self.queue.flow(self._state, rate, until)
 
     def order_capacity(self, capacity: int) -> None:
-        """Order an absolute number of instances, as of the last `advance_to`."""
+        """Order an absolute number of instances at the time of the last `advance_to`."""
         self._state = self.queue.order(self._state, capacity)
 
     def _rate_at(self, minute: float) -> float:

@@ -1,8 +1,8 @@
 """A small Azure Functions host for one machine.
 
-It loads an app through the official Python worker library, in this process, and gives it the
-triggers' real semantics: leases, retries, poison queues, NCRONTAB, routes. How it differs from the
-real host: local/FIDELITY.md.
+It loads an app through the official Python worker library, in its own process. It implements the
+semantics of the triggers: leases, retries, poison queues, NCRONTAB, routes. local/FIDELITY.md lists
+the differences from the real host.
 """
 
 from local.functions_host.errors import HostStartFailed

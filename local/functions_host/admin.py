@@ -1,9 +1,8 @@
-"""The admin endpoint that is of use locally: run a function by hand, with the master key."""
+"""The admin endpoint that runs a function manually. It requires the master key."""
 
 import asyncio
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from aiohttp import web
@@ -24,13 +23,13 @@ from local.functions_host.timer_listener import timer_datum
 from local.functions_host.worker import Invocation, text_datum
 
 
-def manual_invocation(function: Function, text: str, *, now: datetime) -> Invocation:
-    """The invocation of `function` on `text`; a timer needs none. HTTP raises `ValueError`."""
+def manual_invocation(function: Function, text: str) -> Invocation:
+    """The invocation of `function` with `text`. Raises `ValueError` for an HTTP function."""
     name, kind = function.trigger.name, function.trigger.kind
     if kind == HTTP_TRIGGER:
-        raise ValueError(f"{function.name} has an HTTP trigger: send it a request")
+        raise ValueError(f"{function.name} has an HTTP trigger: send a request to its route")
     if kind == TIMER_TRIGGER:
-        return Invocation(name, timer_datum(last=None, due=now, past_due=False))
+        return Invocation(name, timer_datum(None, past_due=False))
     if kind == SERVICE_BUS_TRIGGER:
         return service_bus_by_hand(function.trigger, text)
     if kind == EVENT_HUB_TRIGGER:
@@ -51,7 +50,7 @@ class Admin:
         app.router.add_post("/admin/functions/{name}", self._run)
 
     async def finish(self) -> None:
-        """Wait for the functions that were run by hand."""
+        """Wait for the functions that were run manually."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _run(self, request: web.Request) -> web.Response:
@@ -59,13 +58,15 @@ class Admin:
         if not self._services.keys.opens(Level.ADMIN, "", key):
             return web.Response(status=401)
         if request.content_type != "application/json":
-            return web.Response(status=415, text="content-type: application/json is needed")
+            return web.Response(
+                status=415, text="the content type is not application/json: set that header"
+            )
         function = self._functions.get(request.match_info["name"].lower())
         if function is None:
             return web.Response(status=404)
         try:
             text = _input(await request.text())
-            invocation = manual_invocation(function, text, now=self._services.now())
+            invocation = manual_invocation(function, text)
         except ValueError as error:
             return web.Response(status=400, text=str(error))
         task = asyncio.create_task(self._services.invoker.invoke(function, invocation))
@@ -75,7 +76,7 @@ class Admin:
 
 
 def _input(text: str) -> str:
-    """The `input` of the request's JSON; what is not a text is passed on as JSON."""
+    """The `input` of the request's JSON. A value that is not a string is passed on as JSON."""
     if not text.strip():
         return ""
     document = json.loads(text)

@@ -1,4 +1,4 @@
-"""App settings: the process environment over local.settings.json, and what bindings ask of them."""
+"""App settings: the process environment over local.settings.json, and lookups for bindings."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from local.azurite import connection_string
 from local.functions_host.errors import HostStartFailed
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
-# The SDK for Python does not know the short form that the host accepts for an emulator.
+# The Python SDK does not accept the short form that the host accepts for an emulator.
 _EMULATOR_SHORT_FORM = "usedevelopmentstorage=true"
 _EMULATOR = connection_string({"blob": 10000, "queue": 10001, "table": 10002})
 _EXPRESSION = re.compile(r"%([^%\s]+)%")
@@ -23,7 +23,7 @@ class AppSettings:
     values: Mapping[str, str]
 
     def resolve(self, text: str, *, function: str) -> str:
-        """Replace each `%Name%` by its setting; a missing one raises `HostStartFailed`."""
+        """Replace each `%Name%` by its setting. A missing setting raises `HostStartFailed`."""
 
         def value(match: re.Match[str]) -> str:
             name = match[1]
@@ -36,7 +36,7 @@ class AppSettings:
         return _EXPRESSION.sub(value, text)
 
     def connection_string(self, connection: str, *, function: str) -> str:
-        """Find the connection string of a binding's `connection`, as the host does."""
+        """The connection string for a binding's `connection`, looked up as the host does."""
         name = connection or DEFAULT_CONNECTION
         for candidate in (f"AzureWebJobs{name}", name):
             value = self.values.get(candidate, "")
@@ -61,7 +61,7 @@ class AppSettings:
 
 
 def read_app_settings(app_dir: Path, environment: Mapping[str, str]) -> AppSettings:
-    """Read local.settings.json's `Values`, where there is one; the environment wins."""
+    """Read `Values` of local.settings.json, if it exists. The environment takes precedence."""
     return AppSettings({**_local_values(app_dir / "local.settings.json"), **environment})
 
 

@@ -1,7 +1,8 @@
-"""Events of a partition as the worker is given them.
+"""Converts events of a partition to what the worker expects.
 
-Source of the names: `EventHubTriggerBindingStrategy` of the Event Hubs extension, which writes
-times without a zone (they are UTC), and what `EventHubTriggerConverter` of azure-functions reads.
+Sources of the names: `EventHubTriggerBindingStrategy` of the Event Hubs extension, and
+`EventHubTriggerConverter` of azure-functions. The extension writes times without a zone; they are
+UTC.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ DEFAULT_GROUP = "$Default"
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
-    """Where events come from."""
+    """A partition and the consumer group that reads it."""
 
     namespace: str
     hub: str
@@ -44,8 +45,10 @@ class PartitionPlace:
 def batch_invocation(
     trigger: Binding, place: PartitionPlace, events: Sequence[EventData]
 ) -> Invocation:
-    """The invocation on all of these events. As in the host, texts without a character are lost
-    on the way to the worker, which then refuses the batch: bytes are not.
+    """The invocation with all of these events.
+
+    As in the real host, empty strings are lost on the way to the worker, which then refuses the
+    batch. Empty byte strings are not lost.
     """
     bodies = [_body(event) for event in events]
     texts = [body.decode("utf-8", "replace") for body in bodies if body]
@@ -56,7 +59,7 @@ def batch_invocation(
 
 
 def event_invocation(trigger: Binding, place: PartitionPlace, event: EventData) -> Invocation:
-    """The invocation on one event."""
+    """The invocation with one event."""
     body = _body(event)
     text = None if trigger.takes_bytes else body.decode("utf-8", "replace")
     value = bytes_datum(body) if text is None else text_datum(text)
@@ -64,7 +67,7 @@ def event_invocation(trigger: Binding, place: PartitionPlace, event: EventData) 
 
 
 def event_hub_by_hand(trigger: Binding, text: str) -> Invocation:
-    """The invocation on an event that nobody sent and that has a body only."""
+    """The invocation with an event that was not sent and has only a body."""
     place = PartitionPlace("", trigger.text("eventHubName"), DEFAULT_GROUP, "0")
     event = EventData(text)
     if trigger.takes_many:
@@ -73,27 +76,27 @@ def event_hub_by_hand(trigger: Binding, text: str) -> Invocation:
 
 
 def _metadata(place: PartitionPlace, values: Mapping[str, object]) -> Mapping[str, Any]:
-    """As in the host, what has no value is not told."""
+    """The metadata. As in the real host, fields without a value are left out."""
     fields = {"PartitionContext": place.as_metadata(), **values}
     return {name: value_datum(value) for name, value in fields.items() if value is not None}
 
 
 def _properties(event: EventData) -> dict[str, object]:
-    known = {
+    fields = {
         "PartitionKey": _text(event.partition_key),
         "Offset": event.offset,
         "SequenceNumber": event.sequence_number,
         "EnqueuedTimeUtc": _time(event.enqueued_time),
     }
     return {
-        **known,
+        **fields,
         "Properties": _texts(event.properties),
-        "SystemProperties": {**_texts(event.system_properties), **known},
+        "SystemProperties": {**_texts(event.system_properties), **fields},
     }
 
 
 def _body(event: EventData) -> bytes:
-    """The body in one piece; of an AMQP value or sequence, which has no bytes, its text."""
+    """The body as one byte string. An AMQP value or sequence has no bytes; its text is used."""
     body: Any = event.body
     if isinstance(body, bytes):
         return body
@@ -108,7 +111,7 @@ def _time(time: datetime | None) -> str | None:
 
 
 def _texts(values: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """The client leaves names and texts as the bytes that came."""
+    """Decode names and values, which the client leaves as bytes."""
     return {str(_text(name)): _text(value) for name, value in (values or {}).items()}
 
 

@@ -1,27 +1,36 @@
-"""The Event Hub trigger: partitions side by side, each in order.
+"""The Event Hub trigger: partitions run in parallel, and each is processed in order.
 
-As the extension does, a checkpoint is written after each batch whether the function succeeded or
-not; only a retry policy holds a partition. None is written once the host stops or another has
-taken the partition over: such a batch is read again. Checkpoints are blobs in the container of the
-real host, in its form.
+As in the extension, a checkpoint is written after each batch, whether or not the function
+succeeded. Only a retry policy delays a partition. No checkpoint is written once the host stops or
+another host has taken the partition over, so such a batch is read again. Checkpoints are blobs in
+the container and the format of the real host.
 
-Unlike the real host, who reads which partition stands in the table ``Ownership`` and is decided by
-the app's own balancing, as in ``python -m shared run``: each partition has a receiver of
-its own, whose owner level grows with each change of hands. A batch is what has come,
-`minEventBatchSize` and `maxWaitTime` are not looked at.
+Unlike in the real host, the table ``Ownership`` records which host reads which partition
+(`event_hub_balancer`). Each partition has its own receiver, whose owner level increases with each
+change of ownership. A batch holds the events that have arrived; `minEventBatchSize` and
+`maxWaitTime` are ignored.
 
 Source: `EventHubListener.PartitionProcessor` of the Event Hubs extension.
 """
 
 import asyncio
 import logging
+import os
+import socket
 import time
+import uuid
 from collections.abc import Sequence
 
 from azure.eventhub import EventData
 
 from local.functions_host.app_settings import DEFAULT_CONNECTION as STORAGE
 from local.functions_host.errors import HostStartFailed
+from local.functions_host.event_hub_balancer import (
+    RENEWALS,
+    HostBalancer,
+    Lifetime,
+    PartitionReader,
+)
 from local.functions_host.event_hub_invocation import (
     DEFAULT_GROUP,
     PartitionPlace,
@@ -32,26 +41,24 @@ from local.functions_host.event_hub_reading import EventHubCheckpoints, Partitio
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.retries import invoke_with_retries
-from local.functions_host.services import Services, stops_within
+from local.functions_host.services import Services
+from local.functions_host.waiting import stops_within
 from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
 from shared.adapters.tables.ownership import TableOwnershipStore
-from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership
-from shared.ingestion.ownership.processor import Balancer, Processor, processor_name, run_processor
+from shared.ingestion.ownership.load_balancing import Ownership
 from shared.ingestion.ownership.read_partition import RepeatedFailures
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"
 START, END = "-1", "@latest"
 PAUSE_SECONDS = 2.0
-"""After a failure to begin, before the next try."""
-RENEWALS = 3
-"""A lease is renewed when so great a part of its life is over."""
+"""The pause between a failure and the next attempt."""
 
 
 class EventHubListener:
-    """Reads its share of the partitions of a hub and runs the function on what comes."""
+    """Reads a share of a hub's partitions and runs the function on their events."""
 
     def __init__(self, services: Services, function: Function) -> None:
         settings = services.settings
@@ -74,28 +81,27 @@ class EventHubListener:
             prefetch=self._options.prefetch_count,
         )
         self._loop: asyncio.Task[None] | None = None
-        self._reason = ""
         self._failures = RepeatedFailures()
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._loop = asyncio.create_task(self._run(), name=f"event hub {self._function.name}")
 
     async def stop(self) -> None:
-        """Read no more, wait for the batches in work, without further retries, and give the
-        partitions to others."""
+        """Stop reading and wait for running batches, without further retries. Then release the
+        partitions."""
         self._stopping.set()
         if self._loop is not None:
             await self._loop
 
     async def _run(self) -> None:
-        """Whatever breaks, begin again."""
+        """Start again after any failure."""
         seconds = self._options.load_balancing_seconds
         try:
             while not self._stopping.is_set():
                 try:
                     await self._checkpoints.prepare()
-                    await run_processor(self._processor(), self._stopping, seconds)
+                    await self._reader().run(self._stopping, seconds)
                 except Exception as error:
                     self._failed("receive_failed", repr(error))
                     await stops_within(self._stopping, PAUSE_SECONDS)
@@ -103,15 +109,18 @@ class EventHubListener:
             await self._checkpoints.close()
             await self._owners.close()
 
-    def _processor(self) -> Processor:
-        lifetime = self._options.ownership_expiration_seconds
-        times = BalancingTimes(lifetime / RENEWALS, lifetime)
+    def _reader(self) -> PartitionReader:
+        lifetime = Lifetime(self._options.ownership_expiration_seconds)
         partitions = KnownPartitions(
-            EventHubReader(self._hub, self._group), times.hub_timeout_seconds
+            EventHubReader(self._hub, self._group), lifetime.seconds / RENEWALS
         )
-        balancer = Balancer(processor_name(), self._owners, partitions, _no_epoch, times)
-        return Processor(
-            balancer, self._reading, time.monotonic, self._balanced, self._balancing_failed
+        name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        return PartitionReader(
+            HostBalancer(name, self._owners, lifetime),
+            partitions.partition_ids,
+            self._reading,
+            self._balancing_failed,
+            lifetime,
         )
 
     def _reading(self, lease: Ownership) -> PartitionReading:
@@ -159,14 +168,8 @@ class EventHubListener:
             return
         try:
             await self._checkpoints.write(partition_id, event)
-        except Exception as error:  # the next batch writes a later one
+        except Exception as error:  # The next batch writes a later checkpoint.
             self._failed("checkpoint_failed", f"partition {partition_id}: {error!r}")
-
-    def _balanced(self, reason: str) -> None:
-        """The same reason over and over is said once."""
-        if reason != self._reason:
-            self._log(logging.INFO, "balancing", reason)
-        self._reason = reason
 
     def _balancing_failed(self, error: Exception) -> None:
         if self._failures.should_log("balancing", repr(error), time.monotonic()):
@@ -188,8 +191,3 @@ def _connection(services: Services, function: Function) -> EventHubConnection:
     if not isinstance(connection, EventHubConnection):
         raise HostStartFailed(f"function {function.name}: {connection or f'{name} is empty'}")
     return connection
-
-
-async def _no_epoch(_partition_id: str) -> int:
-    """Checkpoints of the trigger have none; the owners' rows alone count."""
-    return 0

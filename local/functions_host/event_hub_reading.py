@@ -1,6 +1,6 @@
-"""One partition that is read under a lease, batch after batch into the function, and how far.
+"""Reads one partition under a lease, passes its batches to the function, and stores checkpoints.
 
-Checkpoints are blobs in the container of the real host, in its form.
+Checkpoints are blobs in the container and the format of the real host.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class EventHubCheckpoints:
         self._store = BlobCheckpointStore.from_connection_string(storage, CONTAINER)
 
     async def prepare(self) -> None:
-        """Make the container where it is missing."""
+        """Create the container if it is missing."""
         async with ContainerClient.from_connection_string(self._storage, CONTAINER) as container:
             try:
                 await container.create_container()
@@ -36,7 +36,7 @@ class EventHubCheckpoints:
                 return
 
     async def read_up_to(self, partition_id: str) -> int | None:
-        """The sequence number of the last event that is done with; None where there is none."""
+        """The sequence number of the last processed event; None if there is no checkpoint."""
         place = self._place_of(partition_id)
         checkpoints = await self._store.list_checkpoints(
             place.namespace, place.hub, place.consumer_group
@@ -46,7 +46,7 @@ class EventHubCheckpoints:
         return None if number is None else int(number)
 
     async def write(self, partition_id: str, event: EventData) -> None:
-        """All up to and with this event is done with."""
+        """Record that all events up to and including this one are processed."""
         place = self._place_of(partition_id)
         await self._store.update_checkpoint(
             {
@@ -66,13 +66,13 @@ class EventHubCheckpoints:
 CLOSING_SECONDS_MAX = 20
 
 Receive = Callable[[DeliverData], Awaitable[None]]
-"""Delivers what follows the checkpoint; it only ends by failing."""
+"""Delivers the events after the checkpoint. It ends only by failing."""
 Process = Callable[[Sequence[EventData], asyncio.Event], Awaitable[None]]
-"""Takes a batch; once the event is set it begins nothing more and writes no checkpoint."""
+"""Processes a batch. Once the event is set, it starts nothing more and writes no checkpoint."""
 
 
 class PartitionReading:
-    """See Reading. Whatever fails is begun again, from the checkpoint."""
+    """Implements Reading. After any failure it starts again from the checkpoint."""
 
     error: BaseException | None = None
 
@@ -97,8 +97,11 @@ class PartitionReading:
         self._task.cancel()
 
     async def ended(self) -> None:
-        """Who stops ends the batch in work before another may have the partition. For who was
-        robbed of it that is too late, and waiting would cost it the others."""
+        """Wait for the end. A host that stops finishes its batch before another host may start.
+
+        A host that lost the partition does not wait for its batch: that would be too late for
+        this partition, and could cost the host its other partitions.
+        """
         await asyncio.wait([self._task], timeout=CLOSING_SECONDS_MAX)
         if self._batch is not None and self._stopping.is_set():
             await asyncio.wait([self._batch])
@@ -113,7 +116,7 @@ class PartitionReading:
                 await pause(self._failures)
 
     async def _deliver(self, events: Sequence[EventData]) -> None:
-        """In a task of its own, for an invocation is not to be cancelled."""
+        """Process a batch in a task of its own, because an invocation must not be cancelled."""
         self._failures = 0
         if events and not self._given_up.is_set():
             work: Any = self._process(events, self._given_up)

@@ -1,4 +1,4 @@
-"""The functions of an app, as its decorators describe them."""
+"""The functions of an app, as its decorators declare them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ FIXED_DELAY = "fixed_delay"
 
 
 class Level(StrEnum):
-    """Which keys open an HTTP function: none is needed, its own, or the master key."""
+    """The key that an HTTP function requires: none, a function key, or the master key."""
 
     ANONYMOUS = "anonymous"
     FUNCTION = "function"
@@ -29,24 +29,24 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A trigger, an input or an output: its kind in lower case, its properties resolved."""
+    """A trigger, input or output, with its kind in lower case and its properties resolved."""
 
     kind: str
     name: str
     properties: Mapping[str, Any]
 
     def text(self, key: str, default: str = "") -> str:
-        """A property as text; an absent one is `default`."""
+        """A property as text; `default` if it is absent."""
         value = self.properties.get(key)
         return default if value is None else str(value)
 
     def is_true(self, key: str, *, default: bool = False) -> bool:
-        """A property as a flag."""
+        """A property as a boolean."""
         return self.text(key, str(default)).lower() == "true"
 
     @property
     def takes_many(self) -> bool:
-        """Whether the function is given a batch; unless it says so it is given one at a time."""
+        """Whether the function receives batches. By default it receives single messages."""
         return self.text("cardinality").lower() == "many"
 
     @property
@@ -56,9 +56,9 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """A retry decorator, or host.json's `retry`. A `max_retry_count` of -1 is for ever.
+    """A retry decorator, or host.json's `retry`. A `max_retry_count` of -1 means no limit.
 
-    `strategy` may be one that this host does not support: then it says so at the start.
+    If this host does not support `strategy`, it warns at the start.
     """
 
     strategy: str
@@ -68,7 +68,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: what starts it and what it gives out."""
+    """One function with its trigger, inputs and outputs."""
 
     name: str
     id: str
@@ -79,7 +79,7 @@ class Function:
 
 
 def read_functions(metadata: Iterable[Any], settings: AppSettings) -> tuple[Function, ...]:
-    """Read the worker's function metadata, without the functions that settings disable."""
+    """Read the worker's function metadata, without functions that a setting disables."""
     enabled = (each for each in metadata if not settings.is_disabled(each.name))
     return tuple(_function(each, settings) for each in enabled)
 
@@ -88,7 +88,9 @@ def _function(metadata: Any, settings: AppSettings) -> Function:
     raw = [json.loads(text) for text in metadata.raw_bindings]
     triggers = [each for each in raw if _is_trigger(each)]
     if len(triggers) != 1:
-        raise HostStartFailed(f"function {metadata.name}: {len(triggers)} triggers, expected 1")
+        raise HostStartFailed(
+            f"function {metadata.name} has {len(triggers)} triggers; it must have exactly one"
+        )
 
     def binding(properties: Mapping[str, Any]) -> Binding:
         return _binding(properties, settings, metadata.name)

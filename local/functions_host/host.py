@@ -1,16 +1,17 @@
-"""The host: loads an app, listens to its triggers, runs its functions, stops in good order."""
+"""The host: loads an app, listens to its triggers, runs its functions, and stops cleanly."""
 
 import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from local.functions_host.admin import manual_invocation
 from local.functions_host.app_settings import AppSettings, read_app_settings
-from local.functions_host.errors import HostStartFailed
+from local.functions_host.errors import AppNotLoaded, HostStartFailed
 from local.functions_host.functions import Function, read_functions
+from local.functions_host.host_blobs import HostBlobs, host_id
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.http_server import ADDRESS, Endpoint, HttpServer
 from local.functions_host.invoker import InvocationCounts, Invoker
@@ -24,14 +25,14 @@ from local.functions_host.storage_queues import StorageQueues
 from local.functions_host.worker import Outcome, Worker
 
 CLOSING_SECONDS_MAX = 20.0
-"""Once no invocation runs any more, the listeners may take this long to close their connections."""
+"""After the last invocation, listeners have this long to close their connections."""
 
 
 class FunctionsHost:
-    """Runs one function app in this process; one at a time, for the worker library is global.
+    """Runs one function app in this process. The worker library is global, so only one can run.
 
-    `settings` go over the process environment, which goes over local.settings.json. While the
-    host runs the app finds all of them in its environment. `config` stands in for host.json.
+    `settings` override the process environment, which overrides local.settings.json. While the
+    host runs, the app's environment contains all of them. `config` replaces host.json.
     """
 
     _occupant: ClassVar["FunctionsHost | None"] = None
@@ -52,6 +53,10 @@ class FunctionsHost:
         self._factories = listeners
         self._worker = Worker(self._app_dir)
         self._queues = StorageQueues()
+        self._blobs = HostBlobs()
+        self._ended = asyncio.Event()
+        self._end_reason = ""
+        self._load_error = ""
         self._functions: tuple[Function, ...] = ()
         self._services: Services | None = None
         self._http: HttpServer | None = None
@@ -60,35 +65,46 @@ class FunctionsHost:
 
     @property
     def functions(self) -> Sequence[Function]:
-        """The app's functions, without the disabled ones."""
+        """The app's enabled functions."""
         return self._functions
 
     @property
+    def load_error(self) -> str:
+        """Why the app could not be imported; empty if it was. Without it, nothing has a route."""
+        return self._load_error
+
+    @property
     def endpoints(self) -> Sequence[Endpoint]:
-        """The HTTP-triggered functions and their routes."""
+        """The HTTP-triggered functions with their routes."""
         return self._http.endpoints if self._http else ()
 
     @property
     def url(self) -> str:
-        """Where the running host answers HTTP, without a slash at the end."""
+        """The address of the running host, without a trailing slash."""
         assert self._http is not None, "the host is not started"
         return f"http://{ADDRESS}:{self._http.port}"
 
     @property
     def keys(self) -> Keys:
-        """What opens its HTTP functions and /admin."""
+        """The keys for HTTP functions and /admin."""
         assert self._services is not None, "the host is not started"
         return self._services.keys
 
     @property
     def counts(self) -> Mapping[str, InvocationCounts]:
-        """Ended invocations by function; a function that never ran is absent."""
+        """Ended invocations by function. A function that never ran is absent."""
         return self._services.invoker.counts if self._services else {}
 
     async def start(self) -> None:
-        """Load the app and listen. An app that cannot run raises `HostStartFailed`."""
+        """Load the app and start listening. Raises `HostStartFailed`.
+
+        An app that cannot be imported does not raise: the host then runs without functions.
+        """
         if FunctionsHost._occupant is not None:
-            raise HostStartFailed("a functions host runs in this process already")
+            raise HostStartFailed(
+                "a functions host already runs in this process: stop it first, or start another "
+                "process"
+            )
         FunctionsHost._occupant = self
         try:
             await self._start()
@@ -97,35 +113,47 @@ class FunctionsHost:
             raise
 
     async def stop(self) -> None:
-        """Stop listening; running invocations may take `drain_seconds` to end.
+        """Stop listening. Running invocations have `drain_seconds` to end.
 
-        Afterwards none runs any more, so that whoever closes what the app has opened may rely on
-        it that the app opens nothing again.
+        Afterwards no invocation runs, so the caller can close the app's resources and rely on
+        the app not opening them again.
         """
         started, self._started = self._started, []
         if started:
             await self._drain([each.stop() for each in started])
         await self._queues.close()
+        await self._blobs.close()
         if FunctionsHost._occupant is self:
             self._worker.close()
             self._restore_environment()
             FunctionsHost._occupant = None
 
+    async def failed(self) -> str:
+        """Wait until the host has to end, as the real host does when storage refuses connections.
+
+        Returns the reason. The caller stops the host.
+        """
+        await self._ended.wait()
+        return self._end_reason
+
     async def invoke(self, name: str, text: str = "") -> Outcome:
-        """Run a function that HTTP does not trigger, by hand, and wait for its end."""
+        """Run a function manually and wait for its end. HTTP functions are not supported."""
         assert self._services is not None, "the host is not started"
         for function in self._functions:
             if function.name == name:
-                invocation = manual_invocation(function, text, now=self._services.now())
+                invocation = manual_invocation(function, text)
                 return await self._services.invoker.invoke(function, invocation)
-        raise KeyError(f"there is no function {name}")
+        raise KeyError(f"the app has no function {name}")
 
     async def _start(self) -> None:
         settings = read_app_settings(self._app_dir, {**os.environ, **self._given_settings})
         config = self._given_config or read_host_json(self._app_dir)
+        if config.ignored:
+            names = ", ".join(config.ignored)
+            log_event(logging.WARNING, "host_json_ignored", f"host.json: no effect here: {names}")
         self._environment = dict(os.environ)
         os.environ.update(settings.values)
-        functions = read_functions(await self._worker.load(), settings)
+        functions = read_functions(await self._load(), settings)
         self._functions = tuple(with_default_retry(each, config.retry) for each in functions)
         services = self._create_services(settings, config)
         self._services = services
@@ -134,18 +162,46 @@ class FunctionsHost:
             self._started.append(each)
             await each.start()
 
+    async def _load(self) -> Sequence[Any]:
+        """The metadata of the functions. An app that cannot be imported has none, and is logged."""
+        try:
+            return await self._worker.load()
+        except AppNotLoaded as error:
+            self._load_error = str(error)
+            log_event(logging.ERROR, "indexing_failed", f"{error}; 0 functions found")
+            return ()
+
     def _create_services(self, settings: AppSettings, config: HostConfig) -> Services:
         outputs = Outputs(settings, config.queues.message_encoding, self._queues)
         invoker = Invoker(self._worker, outputs, config.function_timeout_seconds)
         path = self._options.keys_file
         keys = read_keys(path) if path else new_keys()
-        return Services(settings, config, self._options, invoker, self._queues, keys)
+        return Services(
+            settings,
+            config,
+            self._options,
+            invoker,
+            self._queues,
+            keys,
+            self._blobs,
+            host_id(settings.values, self._app_dir),
+            end=self._end,
+        )
+
+    def _end(self, reason: str) -> None:
+        log_event(logging.ERROR, "host_ended", f"the host ends: {reason}")
+        self._end_reason = reason
+        self._ended.set()
 
     async def _drain(self, stops: Sequence[Awaitable[None]]) -> None:
         tasks = [asyncio.ensure_future(each) for each in stops]
         _, pending = await asyncio.wait(tasks, timeout=self._options.drain_seconds)
         if pending:
-            log_event(logging.WARNING, "drain_cut_short", "some invocations did not end in time")
+            log_event(
+                logging.WARNING,
+                "drain_cut_short",
+                "some invocations did not end in time and are cancelled",
+            )
         if self._services is not None:
             await self._services.invoker.interrupt()
         _, pending = await asyncio.wait(tasks, timeout=CLOSING_SECONDS_MAX)

@@ -1,8 +1,9 @@
-"""host.json: what of it acts locally, read once, every mistake reported together."""
+"""Reads the parts of host.json that the local host supports. Reports all mistakes together."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,18 +16,19 @@ Parsed = TypeVar("Parsed")
 
 
 class JsonReader:
-    """Answers defaults for what is missing or wrong; `mistakes` says what is."""
+    """Reads values, replaces missing or wrong ones by defaults, and collects `mistakes`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self.mistakes: list[str] = []
+        self.read: set[str] = {"version"}
 
     def whole(self, key: str, default: int, bounds: tuple[int, int]) -> int:
         value = self._value(key, default)
         low, high = bounds
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
-        self.mistakes.append(f"{key} is {value!r}, expected a whole number {low} to {high}")
+        self.mistakes.append(f"{key} is {value!r}, expected a whole number from {low} to {high}")
         return default
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -43,7 +45,7 @@ class JsonReader:
         value = self._value(key, default)
         if isinstance(value, str):
             return value
-        self.mistakes.append(f"{key} is {value!r}, expected a text")
+        self.mistakes.append(f"{key} is {value!r}, expected a string")
         return default
 
     def parsed(self, key: str, parse: Callable[[Any], Parsed], default: str | None) -> Parsed:
@@ -51,12 +53,17 @@ class JsonReader:
         try:
             if value is None or isinstance(value, str):
                 return parse(value or default)
-            raise ValueError(f"{value!r} is not a text")
+            raise ValueError(f"{value!r} is not a string")
         except ValueError as error:
             self.mistakes.append(f"{key}: {error}")
             return parse(default)
 
+    def unread(self) -> tuple[str, ...]:
+        """The settings that nothing has read, by their shortest path."""
+        return tuple(_unread(self._document, self.read, ""))
+
     def _value(self, key: str, default: Any) -> Any:
+        self.read.add(key)
         value: Any = self._document
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -65,14 +72,26 @@ class JsonReader:
         return value
 
 
-# What the host allows on every plan but Consumption, where it is 5 minutes.
+def _unread(section: Mapping[str, Any], read: set[str], path: str) -> Iterator[str]:
+    for key, value in section.items():
+        name = f"{path}{key}"
+        if name in read:
+            continue
+        if any(each.startswith(f"{name}.") for each in read) and isinstance(value, Mapping):
+            yield from _unread(value, read, f"{name}.")
+        else:
+            yield name
+
+
+# The default of the host on every plan except Consumption, where it is 5 minutes.
 DEFAULT_FUNCTION_TIMEOUT_SECONDS = 30 * 60.0
-_RECEIVE_LIMIT = 32  # messages in one receive call, by the storage service
+_LEASE_MIN, _LEASE_MAX = timedelta(seconds=15), timedelta(seconds=60)  # of a blob
+_RECEIVE_LIMIT = 32  # the storage service's limit of messages in one call
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """host.json's `extensions.queues`; the defaults are the host's."""
+    """host.json's `extensions.queues`. The defaults are those of the host."""
 
     batch_size: int = 16
     new_batch_threshold: int = 8
@@ -84,7 +103,7 @@ class QueueOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServiceBusOptions:
-    """host.json's `extensions.serviceBus`; the defaults are the host's."""
+    """host.json's `extensions.serviceBus`. The defaults are those of the host."""
 
     max_concurrent_calls: int = 16
     max_concurrent_sessions: int = 8
@@ -95,10 +114,10 @@ class ServiceBusOptions:
 
 @dataclass(frozen=True, slots=True)
 class EventHubOptions:
-    """host.json's `extensions.eventHubs`; the defaults are the host's.
+    """host.json's `extensions.eventHubs`. The defaults are those of the host.
 
-    `from_start`: where reading begins where nothing was read yet, at the oldest event or behind
-    the newest.
+    Without a checkpoint, reading begins at the oldest event if `from_start`, otherwise after the
+    newest.
     """
 
     max_event_batch_size: int = 100
@@ -110,19 +129,34 @@ class EventHubOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SingletonOptions:
+    """host.json's `singleton`, as far as it concerns listeners. The defaults are the host's.
+
+    A lock lasts `lock_seconds` without renewal. A host that does not get it tries again after
+    `recovery_seconds`.
+    """
+
+    lock_seconds: int = 15
+    recovery_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class HostConfig:
-    """The part of host.json that the local host acts on."""
+    """The parts of host.json that the local host supports."""
 
     queues: QueueOptions = field(default_factory=QueueOptions)
     service_bus: ServiceBusOptions = field(default_factory=ServiceBusOptions)
     event_hubs: EventHubOptions = field(default_factory=EventHubOptions)
+    singleton: SingletonOptions = field(default_factory=SingletonOptions)
     retry: RetryPolicy | None = None
     route_prefix: str = "api"
     function_timeout_seconds: float | None = DEFAULT_FUNCTION_TIMEOUT_SECONDS
+    ignored: tuple[str, ...] = ()
+    """Settings in host.json that this host does not support."""
 
 
 def read_host_json(app_dir: Path) -> HostConfig:
-    """Read `app_dir`/host.json. A file that is missing gives the defaults."""
+    """Read `app_dir`/host.json. Without the file, all values are defaults."""
     path = app_dir / "host.json"
     if not path.is_file():
         return HostConfig()
@@ -134,19 +168,20 @@ def read_host_json(app_dir: Path) -> HostConfig:
 
 
 def parse_host_json(document: Mapping[str, Any]) -> HostConfig:
-    """Parse and check a host.json document, or raise `HostStartFailed` naming every mistake."""
+    """Parse and check a host.json document. Raises `HostStartFailed` that names every mistake."""
     reader = JsonReader(document)
     config = HostConfig(
         queues=_queues(reader),
         service_bus=_service_bus(reader),
         event_hubs=_event_hubs(reader),
+        singleton=_singleton(reader),
         retry=_retry(reader),
         route_prefix=reader.text("extensions.http.routePrefix", "api").strip("/"),
         function_timeout_seconds=reader.parsed("functionTimeout", _timeout, None),
     )
     if reader.mistakes:
         raise HostStartFailed("host.json: " + "; ".join(reader.mistakes))
-    return config
+    return replace(config, ignored=reader.unread())
 
 
 def _queues(reader: JsonReader) -> QueueOptions:
@@ -185,7 +220,7 @@ def _event_hubs(reader: JsonReader) -> EventHubOptions:
     lifetime = f"{section}.partitionOwnershipExpirationInterval"
     expiration = reader.parsed(lifetime, parse_time_span, "00:00:30")
     if expiration < 2 * balancing:
-        reader.mistakes.append(f"{lifetime} is {expiration}, expected twice {interval} or more")
+        reader.mistakes.append(f"{lifetime} is {expiration}, expected at least twice {interval}")
     return EventHubOptions(
         max_event_batch_size=reader.whole(f"{section}.maxEventBatchSize", 100, (1, 10_000)),
         prefetch_count=reader.whole(f"{section}.prefetchCount", 300, (1, 10_000)),
@@ -202,6 +237,19 @@ def _is_start(text: str) -> bool:
     if text.lower() not in ("fromstart", "fromend"):
         raise ValueError(f"{text!r} is neither fromStart nor fromEnd")
     return text.lower() == "fromstart"
+
+
+def _singleton(reader: JsonReader) -> SingletonOptions:
+    lock = reader.parsed("singleton.listenerLockPeriod", parse_time_span, "00:00:15")
+    polling = "singleton.listenerLockRecoveryPollingInterval"
+    recovery = reader.parsed(polling, parse_time_span, "00:01:00")
+    if not _LEASE_MIN <= lock <= _LEASE_MAX:
+        reader.mistakes.append(
+            f"singleton.listenerLockPeriod is {lock}, expected 00:00:15 to 00:01:00"
+        )
+    if recovery < _LEASE_MIN:
+        reader.mistakes.append(f"{polling} is {recovery}, expected at least 00:00:15")
+    return SingletonOptions(int(lock.total_seconds()), recovery.total_seconds())
 
 
 def _retry(reader: JsonReader) -> RetryPolicy | None:

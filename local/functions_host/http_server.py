@@ -1,7 +1,7 @@
-"""The HTTP trigger and the admin endpoints, on one loopback server.
+"""Serves the HTTP triggers and the admin endpoints on one loopback port.
 
-It checks keys as the real host does. Before that it refuses requests that a page of another site
-makes a browser of this machine send (`request_guard`).
+It checks keys as the real host does. First, it refuses requests that a web page of another site
+makes a browser on this machine send (`request_guard`).
 """
 
 import logging
@@ -28,7 +28,7 @@ _BODY_LIMIT_BYTES = 100 * 1024 * 1024  # the host's own limit
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An HTTP-triggered function and where it answers; no methods means every one."""
+    """An HTTP-triggered function and its route. Empty `methods` means all methods."""
 
     function: Function
     route: Route
@@ -37,7 +37,7 @@ class Endpoint:
 
     @property
     def description(self) -> str:
-        """Methods and path, for people."""
+        """Methods and path, as text for people."""
         methods = ",".join(sorted(self.methods)) or "*"
         return f"{methods} /{self.route.template}"
 
@@ -54,7 +54,7 @@ class HttpServer:
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
-        """What is served, the most literal route first."""
+        """The endpoints, most literal route first."""
         return self._endpoints
 
     async def start(self) -> None:
@@ -69,11 +69,13 @@ class HttpServer:
         try:
             await site.start()
         except OSError as error:
-            raise HostStartFailed(f"port {self.port} cannot be used: {error.strerror}") from error
+            raise HostStartFailed(
+                f"port {self.port} cannot be used: {error.strerror}. Choose another with --port"
+            ) from error
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Accept no more requests and wait for those under way."""
+        """Accept no more requests, and wait for running ones."""
         if self._runner is not None:
             await self._runner.cleanup()
         await self._admin.finish()
@@ -100,7 +102,7 @@ class HttpServer:
     ) -> web.Response:
         key = given_key(request.headers, request.query)
         if not self._services.keys.opens(endpoint.level, endpoint.function.name, key):
-            return web.Response(status=401)  # with an empty body, as the real host answers
+            return web.Response(status=401)  # An empty body, as in the real host.
         return await self._invoke(endpoint.function, request, parameters)
 
     async def _invoke(
@@ -113,7 +115,7 @@ class HttpServer:
 
 
 def read_endpoints(functions: Sequence[Function], route_prefix: str) -> Sequence[Endpoint]:
-    """The endpoints of the HTTP-triggered functions, the most literal route first."""
+    """The endpoints of the HTTP-triggered functions, most literal route first."""
     triggered = [each for each in functions if each.trigger.kind == HTTP_TRIGGER]
     endpoints = [_endpoint(each, route_prefix) for each in triggered]
     return sorted(endpoints, key=lambda endpoint: endpoint.route.rank)
@@ -138,9 +140,15 @@ async def _request_datum(request: web.Request, parameters: Mapping[str, str]) ->
             "headers": _strings(_joined(request.headers)),
             "query": _strings(_joined(request.query)),
             "params": _strings(parameters),
-            "body": bytes_datum(await request.read()),
+            "body": bytes_datum(await _body(request)),
         }
     )
+
+
+async def _body(request: web.Request) -> bytes:
+    """The body; empty if it has no length. The real host passes on no body that is sent chunked."""
+    body = await request.read()
+    return b"" if request.content_length is None else body
 
 
 def _strings(values: Mapping[str, str]) -> Mapping[str, Any]:
@@ -148,7 +156,7 @@ def _strings(values: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _joined(values: MultiMapping[str]) -> Mapping[str, str]:
-    """What is given several times becomes one text with commas, as in the host."""
+    """As in the real host, repeated values are joined with commas."""
     return {name: ",".join(values.getall(name)) for name in values}
 
 

@@ -1,4 +1,4 @@
-"""One invocation from call to outputs: time limit, outcome, counts and the line that is logged."""
+"""Runs one invocation: time limit, outcome, outputs, counts, and a log line for a failure."""
 
 import asyncio
 import logging
@@ -14,18 +14,18 @@ from local.functions_host.worker import Invocation, Outcome, Worker
 
 @dataclass(frozen=True, slots=True)
 class InvocationCounts:
-    """Invocations that ended, and how many of them failed."""
+    """The number of ended invocations, and how many of them failed."""
 
     invocations: int = 0
     failures: int = 0
 
     def after(self, *, succeeded: bool) -> "InvocationCounts":
-        """These counts and one invocation more."""
+        """These counts plus one invocation."""
         return InvocationCounts(self.invocations + 1, self.failures + (not succeeded))
 
 
 INTERRUPT_SECONDS_MAX = 10.0
-"""A function that does not end although it is cancelled is left behind after this time."""
+"""A cancelled function that does not end within this time is abandoned."""
 
 
 class Invoker:
@@ -37,17 +37,18 @@ class Invoker:
         self._timeout_seconds = timeout_seconds
         self._counts: dict[str, InvocationCounts] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
+        self._calls: set[asyncio.Task[Outcome]] = set()
         self._interrupted = False
 
     @property
     def counts(self) -> Mapping[str, InvocationCounts]:
-        """Ended invocations by function; a function that never ran is absent."""
+        """Ended invocations by function. A function that never ran is absent."""
         return MappingProxyType(self._counts)
 
     async def invoke(self, function: Function, invocation: Invocation) -> Outcome:
-        """Call a function and write its outputs. Errors come back in the result.
+        """Call a function and write its outputs. Errors are returned in the outcome.
 
-        Raises CancelledError where `interrupt` ends the invocation.
+        Raises CancelledError if `interrupt` ends the invocation.
         """
         answer = await self._begin(function, invocation)
         before = self._counts.get(function.name, InvocationCounts())
@@ -57,7 +58,7 @@ class Invoker:
         return answer
 
     async def interrupt(self) -> None:
-        """Cancel every invocation, also each that would begin later, and wait for their ends."""
+        """Cancel every running and every later invocation, and wait for the running ones."""
         self._interrupted = True
         for task in self._running:
             task.cancel()
@@ -65,7 +66,7 @@ class Invoker:
             await asyncio.wait(self._running, timeout=INTERRUPT_SECONDS_MAX)
 
     def _begin(self, function: Function, invocation: Invocation) -> asyncio.Task[Outcome]:
-        """In a task of its own, so that `interrupt` reaches it whoever waits for it."""
+        """Run in a task of its own, so that `interrupt` can cancel it."""
         task = asyncio.create_task(self._answer(function, invocation))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -74,16 +75,46 @@ class Invoker:
         return task
 
     async def _answer(self, function: Function, invocation: Invocation) -> Outcome:
+        answer = await self._call(function, invocation)
+        if not answer.succeeded:
+            return answer
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                answer = await self._worker.call(function.id, invocation)
-                if answer.succeeded:
-                    await self._outputs.write(function, answer)
-                return answer
-        except TimeoutError:
-            return Outcome(False, error=f"exceeded functionTimeout, {self._timeout_seconds:g} s")
+            # As in the real host, functionTimeout does not limit output bindings.
+            await self._outputs.write(function, answer)
         except OutputFailed as error:
             return Outcome(False, error=str(error))
+        return answer
+
+    async def _call(self, function: Function, invocation: Invocation) -> Outcome:
+        """Call the function. If it exceeds the functionTimeout, its worker is replaced.
+
+        The real host notices the end of the other calls only at their own functionTimeout.
+        """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        call = asyncio.create_task(self._worker.call(function.id, invocation))
+        self._calls.add(call)
+        try:
+            await asyncio.wait([call], timeout=self._timeout_seconds)
+            if call.done() and not call.cancelled():
+                return call.result()
+            if not call.done():
+                await self._replace_worker()
+            elif self._timeout_seconds is not None:
+                await asyncio.sleep(started + self._timeout_seconds - loop.time())
+        finally:
+            self._calls.discard(call)
+            if call.cancel():
+                await asyncio.wait([call], timeout=INTERRUPT_SECONDS_MAX)
+        return Outcome(False, error=f"exceeded the functionTimeout of {self._timeout_seconds:g} s")
+
+    async def _replace_worker(self) -> None:
+        """End every call, as the end of the worker's process does."""
+        log_event(logging.ERROR, "worker_replaced", "the worker is replaced: a function timed out")
+        ending, self._calls = self._calls, set()
+        for call in ending:
+            call.cancel()
+        await asyncio.wait(ending, timeout=INTERRUPT_SECONDS_MAX)
 
 
 def _log_failure(function: Function, invocation: Invocation, answer: Outcome) -> None:

@@ -1,7 +1,7 @@
-"""The keys that open HTTP functions: one master key, and those that are derived from it.
+"""The keys for HTTP functions: one master key, from which all others are derived.
 
-As in the real host a function's own key opens that function, the host key opens every function,
-and the master key opens /admin too.
+As in the real host, a function key opens that function, the host key opens every function, and the
+master key also opens /admin.
 """
 
 import hashlib
@@ -14,22 +14,22 @@ from pathlib import Path
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Level
 
-_CHARACTERS = 32  # 128 bits in hexadecimal; an address with one fits on a line of a terminal
+_CHARACTERS = 32  # 128 bits in hexadecimal. A URL with it still fits on a terminal line.
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What opens what. The keys are in no repr."""
+    """Derives keys and checks them. No key appears in a repr."""
 
     master: str = field(repr=False)
 
     @property
     def host(self) -> str:
-        """Opens every function."""
+        """The key that opens every function."""
         return self._derived("host")
 
     def function(self, name: str) -> str:
-        """Opens one function."""
+        """The key that opens one function."""
         return self._derived(f"function {name}")
 
     def opens(self, level: Level, function: str, given: str) -> bool:
@@ -37,8 +37,8 @@ class Keys:
         accepted = [self.master]
         if level is Level.FUNCTION:
             accepted += [self.host, self.function(function)]
-        # Bytes: compare_digest refuses texts that are not ASCII. Of bytes that are no UTF-8 a
-        # header's text holds halves of surrogate pairs.
+        # compare_digest refuses strings that are not ASCII, so bytes are compared. A header with
+        # invalid UTF-8 contains surrogates.
         key = given.encode("utf-8", "surrogatepass")
         matches = [hmac.compare_digest(each.encode(), key) for each in accepted]
         return level is Level.ANONYMOUS or any(matches)
@@ -49,28 +49,28 @@ class Keys:
 
 
 def new_keys() -> Keys:
-    """Keys that nobody has used before."""
+    """Keys from a new random master key."""
     return Keys(secrets.token_hex(_CHARACTERS // 2))
 
 
 def read_keys(path: Path) -> Keys:
-    """The keys whose master key is in the file; where there is none it is written.
+    """The keys for the master key in the file. If the file is missing, it is created.
 
-    So a page that is open in a browser goes on working after a restart.
+    A page that is open in a browser therefore works after a restart.
     """
     if not path.exists():
         _write(path, new_keys().master)
     master = path.read_text(encoding="utf-8").strip()
     if len(master) < _CHARACTERS:
         raise HostStartFailed(
-            f"{path}: holds no key of at least {_CHARACTERS} characters: delete it, "
-            "and a new one is written"
+            f"{path} does not hold a key of at least {_CHARACTERS} characters. Delete the file; "
+            "the next start writes a new one."
         )
     return Keys(master)
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, for its owner only; whoever writes first wins."""
+    """Create the file atomically, for its owner only. The first process to write wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -79,6 +79,6 @@ def _write(path: Path, text: str) -> None:
     try:
         os.link(draft, path)
     except FileExistsError:
-        pass  # another process was faster: its key counts
+        pass  # Another process created the file first, so its key is used.
     finally:
         draft.unlink()

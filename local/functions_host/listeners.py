@@ -1,4 +1,4 @@
-"""Which trigger kinds this host listens to. HTTP is served by one server for all functions."""
+"""Creates a listener for each function. One server handles HTTP for all functions."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ LISTENERS: Mapping[str, ListenerFactory] = {
 def create_listeners(
     services: Services, functions: Iterable[Function], factories: Mapping[str, ListenerFactory]
 ) -> list[Listener]:
-    """Create a listener for each function that can have one, and say which cannot."""
+    """Create a listener for each supported trigger. Log a warning for the others."""
     listeners: list[Listener] = []
     for function in functions:
         _warn(function)
@@ -62,6 +62,6 @@ def _warn_not_listened(function: Function) -> None:
     log_event(
         logging.WARNING,
         "trigger_not_supported",
-        f"{function.name} is indexed but not listened to: the local host has no {kinds}",
+        f"{function.name} is indexed but does not run: the local host does not support {kinds}",
         function=function.name,
     )

@@ -1,6 +1,6 @@
-"""Messages of one receiver: receive, run the function, settle, renew locks.
+"""Processes the messages of one Service Bus receiver: receive, run the function, settle, renew.
 
-All that touches the receiver happens in one coroutine, for the client wants no two in it at once.
+Only one coroutine uses the receiver, because the client does not allow concurrent calls.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from local.functions_host.worker import Outcome
 
 IDLE_WAIT_SECONDS = 1.0
 BUSY_WAIT_SECONDS = 0.1
-"""How long to look for messages while others run, which are settled in between."""
+"""How long one receive call waits while functions run. Messages are settled between calls."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _InWork:
 
 
 class MessagePump:
-    """Runs until the host stops, or for a session until nothing has come for `idle_seconds`."""
+    """Runs until the host stops or, for a session, until it was idle for `idle_seconds`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class MessagePump:
         self._in_work: dict[asyncio.Task[Outcome], _InWork] = {}
 
     async def run(self) -> None:
-        """Raises what the receiver raises, once all that runs has ended."""
+        """Process messages. Raises the receiver's error after running functions have ended."""
         idle_since = _seconds()
         try:
             while self._in_work or not self._stopping.is_set():
@@ -62,7 +62,7 @@ class MessagePump:
                     idle_since = _seconds()
                 elif self._is_idle_since(idle_since):
                     return
-        except Exception as error:  # what ends now cannot be settled and comes again
+        except Exception as error:  # Unsettled messages are delivered again.
             await asyncio.gather(*self._in_work)
             for held in self._in_work.values():
                 self._log("completion_failed", held.message, error)
@@ -73,7 +73,7 @@ class MessagePump:
             await asyncio.gather(*self._in_work, return_exceptions=True)
 
     async def _receive(self) -> bool:
-        """Take what there is room for; whether something came."""
+        """Receive as many messages as there is room for. Return whether any arrived."""
         room = self._calls_max - len(self._in_work)
         if room == 0 or self._stopping.is_set():
             return False
@@ -106,7 +106,7 @@ class MessagePump:
                 await self._receiver.abandon_message(message)
             elif self._completes:
                 await self._receiver.complete_message(message)
-        except Exception as error:  # it comes back when its lock ends: at least once, as in Azure
+        except Exception as error:  # It is delivered again later.
             self._log("completion_failed", message, error)
 
     async def _renew(self, held: _InWork) -> None:

@@ -1,4 +1,4 @@
-"""Output bindings: what a function set or returned, given to the outside."""
+"""Output bindings: writes the values that a function set or returned."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ SUPPORTED_OUTPUTS = frozenset({"http", "queue"})
 
 
 class OutputFailed(Exception):
-    """An output binding's value could not be given out, so its invocation failed."""
+    """The value of an output binding could not be written, so the invocation failed."""
 
 
 class Outputs:
@@ -26,7 +26,7 @@ class Outputs:
         self._queues = queues
 
     async def write(self, function: Function, answer: Outcome) -> None:
-        """Write everything that an invocation gave, in order, or raise `OutputFailed`."""
+        """Write all values of an invocation in order. Raises `OutputFailed`."""
         values = [*answer.outputs, (RETURN_VALUE, answer.returned)]
         for name, datum in values:
             binding = function.outputs.get(name)
@@ -36,7 +36,9 @@ class Outputs:
 
     async def _write(self, function: Function, binding: Binding, datum: Any) -> None:
         if binding.kind != "queue":
-            raise OutputFailed(f"the local host has no {binding.kind} output ({binding.name})")
+            raise OutputFailed(
+                f"output {binding.name}: the local host does not support {binding.kind} outputs"
+            )
         connection = self._settings.connection_string(
             binding.text("connection"), function=function.name
         )
@@ -51,8 +53,9 @@ class Outputs:
 def message_bodies(datum: Any) -> list[bytes]:
     """Split an output value into message bodies, as the host does.
 
-    A list, or a text that is a JSON array, is one message an element. Any other value is one
-    message. (Of a text that is a JSON object the host writes an equal document, indented.)
+    A list, or a string that is a JSON array, becomes one message for each element. Any other value
+    is one message. For a string that is a JSON object, the real host writes an equal document,
+    indented.
     """
     if datum.type is None:
         return []
@@ -70,7 +73,7 @@ def _text_bodies(text: str) -> list[bytes]:
     if stripped.startswith("[") and stripped.endswith("]"):
         return [_element(each) for each in json.loads(stripped)]
     if stripped.startswith("{") and stripped.endswith("}"):
-        json.loads(stripped)  # the host parses what looks like JSON, and fails where it is not
+        json.loads(stripped)  # The real host parses anything like JSON, and fails if it is invalid.
     return [text.encode()]
 
 

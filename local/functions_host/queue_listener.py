@@ -14,15 +14,16 @@ from azure.storage.queue.aio import QueueClient
 
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
-from local.functions_host.services import Services, stops_within
+from local.functions_host.services import Services
 from local.functions_host.storage_queues import UndecodableMessage, send
+from local.functions_host.waiting import stops_within
 from local.functions_host.worker import Invocation, json_datum, text_datum
 
 
 class MessageLease:
-    """Keeps a message invisible until `release`, renewing at half time.
+    """Keeps a message invisible until `release`. The lease is renewed at half its time.
 
-    Each renewal changes the pop receipt: read `pop_receipt` only after `release`.
+    Each renewal changes the pop receipt, so read `pop_receipt` only after `release`.
     """
 
     def __init__(self, queue: QueueClient, message: QueueMessage, lease_seconds: int) -> None:
@@ -34,11 +35,11 @@ class MessageLease:
 
     @property
     def pop_receipt(self) -> str:
-        """What proves that the message is ours."""
+        """The receipt that proves this listener's ownership of the message."""
         return str(self._message.pop_receipt)
 
     async def release(self) -> None:
-        """Stop renewing; a renewal under way is awaited, so that its receipt is not lost."""
+        """Stop renewing. Waits for a renewal under way, so that its receipt is not lost."""
         self._over.set()
         await self._renewing
 
@@ -51,7 +52,7 @@ class MessageLease:
             except AzureError as error:
                 _log_lost_renewal(self._message, self._queue, error)
                 if isinstance(error, HttpResponseError) and error.status_code in (400, 404):
-                    return  # the message is gone, or another host's
+                    return  # The message is gone or has another owner.
             else:
                 self._message.pop_receipt = renewed.pop_receipt
 
@@ -60,7 +61,7 @@ def _log_lost_renewal(message: QueueMessage, queue: QueueClient, error: AzureErr
     log_event(
         logging.WARNING,
         "lease_not_renewed",
-        f"message {message.id} of {queue.queue_name} was not renewed: {error}",
+        f"the lease of message {message.id} of {queue.queue_name} was not renewed: {error}",
         queue=queue.queue_name,
         message_id=message.id,
     )
@@ -73,13 +74,13 @@ MIN_POLLING_SECONDS = 0.1
 def next_polling_seconds(seconds: float, maximum_seconds: float, spread: float) -> float:
     """The pause after an empty receive that followed a pause of `seconds`.
 
-    It doubles, times `spread` (0.8 to 1.2) so that idle hosts drift apart, up to the maximum.
+    The pause doubles up to the maximum. `spread` (0.8 to 1.2) makes idle hosts drift apart.
     """
     return min(max(seconds * 2 * spread, MIN_POLLING_SECONDS), maximum_seconds)
 
 
 class QueueListener:
-    """Receives one queue's messages in batches and runs the function on each of them."""
+    """Receives the messages of one queue in batches and runs the function on each."""
 
     def __init__(self, services: Services, function: Function) -> None:
         connection = services.settings.connection_string(
@@ -98,15 +99,15 @@ class QueueListener:
         self._loop: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to receive."""
+        """Start receiving."""
         self._loop = asyncio.create_task(self._run(), name=f"queue {self._function.name}")
 
     async def stop(self) -> None:
-        """Receive no more and wait for the messages in work."""
+        """Stop receiving, and wait for the messages in progress."""
         self._stopping.set()
         if self._loop is not None:
             await self._loop
-        # A gather that is cancelled cancels them too. An interrupted one must not hide the others.
+        # A cancelled gather cancels the tasks. One cancelled task must not hide the others.
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _run(self) -> None:
@@ -122,7 +123,7 @@ class QueueListener:
             pause_seconds = next_polling_seconds(
                 pause_seconds,
                 self._options.max_polling_interval_seconds,
-                random.uniform(0.8, 1.2),  # noqa: S311 - spreads polls, protects nothing
+                random.uniform(0.8, 1.2),  # noqa: S311 - spreads polls, not a secret
             )
             await stops_within(self._stopping, pause_seconds)
 
@@ -132,12 +133,12 @@ class QueueListener:
             visibility_timeout=self._services.options.lease_seconds,
         ).by_page()
         try:
-            # One page is one call; iterating over messages would ask again after a part-filled one.
+            # One page is one call. Iterating over messages would make a call after a partial page.
             async for page in pages:
                 return [message async for message in page]
         except ResourceNotFoundError:
-            pass  # like the extension: a queue that is missing is empty
-        except Exception as error:  # whatever it was, the next receive may succeed
+            pass  # As in the extension, a missing queue is empty.
+        except Exception as error:  # The next receive may succeed.
             self._log(logging.WARNING, "receive_failed", repr(error))
         return []
 
@@ -153,11 +154,11 @@ class QueueListener:
     async def _process(self, message: QueueMessage) -> None:
         try:
             if (message.dequeue_count or 0) > self._options.max_dequeue_count:
-                await self._bury(message, str(message.pop_receipt))
+                await self._move_to_poison_queue(message, str(message.pop_receipt))
             else:
                 await self._run_function(message)
         except Exception as error:
-            # The message comes back when its lease ends: at least once, as in Azure.
+            # The message is delivered again when its lease expires: at least once, as in Azure.
             self._log(logging.WARNING, "completion_failed", repr(error), message_id=message.id)
 
     async def _run_function(self, message: QueueMessage) -> None:
@@ -165,7 +166,7 @@ class QueueListener:
             body = self._options.message_encoding.decode(message.content)
         except UndecodableMessage as error:
             self._log(logging.ERROR, "message_undecodable", str(error), message_id=message.id)
-            await self._bury(message, str(message.pop_receipt))
+            await self._move_to_poison_queue(message, str(message.pop_receipt))
             return
         lease = MessageLease(self._queue, message, self._services.options.lease_seconds)
         try:
@@ -180,9 +181,9 @@ class QueueListener:
         if succeeded:
             await self._queue.delete_message(str(message.id), receipt)
         elif self._poison is None:
-            return  # left invisible: releasing it would fail again in a tight circle
+            return  # Releasing it would make it fail again at once.
         elif (message.dequeue_count or 0) >= self._options.max_dequeue_count:
-            await self._bury(message, receipt)
+            await self._move_to_poison_queue(message, receipt)
         else:
             await self._queue.update_message(
                 str(message.id),
@@ -190,8 +191,8 @@ class QueueListener:
                 visibility_timeout=self._options.visibility_timeout_seconds,
             )
 
-    async def _bury(self, message: QueueMessage, receipt: str) -> None:
-        """Move a message to the poison queue, text unchanged; a poison queue has none."""
+    async def _move_to_poison_queue(self, message: QueueMessage, receipt: str) -> None:
+        """Move a message to the poison queue unchanged. A poison queue itself has none."""
         if self._poison is None:
             return
         self._log(
@@ -211,7 +212,7 @@ class QueueListener:
 
 
 def queue_invocation(function: Function, body: str, message: QueueMessage) -> Invocation:
-    """The invocation of a queue-triggered function on a decoded message."""
+    """The invocation of a queue-triggered function with a decoded message."""
     return Invocation(function.trigger.name, text_datum(body), _metadata(body, message))
 
 

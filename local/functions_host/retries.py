@@ -1,4 +1,4 @@
-"""Retry policies, on the triggers that honour them: the function's own, else the app's."""
+"""Retry policies for the triggers that support them: the function's own, or else host.json's."""
 
 import asyncio
 import logging
@@ -13,15 +13,15 @@ from local.functions_host.functions import (
 )
 from local.functions_host.invoker import Invoker
 from local.functions_host.logs import log_event
-from local.functions_host.services import stops_within
+from local.functions_host.waiting import stops_within
 from local.functions_host.worker import Invocation, Outcome
 
-# The extensions of queues have retries of their own and silently ignore a decorator; so must we.
+# Queue extensions have their own retries and silently ignore a decorator. This host does the same.
 RETRIED_TRIGGERS = frozenset({TIMER_TRIGGER, EVENT_HUB_TRIGGER})
 
 
 def warn_of_ignored_retries(function: Function) -> None:
-    """Say at start that a retry decorator will not act, where it will not."""
+    """Log a warning at the start if a retry decorator has no effect."""
     if function.retry is None or acting_policy(function) is not None:
         return
     on_trigger = function.trigger.kind in RETRIED_TRIGGERS
@@ -36,14 +36,14 @@ def warn_of_ignored_retries(function: Function) -> None:
 
 
 def with_default_retry(function: Function, policy: RetryPolicy | None) -> Function:
-    """The function, with the policy of host.json where it has none and can have one."""
+    """The function with host.json's policy, if it has none and its trigger supports one."""
     if function.retry is None and function.trigger.kind in RETRIED_TRIGGERS:
         return replace(function, retry=policy)
     return function
 
 
 def acting_policy(function: Function) -> RetryPolicy | None:
-    """The function's retry policy, if this host honours it."""
+    """The function's retry policy; None if this host does not apply it."""
     policy = function.retry
     if policy is None or policy.strategy != FIXED_DELAY:
         return None
@@ -53,7 +53,7 @@ def acting_policy(function: Function) -> RetryPolicy | None:
 async def invoke_with_retries(
     invoker: Invoker, function: Function, invocation: Invocation, stopping: asyncio.Event
 ) -> Outcome:
-    """Invoke until success, the policy's last retry, or the host's stop."""
+    """Invoke until the function succeeds, the retries are used up, or the host stops."""
     policy = acting_policy(function)
     result = await invoker.invoke(function, invocation)
     retry_count = 0

@@ -1,6 +1,6 @@
-"""Route templates, as HTTP triggers write them, turned into patterns.
+"""Compiles the route templates of HTTP triggers into patterns.
 
-Of ASP.NET's templates: literal text, `{name}` and, as a whole segment, `{name?}`.
+Supported parts of ASP.NET templates: literal text, `{name}` and, as a whole segment, `{name?}`.
 """
 
 import re
@@ -13,15 +13,15 @@ _PARAMETER = re.compile(r"\{(?P<name>\w+)(?P<optional>\??)\}")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A template below the route prefix. Literal text matches in any case, as in ASP.NET."""
+    """A template below the route prefix. As in ASP.NET, literal text ignores case."""
 
     template: str
     pattern: re.Pattern[str]
-    # Compared as a tuple: where several routes match, the most literal wins.
+    # Compared as a tuple: if several routes match, the most literal one wins.
     rank: tuple[int, ...]
 
     def match(self, raw_path: str) -> Mapping[str, str] | None:
-        """Return the route's parameters if it matches a percent-encoded path."""
+        """The route's parameters if it matches a percent-encoded path, otherwise None."""
         match = self.pattern.fullmatch(raw_path.strip("/"))
         if match is None:
             return None
@@ -29,7 +29,7 @@ class Route:
 
 
 def compile_route(prefix: str, template: str) -> Route:
-    """Translate `prefix`/`template`, or raise `ValueError` naming the part not understood."""
+    """Compile `prefix`/`template`. Raises `ValueError` that names an unsupported part."""
     path = "/".join(part for part in (prefix.strip("/"), template.strip("/")) if part)
     segments = [segment for segment in path.split("/") if segment]
     patterns = [_segment(segment, first=index == 0) for index, segment in enumerate(segments)]
@@ -56,7 +56,7 @@ def _literals_and_parameters(segment: str) -> str:
 
 def _literal(text: str) -> str:
     if "{" in text or "}" in text:
-        raise ValueError(f"route part {text!r} is not understood by the local host")
+        raise ValueError(f"the local host does not support the route part {text!r}")
     return re.escape(text)
 
 

@@ -1,4 +1,4 @@
-"""When a timer is due next: NCRONTAB expressions and constant intervals."""
+"""Timer schedules: NCRONTAB expressions and constant intervals."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _TIME_SPAN = re.compile(r"(?:(\d+)\.)?(\d+):(\d{1,2}):(\d{1,2})(\.\d{1,7})?")
 def parse_time_span(text: str) -> timedelta:
     """Parse `hh:mm:ss`, `d.hh:mm:ss` or `hh:mm:ss.fff`.
 
-    A first number of 24 or more means days, as in the host: `24:00:00` is 24 days.
+    As in the host, a first number of 24 or more means days: `24:00:00` is 24 days.
     """
     match = _TIME_SPAN.fullmatch(text.strip())
     if match is None:
@@ -23,10 +23,6 @@ def parse_time_span(text: str) -> timedelta:
         return timedelta(days=first, hours=second, minutes=third)
     fraction = float(match[5] or 0)
     return timedelta(days=days, hours=first, minutes=second, seconds=third + fraction)
-
-
-# A run that starts later than this is reported to the function as past due.
-PAST_DUE_AFTER = timedelta(seconds=1)
 
 
 class Schedule(Protocol):
@@ -65,7 +61,7 @@ class IntervalSchedule:
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Parse a timer trigger's schedule, or raise `ValueError` saying what is wrong with it."""
+    """Parse a timer trigger's schedule. Raises `ValueError` that states what is wrong."""
     if ":" in text:
         return _interval(text)
     fields = text.split()
@@ -76,13 +72,8 @@ def parse_schedule(text: str) -> Schedule:
     return CronSchedule(text)
 
 
-def is_past_due(due: datetime, started: datetime) -> bool:
-    """Whether a run due at `due` starts so late that the function should know."""
-    return started - due > PAST_DUE_AFTER
-
-
 def _interval(text: str) -> IntervalSchedule:
     interval = parse_time_span(text)
     if interval <= timedelta(0):
-        raise ValueError(f"schedule {text!r} is not longer than zero")
+        raise ValueError(f"schedule {text!r} must be an interval longer than zero")
     return IntervalSchedule(interval)

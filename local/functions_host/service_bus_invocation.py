@@ -1,7 +1,7 @@
-"""A Service Bus message as the worker is given it.
+"""Converts a Service Bus message to what the worker expects.
 
-Source of the names: `ServiceBusTriggerBindingStrategy` of the Service Bus extension, and what
-`ServiceBusMessageInConverter` of azure-functions reads.
+Sources of the names: `ServiceBusTriggerBindingStrategy` of the Service Bus extension, and
+`ServiceBusMessageInConverter` of azure-functions.
 """
 
 import json
@@ -24,7 +24,7 @@ FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 def service_bus_invocation(trigger: Binding, message: ServiceBusReceivedMessage) -> Invocation:
-    """The invocation on one message."""
+    """The invocation with one message."""
     body = body_of(message)
     value = (
         bytes_datum(body) if trigger.takes_bytes else text_datum(body.decode("utf-8", "replace"))
@@ -33,15 +33,15 @@ def service_bus_invocation(trigger: Binding, message: ServiceBusReceivedMessage)
 
 
 def service_bus_by_hand(trigger: Binding, text: str) -> Invocation:
-    """The invocation on a message that nobody sent and that has a body only."""
+    """The invocation with a message that was not sent and has only a body."""
     properties = {name: json_datum("{}") for name in ("UserProperties", "ApplicationProperties")}
     return Invocation(trigger.name, text_datum(text), properties)
 
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:
-    """The body in one piece; of an AMQP value or sequence, which has no bytes, its JSON."""
+    """The body as one byte string. An AMQP value or sequence has no bytes; its JSON is used."""
     body: Any = message.body
-    if isinstance(body, Iterator):  # of a data section or a sequence
+    if isinstance(body, Iterator):  # A data section or a sequence.
         body = list(body)
         if all(isinstance(part, bytes) for part in body):
             return b"".join(body)
@@ -83,7 +83,7 @@ def _metadata(message: ServiceBusReceivedMessage) -> Mapping[str, Any]:
 
 
 def _texts(value: Any) -> Any:
-    """The client leaves texts as the bytes that came."""
+    """Decode strings, which the client leaves as bytes."""
     if isinstance(value, dict):
         return {_texts(name): _texts(each) for name, each in value.items()}
     if isinstance(value, list):

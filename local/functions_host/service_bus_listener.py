@@ -1,8 +1,8 @@
-"""The Service Bus trigger, on queues and subscriptions, with sessions and without.
+"""The Service Bus trigger for queues and subscriptions, with and without sessions.
 
-As the extension does: a message is completed when its function has succeeded and abandoned when
-it has failed, and its lock is renewed meanwhile; what fails too often is dead-lettered by the
-broker. Batches (cardinality many) are not supported.
+As in the extension, a message is completed after its function succeeded and abandoned after it
+failed, and its lock is renewed meanwhile. The broker dead-letters a message that fails too often.
+Batches (cardinality many) are not supported.
 
 Source: learn.microsoft.com/azure/azure-functions/functions-bindings-service-bus.
 """
@@ -21,26 +21,27 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.message_pump import MessagePump
-from local.functions_host.services import Services, stops_within
+from local.functions_host.services import Services
+from local.functions_host.waiting import stops_within
 
 DEFAULT_CONNECTION = "ServiceBus"
 IDLE_SECONDS = 20.0
-"""A connection on which nothing comes for so long is broken: brokers send empty frames at least
-twice in the time that a client announces."""
+"""A connection that receives nothing for this long is broken, because brokers send empty frames at
+least twice in the timeout that a client announces."""
 
 PAUSE_SECONDS = 2.0
-"""After a failure to connect or to receive, before the next try."""
+"""The pause between a failure to connect or receive and the next attempt."""
 
 
 class ServiceBusListener:
-    """Receives one entity's messages and runs the function on each of them."""
+    """Receives the messages of one entity and runs the function on each."""
 
     def __init__(self, services: Services, function: Function) -> None:
         trigger = function.trigger
         if trigger.takes_many:
             raise HostStartFailed(
-                f"function {function.name}: this host gives Service Bus messages one at a time, "
-                "not with cardinality many"
+                f"function {function.name}: this host passes Service Bus messages one at a time. "
+                "Remove cardinality many."
             )
         self._connection_string = services.settings.connection_string(
             trigger.text("connection", DEFAULT_CONNECTION), function=function.name
@@ -54,7 +55,7 @@ class ServiceBusListener:
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to receive."""
+        """Start receiving."""
         self._client = ServiceBusClient.from_connection_string(
             self._connection_string, retry_total=0
         )
@@ -64,7 +65,7 @@ class ServiceBusListener:
         self._loop = asyncio.create_task(self._until_stopped(self._client, run), name=name)
 
     async def stop(self) -> None:
-        """Receive no more and wait for the messages in work."""
+        """Stop receiving, and wait for the messages in progress."""
         self._stopping.set()
         try:
             if self._loop is not None:
@@ -75,7 +76,7 @@ class ServiceBusListener:
                 await self._client.close()
 
     async def _until_stopped(self, client: ServiceBusClient, run: Any) -> None:
-        """Whatever breaks, begin again."""
+        """Run until the host stops; start again after any failure."""
         while not self._stopping.is_set():
             try:
                 await run(client)
@@ -88,7 +89,7 @@ class ServiceBusListener:
             await self._pump(receiver, self._options.max_concurrent_calls).run()
 
     async def _accept_sessions(self, client: ServiceBusClient) -> None:
-        """One session after the other, as many at once as host.json allows."""
+        """Accept free sessions, up to host.json's limit of concurrent sessions."""
         while not self._stopping.is_set():
             if len(self._sessions) >= self._options.max_concurrent_sessions:
                 await self._first_of(*self._sessions)
@@ -100,7 +101,7 @@ class ServiceBusListener:
                 task.add_done_callback(self._sessions.discard)
 
     async def _opens(self, receiver: ServiceBusReceiver) -> bool:
-        """Whether a session was free before the client's patience or the host ended."""
+        """Return whether a session was free before the client's timeout or the host's stop."""
         opening = asyncio.ensure_future(receiver.__aenter__())
         try:
             await self._first_of(opening)
@@ -108,7 +109,7 @@ class ServiceBusListener:
                 opening.result()
                 return True
         except OperationTimeoutError:
-            pass  # no session has messages
+            pass  # No free session has messages.
         except BaseException:
             await _quietly(receiver.close())
             raise
@@ -118,10 +119,10 @@ class ServiceBusListener:
         return False
 
     async def _serve(self, receiver: ServiceBusReceiver) -> None:
-        """One session, one message at a time, until it has been idle for long enough."""
+        """Process one session, one message at a time, until it is idle for long enough."""
         try:
             await self._pump(receiver, 1, self._options.session_idle_seconds).run()
-        except Exception as error:  # the lock was lost, or the connection: others go on
+        except Exception as error:  # Other sessions continue.
             self._log(logging.WARNING, "receive_failed", repr(error))
         finally:
             await _quietly(receiver.close())
@@ -141,7 +142,7 @@ class ServiceBusListener:
         return _ended_when_idle(client.get_subscription_receiver(topic, subscription, **options))
 
     async def _first_of(self, *awaited: "asyncio.Future[Any]") -> None:
-        """Until one of them is done, or the host stops."""
+        """Wait until one of the futures is done, or the host stops."""
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait([*awaited, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -154,8 +155,10 @@ class ServiceBusListener:
 
 
 def _ended_when_idle(receiver: ServiceBusReceiver) -> ServiceBusReceiver:
-    """The client has an idle time-out, but no option leads to it, and ``try_timeout`` does not end
-    the wait for messages."""
+    """Set the client's idle timeout, for which it has no option.
+
+    ``try_timeout`` does not end the wait for messages.
+    """
     internals: Any = receiver
     create = internals._create_handler
 
@@ -168,6 +171,6 @@ def _ended_when_idle(receiver: ServiceBusReceiver) -> ServiceBusReceiver:
 
 
 async def _quietly(closing: Awaitable[None]) -> None:
-    """Close what may be broken already."""
+    """Close something that may already be broken."""
     with suppress(Exception):
         await closing

@@ -1,37 +1,32 @@
-"""What the host offers to its listeners, and the Protocol that a listener follows."""
+"""What the host provides to its listeners, and the protocol that a listener implements."""
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from local.clock import Clock, utc_now
 from local.functions_host.app_settings import AppSettings
 from local.functions_host.functions import Function
+from local.functions_host.host_blobs import HostBlobs
 from local.functions_host.host_json import HostConfig
 from local.functions_host.invoker import Invoker
 from local.functions_host.keys import Keys
 from local.functions_host.storage_queues import StorageQueues
 
 
-async def stops_within(stopping: asyncio.Event, seconds: float) -> bool:
-    """Wait up to `seconds`; return at once, and True, when the host stops."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await stopping.wait()
-    except TimeoutError:
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """What one may set about the host itself, beyond host.json."""
+    """Options of the host itself, beyond host.json."""
 
-    port: int = 0  # 0: a free one
-    lease_seconds: int = 600  # a message being processed stays invisible; renewed at half time
-    drain_seconds: float = 10.0  # running invocations may take this long to end at a stop
-    keys_file: Path | None = None  # None: keys that end with the host
+    port: int = 0  # 0 takes a free port.
+    lease_seconds: int = 600  # How long a message in progress is invisible; renewed at half time.
+    drain_seconds: float = 10.0  # How long running invocations may take at shutdown.
+    keys_file: Path | None = None  # None: new keys for each start.
+
+
+def _keep_running(_reason: str) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +39,25 @@ class Services:
     invoker: Invoker
     queues: StorageQueues
     keys: Keys
+    blobs: HostBlobs = field(default_factory=HostBlobs)
+    host_id: str = "local"
     now: Clock = utc_now
+    end: Callable[[str], None] = _keep_running
+    """Ends the host for this reason."""
 
 
 class Listener(Protocol):
-    """Watches one function's trigger and invokes the function."""
+    """Listens to one function's trigger and invokes the function."""
 
     async def start(self) -> None:
-        """Begin to watch."""
+        """Start listening."""
         ...
 
     async def stop(self) -> None:
-        """Take nothing new; return when what runs has ended. May be cancelled."""
+        """Accept nothing new, and return when running invocations have ended. May be cancelled."""
         ...
 
 
-# To support another trigger: write a listener in a module of its own and add it to LISTENERS
-# (listeners.py), or hand it to FunctionsHost.
+# To support another trigger, write a listener in its own module. Add it to LISTENERS
+# (listeners.py), or pass it to FunctionsHost.
 ListenerFactory = Callable[[Services, Function], Listener]

@@ -1,4 +1,4 @@
-"""Queue clients that share their connections, and the one way to send."""
+"""Queue clients that share connections, the encoding of messages, and sending."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 
 class UndecodableMessage(ValueError):
-    """The message's text is not base64, though host.json says that it should be."""
+    """The text of a message is not base64, although host.json requires base64."""
 
 
 class MessageEncoding(Enum):
@@ -20,35 +20,35 @@ class MessageEncoding(Enum):
     NONE = "none"
 
     def encode(self, body: bytes) -> str:
-        """Return the text to put into a queue. Without base64 the body must be UTF-8."""
+        """The text to put into a queue. Without base64, the body must be UTF-8."""
         if self is MessageEncoding.NONE:
             return body.decode()
         return base64.b64encode(body).decode("ascii")
 
     def decode(self, text: str) -> str:
-        """Return the body that a function sees, or raise `UndecodableMessage`."""
+        """The body for the function. Raises `UndecodableMessage`."""
         if self is MessageEncoding.NONE:
             return text
         try:
-            # .NET skips white space inside base64, and replaces what is not UTF-8.
+            # .NET skips white space inside base64 and replaces invalid UTF-8.
             return base64.b64decode("".join(text.split()), validate=True).decode(errors="replace")
         except (binascii.Error, ValueError) as error:
             raise UndecodableMessage(str(error)) from error
 
 
-# The SDK waits 15 s before its first retry, which on one machine only hides a stopped emulator.
+# The SDK waits 15 s before its first retry. On one machine, that only hides a stopped emulator.
 _RETRY_AFTER_SECONDS = 1
 
 
 class StorageQueues:
-    """Queue clients by connection string and name; one connection pool an account."""
+    """Queue clients by connection string and name, with one connection pool for each account."""
 
     def __init__(self) -> None:
         self._services: dict[str, QueueServiceClient] = {}
         self._clients: dict[tuple[str, str], QueueClient] = {}
 
     def client(self, connection_string: str, queue: str) -> QueueClient:
-        """Return the client of a queue; the queue need not exist."""
+        """The client of a queue. The queue need not exist."""
         key = (connection_string, queue)
         if key not in self._clients:
             self._clients[key] = self._service(connection_string).get_queue_client(queue)
@@ -67,14 +67,14 @@ class StorageQueues:
                 connection_string,
                 initial_backoff=_RETRY_AFTER_SECONDS,
                 increment_base=2,
-                # There is no proxy to loopback; asking for one costs each request a thread.
+                # Loopback needs no proxy, and looking for one costs a thread for each request.
                 transport=AioHttpTransport(use_env_settings=False),
             )
         return self._services[connection_string]
 
 
 async def send(queue: QueueClient, text: str) -> None:
-    """Send a message's text as it is, and create the queue if it is missing."""
+    """Send a message's text unchanged. Creates the queue if it is missing."""
     try:
         await queue.send_message(text)
     except ResourceNotFoundError:
@@ -86,4 +86,4 @@ async def _create(queue: QueueClient) -> None:
     try:
         await queue.create_queue()
     except ResourceExistsError:
-        return  # another invocation was quicker
+        return  # Another invocation created it first.

@@ -1,7 +1,7 @@
-"""The official Python worker library, driven in this process.
+"""Drives the official Python worker library in this process.
 
-Everything that knows `azure_functions_runtime` is here. The library keeps one app in module
-globals, so a process runs one app at a time; `close` leaves room for another.
+Only this module uses `azure_functions_runtime`. The library keeps one app in module globals, so a
+process runs one app at a time. After `close`, another app can be loaded.
 """
 
 import json
@@ -20,7 +20,8 @@ import azure_functions_runtime
 from azure_functions_runtime.bindings.datumdef import Datum
 from azure_functions_runtime.native_invocation import invocation_request_native
 
-from local.functions_host.errors import HostStartFailed
+from local.functions_host.errors import AppNotLoaded, HostStartFailed
+from local.functions_host.live import live_invocations
 
 APP_MODULE = "function_app"
 _FRAME = re.compile(r'File "(?P<path>.+?)", line (?P<line>\d+)')
@@ -37,8 +38,8 @@ class _BindingInfo(SimpleNamespace):
     inout = 2
 
 
-# The worker library builds its answers with protobuf classes that it is given. It only sets
-# their fields and compares these constants, so plain namespaces serve.
+# The worker library builds its answers with protobuf classes that the caller supplies. It only
+# sets their fields and compares these constants, so plain namespaces are enough.
 _PROTOS = SimpleNamespace(
     BindingInfo=_BindingInfo,
     FunctionMetadataResponse=SimpleNamespace,
@@ -53,7 +54,7 @@ _PROTOS = SimpleNamespace(
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One call of a function: its trigger's value and what accompanies it."""
+    """One call of a function: the value of its trigger, and the metadata."""
 
     trigger_name: str
     trigger: Any
@@ -65,7 +66,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a function gave: on success its outputs, else the error and its traceback."""
+    """The result of a function: its outputs on success, otherwise the error and its traceback."""
 
     succeeded: bool
     returned: Any = None
@@ -75,36 +76,36 @@ class Outcome:
 
 
 def text_datum(text: str) -> Any:
-    """A text as the worker passes it."""
+    """A string in the worker's form."""
     return Datum(text, "string")
 
 
 def json_datum(json_text: str) -> Any:
-    """A JSON document as the worker passes it."""
+    """A JSON document in the worker's form."""
     return Datum(json_text, "json")
 
 
 def bytes_datum(data: bytes) -> Any:
-    """Bytes as the worker passes them."""
+    """Bytes in the worker's form."""
     return Datum(data, "bytes")
 
 
 def many_datum(values: Sequence[bytes] | Sequence[str]) -> Any:
-    """A batch as the worker passes it: all bytes, or all texts."""
+    """A batch in the worker's form: all bytes, or all strings."""
     if values and isinstance(values[0], str):
         return Datum(SimpleNamespace(string=list(values)), "collection_string")
     return Datum(SimpleNamespace(bytes=list(values)), "collection_bytes")
 
 
 def value_datum(value: object) -> Any:
-    """A value of the trigger's metadata as the host passes it: a text as such, others as JSON."""
+    """A metadata value in the host's form: a string unchanged, anything else as JSON."""
     if isinstance(value, str):
         return text_datum(value)
     return json_datum(json.dumps(value, default=_as_json))
 
 
 def _as_json(value: object) -> str:
-    """What JSON has no form for, as the host writes it."""
+    """The host's form of a value that JSON cannot express."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -113,7 +114,7 @@ def _as_json(value: object) -> str:
 
 
 def http_datum(request: Mapping[str, Any]) -> Any:
-    """An HTTP request as the worker passes it."""
+    """An HTTP request in the worker's form."""
     return Datum(request, "http")
 
 
@@ -125,32 +126,41 @@ class Worker:
         self._module = _ModulePlace(APP_MODULE, self._app_dir)
 
     async def load(self) -> Sequence[Any]:
-        """Import the app and return the metadata of its functions, or raise `HostStartFailed`."""
+        """Import the app and return the metadata of its functions.
+
+        Raises `AppNotLoaded`, or `HostStartFailed` if the folder contains no app.
+        """
         if not (self._app_dir / f"{APP_MODULE}.py").is_file():
-            raise HostStartFailed(f"there is no {APP_MODULE}.py in {self._app_dir}")
+            raise HostStartFailed(
+                f"{APP_MODULE}.py was not found in {self._app_dir}. Name the app's folder."
+            )
         self._module.claim()
         request = _init_request(self._app_dir)
         response = await azure_functions_runtime.worker_init_request(request)
         if response.result.status != _StatusResult.Success:
-            raise HostStartFailed(_import_failure(response.result.exception, self._app_dir))
+            raise AppNotLoaded(_import_failure(response.result.exception, self._app_dir))
         azure_functions_runtime.start_threadpool_executor()
         metadata = await azure_functions_runtime.functions_metadata_request(request)
         return metadata.function_metadata_results or ()
 
     async def call(self, function_id: str, invocation: Invocation) -> Outcome:
-        """Call a function. Its own errors come back in the answer."""
-        succeeded, returned, outputs, error, traceback = await invocation_request_native(
-            invocation.id,
-            function_id,
-            [(invocation.trigger_name, invocation.trigger)],
-            invocation.metadata,
-            retry_count=invocation.retry_count,
-            max_retry_count=invocation.max_retry_count,
-        )
+        """Call a function. Its errors are returned in the outcome."""
+        live_invocations.add(invocation.id)
+        try:
+            succeeded, returned, outputs, error, traceback = await invocation_request_native(
+                invocation.id,
+                function_id,
+                [(invocation.trigger_name, invocation.trigger)],
+                invocation.metadata,
+                retry_count=invocation.retry_count,
+                max_retry_count=invocation.max_retry_count,
+            )
+        finally:
+            live_invocations.discard(invocation.id)
         return Outcome(succeeded, returned, outputs, error or "", traceback or "")
 
     def close(self) -> None:
-        """Let the app go, without waiting for a synchronous function that hangs."""
+        """Unload the app, without waiting for a synchronous function that hangs."""
         executor = azure_functions_runtime.get_threadpool_executor()
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -158,10 +168,10 @@ class Worker:
 
 
 class _ModulePlace:
-    """The app's place in `sys.modules` and `sys.path`, given back as it was found.
+    """The app's entries in `sys.modules` and `sys.path`, which `release` restores.
 
-    The app is imported anew even if this process has imported it before: what it read from its
-    settings then may no longer hold.
+    The app is imported again even if this process has already imported it, because it may have
+    read settings that no longer apply.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -194,11 +204,11 @@ def _init_request(app_dir: Path) -> Any:
 
 
 def _import_failure(exception: Any, app_dir: Path) -> str:
-    # The library appends the whole sys.path to import errors: the first line is the news.
+    # The library appends the whole sys.path to import errors. The text before it has the cause.
     reason = str(exception.message).split(". Cannot find module.")[0]
     frames = _FRAME.finditer(str(exception.stack_trace))
     in_app = [each for each in frames if _is_app_code(Path(each["path"]), app_dir)]
-    if not in_app or reason.startswith("SettingsError: "):  # which names its places itself
+    if not in_app or reason.startswith("SettingsError: "):  # This error names its own places.
         reason = reason.removeprefix("SettingsError: ")
         return f"{APP_MODULE}.py cannot be loaded: {reason}"
     place = Path(in_app[-1]["path"]).relative_to(app_dir)

@@ -1,4 +1,5 @@
-"""Metric sources that the app asks: a reader for each service, and one in front of them all."""
+"""Readers of metric sources: one for each Azure service, and AzureReader, which chooses among
+them."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from shared.autoscaling.declaring import (
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
+    TopicSubscriptions,
 )
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MetricValue
@@ -24,7 +26,7 @@ from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.values.redaction import redacting
 
-ServiceBusSource = ServiceBusQueue | ServiceBusSubscription
+ServiceBusSource = ServiceBusQueue | ServiceBusSubscription | TopicSubscriptions
 
 
 class _Client(Protocol):
@@ -35,7 +37,7 @@ class _Client(Protocol):
 
 @redacting
 class AzureReader:
-    """Opens a client per connection when it is first asked for, and keeps it."""
+    """Reads any metric source. It opens one client for each connection, on first use."""
 
     def __init__(
         self,
@@ -55,8 +57,9 @@ class AzureReader:
         if isinstance(source, PlanCapacity):
             return await self._control.read(source.plan)
         if isinstance(source, IngestionBreaker):
-            seen = await self._breaker().load()
-            return MetricValue(seen.read_at, float(seen.breaker.mode is not BreakerMode.CLOSED))
+            snapshot = await self._breaker().load()
+            is_closed = snapshot.breaker.mode is BreakerMode.CLOSED
+            return MetricValue(snapshot.read_at, float(not is_closed))
         return await self._client(source).read(source)
 
     async def close(self) -> None:
@@ -67,7 +70,7 @@ class AzureReader:
     def _client(self, source: Any) -> _Client:
         key = (isinstance(source, StorageQueue), source.connection)
         if self._closed:
-            raise RuntimeError("the reader is closed: it opens no client any more")
+            raise RuntimeError("the reader is closed and opens no further clients")
         if key not in self._clients:
             self._clients[key] = self._open(source)
         return self._clients[key]
@@ -75,14 +78,14 @@ class AzureReader:
     def _open(self, source: Any) -> _Client:
         if isinstance(source, StorageQueue):
             return StorageQueueReader(self._storage(source.connection))
-        if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
+        if isinstance(source, ServiceBusSource):
             return ServiceBusReader(self._service_bus(source.connection))
-        raise TypeError(f"nothing reads a {type(source).__name__}")
+        raise TypeError(f"there is no reader for a source of type {type(source).__name__}")
 
 
 @redacting
 class ServiceBusReader:
-    """Reads the counts of the entities of one namespace."""
+    """Reads the message counts of queues and subscriptions of one Service Bus namespace."""
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         from shared.adapters.service_bus.administration import (  # noqa: PLC0415  heavy
@@ -95,9 +98,15 @@ class ServiceBusReader:
         try:
             count = await self._count(source)
         except ResourceNotFoundError as error:
-            raise ReadFailed(f"{_named(source)} does not exist ({source.connection})") from error
+            raise ReadFailed(
+                f"{_name_of(source)} does not exist in the namespace of {source.connection}: "
+                "check its name in the rules"
+            ) from error
         if count is None:
-            raise ReadFailed(f"{_named(source)} answered without a {source.count} count")
+            raise ReadFailed(
+                f"the namespace of {source.connection} did not return the count of "
+                f"{_name_of(source)}"
+            )
         return MetricValue(server_time(), float(count))
 
     async def close(self) -> None:
@@ -107,6 +116,9 @@ class ServiceBusReader:
         properties: object
         if isinstance(source, ServiceBusQueue):
             properties = await self._client.get_queue_runtime_properties(source.queue)
+        elif isinstance(source, TopicSubscriptions):
+            topic = await self._client.get_topic_runtime_properties(source.topic)
+            return topic.subscription_count
         elif source.count == "scheduled":
             properties = await self._client.get_topic_runtime_properties(source.topic)
         else:
@@ -117,15 +129,17 @@ class ServiceBusReader:
         return count
 
 
-def _named(source: ServiceBusSource) -> str:
+def _name_of(source: ServiceBusSource) -> str:
     if isinstance(source, ServiceBusQueue):
         return f"queue {source.queue}"
+    if isinstance(source, TopicSubscriptions):
+        return f"topic {source.topic}"
     return f"subscription {source.topic}/{source.subscription}"
 
 
 @redacting
 class StorageQueueReader:
-    """Reads the lengths of the queues of one storage account."""
+    """Reads the approximate lengths of the queues of one storage account."""
 
     def __init__(self, connection: StorageConnection) -> None:
         from shared.adapters.queues.outbox_sender import queue_service  # noqa: PLC0415  heavy
@@ -137,11 +151,15 @@ class StorageQueueReader:
             properties = await self._client.get_queue_client(source.queue).get_queue_properties()
         except ResourceNotFoundError as error:
             raise ReadFailed(
-                f"queue {source.queue} does not exist ({source.connection})"
+                f"queue {source.queue} does not exist in the storage account of "
+                f"{source.connection}: check its name in the rules"
             ) from error
         count = properties.approximate_message_count
         if count is None:
-            raise ReadFailed(f"queue {source.queue} answered without a count")
+            raise ReadFailed(
+                f"the storage account of {source.connection} did not return the length of queue "
+                f"{source.queue}"
+            )
         return MetricValue(server_time(), float(count))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What scaling_rules.py is written with."""
+"""Everything that scaling_rules.py needs to declare resources, metrics, guards and policies."""
 
 from shared.autoscaling.declaring import (
     AppServicePlan,

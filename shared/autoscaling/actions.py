@@ -1,4 +1,7 @@
-"""The life of a desired capacity: requested, then confirmed, deferred or failed. All pure."""
+"""The life cycle of a scale action: requested, then confirmed, deferred or failed.
+
+All functions are pure: they take the state and the time, and return the new state.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,25 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 
 RETRY_DOUBLINGS_MAX = 4
-"""Waits between tries double up to 16 times the first one."""
+"""The wait between attempts doubles this many times, so it grows to 16 times the first wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionTiming:
-    """How patient to be with an action that is not confirmed."""
+    """How long to wait for an action that is not confirmed."""
 
     resend_seconds: float
+    """The wait before an action without a result is sent again."""
     retry_seconds: float
+    """The first wait after a deferral."""
     failure_hold_seconds: float
+    """The wait after a failure, before the same capacity can be requested again."""
     deadline_seconds: float
+    """The time after which the app gives up an action that is not confirmed."""
 
 
 def request(decision: Decision, previous: Desired | None) -> Desired:
-    """The decision as the desired state: the next epoch, sent now."""
+    """Turn a decision into the desired state: a pending action of the next epoch, sent now."""
     assert decision.desired is not None
     assert decision.current is not None
     return Desired(
@@ -45,7 +52,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
 
 
 def _superseded(previous: Desired | None) -> tuple[int, ...]:
-    """Orders that may still take effect, though nobody wants them any more."""
+    """The targets of replaced actions that may still take effect."""
     if previous is None or previous.status is ActionStatus.CONFIRMED:
         return ()
     earlier = (target for target in previous.superseded if target != previous.target)
@@ -53,19 +60,22 @@ def _superseded(previous: Desired | None) -> tuple[int, ...]:
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
+    """The action that brings the resource to its desired state."""
     return ScaleAction(
         resource_name, desired.target, desired.epoch, desired.reason, desired.requested_at
     )
 
 
 def confirm(desired: Desired, now: datetime) -> Desired:
-    """The capacity is what was asked for; cooldown runs from here."""
+    """Record that the plan has the desired capacity. The cooldown starts at ``now``."""
     return replace(
         desired,
         status=ActionStatus.CONFIRMED,
         changed_at=now,
         changed_out=desired.target > desired.previous,
-        changed_by_hand=desired.sent_at is None,  # what was adopted was never sent
+        # Without sent_at, the capacity was adopted after a manual change, not requested. It can be
+        # confirmed here because reopen() may have made it pending.
+        changed_by_hand=desired.sent_at is None,
         retry_at=None,
         last_error="",
     )
@@ -78,7 +88,11 @@ def defer(
     timing: ActionTiming,
     retry_after_seconds: float | None = None,
 ) -> Desired:
-    """Not now: the desired state stands, the reconciler sends it again later."""
+    """Postpone the action. It remains pending, and the reconciler sends it again later.
+
+    Each further deferral doubles the wait. If the service states ``retry_after_seconds``, the app
+    waits for that time instead, but at least for ``timing.retry_seconds``.
+    """
     wait_seconds = timing.retry_seconds * 2 ** min(desired.attempts, RETRY_DOUBLINGS_MAX)
     if retry_after_seconds is not None:
         wait_seconds = max(retry_after_seconds, timing.retry_seconds)
@@ -91,7 +105,8 @@ def defer(
 
 
 def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> Desired:
-    """Given up: the policy may ask again after a short hold."""
+    """Give up the action. The same capacity can be requested again after
+    ``timing.failure_hold_seconds``."""
     return replace(
         desired,
         status=ActionStatus.FAILED,
@@ -102,11 +117,11 @@ def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> D
 
 
 def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
-    """What a person set is the desired capacity from now on; cooldown runs from here."""
+    """Take a manually set capacity as the desired one. The cooldown starts at ``now``."""
     return Desired(
         target=actual,
         epoch=desired.epoch + 1,
-        reason=f"capacity was changed by hand from {_believed(desired)} to {actual}: adopted",
+        reason=f"the capacity was changed manually from {_believed(desired)} to {actual}: adopted",
         requested_at=now,
         previous=_believed(desired),
         status=ActionStatus.CONFIRMED,
@@ -117,12 +132,12 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
 
 
 def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
-    """What a person set is set back, as a new epoch."""
-    wanted = _believed(desired)
+    """Revert a manual change, with a new epoch."""
+    target = _believed(desired)
     return Desired(
-        target=wanted,
+        target=target,
         epoch=desired.epoch + 1,
-        reason=f"capacity was changed by hand from {wanted} to {actual}: set back to {wanted}",
+        reason=f"the capacity was changed manually from {target} to {actual}: set back to {target}",
         requested_at=now,
         previous=actual,
         sent_at=now,
@@ -133,31 +148,30 @@ def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
 
 
 def _believed(desired: Desired) -> int:
-    """The capacity that stands as far as this state knows."""
+    """The capacity that the plan has according to this state."""
     return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How carrying out an action ended, and why.
-
-    ``ordered`` is true where the target was told to change, even if nobody knows whether it did;
-    ``actual`` is the capacity that a person set meanwhile, where the kind is MANUAL_CHANGE.
-    """
+    """The outcome of carrying out an action, and the reason for it."""
 
     kind: EntryKind
     reason: str
-    ordered: bool = False
+    change_requested: bool = False
+    """True if a change of the plan was requested, even if its outcome is unknown."""
     retry_after_seconds: float | None = None
     actual: int | None = None
+    """The manually set capacity. Only an outcome of the kind MANUAL_CHANGE has one."""
 
 
 def settle(
     desired: Desired, settlement: Settlement, now: datetime, timing: ActionTiming
 ) -> Desired | None:
-    """The desired state after it; None where somebody else has seen the end already.
+    """The desired state after the outcome; None if the action already has a recorded outcome.
 
-    A capacity that was read back is true, even where somebody gave the action up meanwhile.
+    A confirmation is recorded even if the app has given the action up meanwhile, because the
+    capacity was read back from the plan.
     """
     if settlement.kind is EntryKind.CONFIRMED:
         return None if desired.status is ActionStatus.CONFIRMED else confirm(desired, now)
@@ -171,34 +185,38 @@ def settle(
 
 
 def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
-    """The desired state after a late change to ``capacity`` by an older order of the app.
+    """The desired state after a late change: an older action of the app has set the capacity to
+    ``capacity``.
 
-    A confirmed capacity that it may have undone is pending again. An open action goes on. Both
-    remember that nobody set this capacity by hand.
+    A confirmed action becomes pending again, because the late change may have undone it. A pending
+    or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
+    it is not mistaken for a manual change.
     """
     if not changed_by_hand(desired, capacity):
         return desired
-    known = replace(desired, superseded=(*desired.superseded, capacity))
+    recorded = replace(desired, superseded=(*desired.superseded, capacity))
     if desired.status is not ActionStatus.CONFIRMED:
-        return known
+        return recorded
     return replace(
-        known,
+        recorded,
         status=ActionStatus.PENDING,
         previous=capacity,
         requested_at=now,
         retry_at=now,
-        last_error="a late change may have undone it",
+        last_error="a late change by an older action may have undone this action",
     )
 
 
 def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingState:
-    """An action whose capacity has been seen is done, whoever failed to say so or gave it up."""
+    """Confirm an action once its capacity is observed, even if its reply was lost or the app has
+    given the action up."""
     desired = state.desired
     if desired is None or desired.status is ActionStatus.CONFIRMED:
         return state
     if observed.value != desired.target:
         return state
-    if observed.time <= desired.requested_at:  # in the same second it may have been read before
+    # Times have whole seconds: a sample of the same second may be older than the request.
+    if observed.time <= desired.requested_at:
         return state
     return state.with_desired(confirm(desired, observed.time))
 
@@ -206,22 +224,25 @@ def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingSt
 def reason_to_ignore(
     resource: Resource, state: ScalingState, action: ScaleAction, now: datetime
 ) -> str | None:
-    """Why an action must not be carried out any more; None where it must."""
+    """Why the scaler must ignore an action; None if the scaler must carry it out."""
     desired = state.desired
     if desired is None or action.epoch > desired.epoch:
-        return f"epoch {action.epoch} was never decided by this state"
+        return f"the state of this resource has no decision of epoch {action.epoch}"
     if action.epoch < desired.epoch:
-        return f"epoch {action.epoch} is void: epoch {desired.epoch} was decided since"
+        return f"epoch {action.epoch} was replaced by the decision of epoch {desired.epoch}"
     if not desired.pending:
-        return f"epoch {action.epoch} is {desired.status} already"
+        return f"epoch {action.epoch} is already {desired.status}"
     if action.target != desired.target:
-        return f"epoch {action.epoch} decided {desired.target}, the message says {action.target}"
+        return (
+            f"the target of epoch {action.epoch} is {desired.target}, but the message says "
+            f"{action.target}"
+        )
     mode, mode_reason = effective_mode(resource, state, now)
     return None if mode is Mode.ACTIVE else mode_reason
 
 
 def changed_by_hand(desired: Desired, actual: int) -> bool:
-    """True where the capacity is one that this state cannot have led to."""
+    """True if none of the app's own actions can have led to this capacity."""
     if desired.status is ActionStatus.CONFIRMED:
         return actual != desired.target
     return actual not in (desired.previous, desired.target, *desired.superseded)
@@ -229,29 +250,30 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the reconciler changes: nothing, where all three are None."""
+    """What the reconciler writes and sends. If all three fields are None, it does nothing."""
 
     desired: Desired | None = None
     action: ScaleAction | None = None
     entry: LogEntry | None = None
 
 
-AS_IT_SHOULD_BE = Reconciliation()
+NO_CHANGE = Reconciliation()
 
 
 def reconcile(
     resource: Resource, state: ScalingState, actual: int, now: datetime, timing: ActionTiming
 ) -> Reconciliation:
-    """Bring desired and actual capacity together again; level-triggered, so never too late.
+    """Compare the desired with the actual capacity, and decide how to bring them together.
 
-    1. Nobody decided anything yet: nothing. 2. What was asked for is there: confirmed. 3. A
-    capacity that no decision explains was set by hand: adopted, or enforced as a new epoch.
-    4. A pending action past its deadline has failed; one whose wait is over is sent again with
-    the same epoch. Only what changes the target needs an active resource.
+    1. Without any decision so far there is nothing to do. 2. If the plan has the desired capacity,
+    the action is confirmed. 3. If no action of the app explains the capacity, it was set manually.
+    The manual capacity is then adopted, or set back with a new epoch. 4. A pending action fails
+    after its deadline. Before the deadline it is sent again with the same epoch, once its wait is
+    over. The reconciler sends actions only if the resource is in active mode.
     """
     desired = as_of(state, now).desired
     if desired is None:
-        return AS_IT_SHOULD_BE
+        return NO_CHANGE
     if actual == desired.target:
         return _reached(resource, desired, now)
     active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
@@ -262,14 +284,14 @@ def reconcile(
             return _manual_change(resource, enforce(desired, actual, now), now)
     if desired.pending:
         return _overdue(resource, desired, now, timing, active=active)
-    return AS_IT_SHOULD_BE
+    return NO_CHANGE
 
 
 def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
     if desired.status is ActionStatus.CONFIRMED:
-        return AS_IT_SHOULD_BE
+        return NO_CHANGE
     done = confirm(desired, now)
-    reason = f"capacity is {desired.target}, as epoch {desired.epoch} asked for"
+    reason = f"the capacity is {desired.target}, as requested by epoch {desired.epoch}"
     return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
 
 
@@ -283,16 +305,15 @@ def _overdue(
     resource: Resource, desired: Desired, now: datetime, timing: ActionTiming, *, active: bool
 ) -> Reconciliation:
     if now - desired.requested_at > timedelta(seconds=timing.deadline_seconds):
-        error = desired.last_error or "no confirmation"
+        error = desired.last_error or "no confirmation arrived"
         failed = fail(desired, now, error, timing)
-        reason = f"epoch {desired.epoch} given up after {timing.deadline_seconds:g} s: {error}"
+        reason = f"gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
         return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
     if not active or now < _resend_at(desired, timing):
-        return AS_IT_SHOULD_BE
+        return NO_CHANGE
     resent = replace(desired, sent_at=now, retry_at=None)
-    reason = (
-        f"epoch {desired.epoch} not confirmed ({desired.last_error or 'no answer'}): sent again"
-    )
+    error = desired.last_error or "no answer"
+    reason = f"epoch {desired.epoch} is not confirmed yet ({error}): sent again"
     line = entry(resource, resent, EntryKind.RESENT, now, reason)
     return Reconciliation(resent, action_of(resource.name, resent), line)
 
@@ -306,7 +327,7 @@ def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
 def entry(
     resource: Resource, desired: Desired, kind: EntryKind, now: datetime, reason: str
 ) -> LogEntry:
-    """A line of the decision log about an action."""
+    """An entry of the decision log about an action."""
     return LogEntry(
         resource_name=resource.name,
         time=now,
@@ -320,21 +341,25 @@ def entry(
 
 
 def as_of(state: ScalingState, now: datetime) -> ScalingState:
-    """The state without what lies further in the future than the clocks of two services differ.
+    """The state, with every time that lies in the future corrected. Such times occur after a clock
+    was set back.
 
-    1. Samples and wishes of the future are dropped. 2. What was desired happened now at the
-    latest, so that waits begin to run. 3. An order of the future is due to be sent again, for
-    nobody can say how long ago that was done.
+    1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead are dropped. The clocks of two
+    services may differ by up to that time. 2. All recommendations later than ``now`` are dropped.
+    3. If the desired state was requested, sent or changed at a time that is ahead by more than the
+    tolerance, all its times later than ``now`` are set to ``now``. Waits are then counted from now
+    on. 4. A pending action of such a state is due to be sent again, because the time since it was
+    sent is unknown.
     """
     latest = now + span(FUTURE_TOLERANCE_SECONDS)
     for name, history in state.histories.items():
         if history.samples and history.samples[-1].time > latest:
             state = state.with_history(name, Window(until(history.samples, latest)))
-    wishes, desired = state.wishes.samples, state.desired
-    if wishes and wishes[-1].time > now:
-        state = replace(state, wishes=Window(until(wishes, now)))
+    recommended, desired = state.recommendations.samples, state.desired
+    if recommended and recommended[-1].time > now:
+        state = replace(state, recommendations=Window(until(recommended, now)))
     if desired is not None and _is_ahead(desired, latest):
-        state = state.with_desired(_happened(desired, now))
+        state = state.with_desired(_moved_back(desired, now))
     return state
 
 
@@ -345,12 +370,12 @@ def _is_ahead(desired: Desired, latest: datetime) -> bool:
     return changed_at is not None and changed_at > latest
 
 
-def _happened(desired: Desired, now: datetime) -> Desired:
-    repeat_at = now if desired.pending else desired.retry_at and min(desired.retry_at, now)
+def _moved_back(desired: Desired, now: datetime) -> Desired:
+    retry_at = now if desired.pending else desired.retry_at and min(desired.retry_at, now)
     return replace(
         desired,
         requested_at=min(desired.requested_at, now),
         sent_at=desired.sent_at and min(desired.sent_at, now),
         changed_at=desired.changed_at and min(desired.changed_at, now),
-        retry_at=repeat_at,
+        retry_at=retry_at,
     )

@@ -1,6 +1,6 @@
-"""What scaling_rules.py is written with: sources, plans, limits, guards, and the goal.
+"""The declarations in scaling_rules.py: metric sources, plans, limits, guards and the goal.
 
-Capacities are whole instances; other units stand at the end of names.
+Capacities are whole instances. The names of all other quantities end in their unit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Count = Literal["active", "dead_letter", "scheduled"]
 
 @dataclass(frozen=True, slots=True)
 class ServiceBusSubscription:
-    """Messages that wait in a topic's subscription.
+    """The number of messages in a subscription of a Service Bus topic.
 
     Scheduled messages wait in the topic, not in its subscriptions: ``count="scheduled"`` reads
     the topic's count.
@@ -31,7 +31,7 @@ class ServiceBusSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ServiceBusQueue:
-    """Messages that wait in a Service Bus queue."""
+    """The number of messages in a Service Bus queue."""
 
     queue: str
     count: Count = "active"
@@ -40,7 +40,7 @@ class ServiceBusQueue:
 
 @dataclass(frozen=True, slots=True)
 class StorageQueue:
-    """Approximate number of messages in a Storage queue, invisible ones included."""
+    """The approximate number of messages in a Storage queue, including invisible ones."""
 
     queue: str
     connection: str = "AzureWebJobsStorage"
@@ -48,7 +48,7 @@ class StorageQueue:
 
 @dataclass(frozen=True, slots=True)
 class AppServicePlan:
-    """The App Service Plan to scale, named exactly: never by a part of its name."""
+    """The App Service plan to scale. ``name`` must be the plan's full name."""
 
     subscription_id: str
     resource_group: str
@@ -57,19 +57,21 @@ class AppServicePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanCapacity:
-    """The instances that a plan is set to; collected for every resource by itself."""
+    """The capacity that a plan is set to. The collector reads it for every resource."""
 
     plan: AppServicePlan
 
 
 @dataclass(frozen=True, slots=True)
 class HubMetric:
-    """A metric that somebody sends to the event hub, as the JSON of the queue ``metrics``."""
+    """A metric that your own sender sends to the event hub, in the JSON format of the queue
+    ``metrics``.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionBreaker:
-    """The circuit breaker around the event hub: 0 while it is closed, 1 while it is not."""
+    """The state of the circuit breaker of the Event Hub ingestion: 0 while closed, otherwise 1."""
 
 
 Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
@@ -77,23 +79,49 @@ Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
 
 @dataclass(frozen=True, slots=True)
 class AzureMonitorMetric:
-    """A platform metric that a diagnostic setting of ``resource_id`` streams to the event hub.
+    """A platform metric of ``resource_id``, read from Azure Monitor once a minute.
 
-    Records that differ by dimensions only are summed up. ``time_grain`` is an ISO 8601 duration.
+    ``time_grain`` is an ISO 8601 duration. ``filter`` selects values of dimensions, such as
+    ``EntityName eq 'orders'``; without it, Azure Monitor aggregates over all dimensions.
+    ``streamed=True`` takes the metric from the event hub instead, where a diagnostic setting sends
+    it. Streamed records that differ only in their dimensions are combined into one.
     """
 
     resource_id: str
     metric: str
     aggregation: Aggregation = "average"
     time_grain: str = "PT1M"
+    filter: str = ""
+    streamed: bool = False
 
 
 PushedMetric = HubMetric | AzureMonitorMetric
-"""Metrics that come by themselves."""
+"""Sources that return no current value: those that send samples, and Azure Monitor, which returns
+the values of past minutes."""
+
+
+def is_pushed(source: object) -> bool:
+    """True if the source sends its samples to the event hub."""
+    return isinstance(source, HubMetric) or (
+        isinstance(source, AzureMonitorMetric) and source.streamed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSubscriptions:
+    """The number of subscriptions of a Service Bus topic. The collector reads it."""
+
+    topic: str
+    connection: str = "ServiceBusConnection"
 
 
 ReadMetric = (
-    ServiceBusSubscription | ServiceBusQueue | StorageQueue | PlanCapacity | IngestionBreaker
+    ServiceBusSubscription
+    | ServiceBusQueue
+    | StorageQueue
+    | PlanCapacity
+    | IngestionBreaker
+    | TopicSubscriptions
 )
 
 
@@ -104,23 +132,23 @@ CapacityTarget = AppServicePlan
 
 
 class Mode(StrEnum):
-    """What the autoscaler may do to a resource."""
+    """What the app does for a resource."""
 
-    ACTIVE = "active"
-    DRY_RUN = "dry_run"  # decide and log, change nothing
-    PAUSED = "paused"  # keep the samples, decide nothing
+    ACTIVE = "active"  # decide and change the capacity
+    DRY_RUN = "dry_run"  # decide and log, but change nothing
+    PAUSED = "paused"  # keep the samples, but decide nothing
 
 
 class ManualChange(StrEnum):
-    """What to do when somebody else changed the capacity."""
+    """How the app responds when something else has changed the capacity."""
 
-    ADOPT = "adopt"  # take it as the new desired capacity and go on from there
-    ENFORCE = "enforce"  # set it back
+    ADOPT = "adopt"  # accept it as the new desired capacity
+    ENFORCE = "enforce"  # set the capacity back
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Capacity never leaves minimum..maximum, both included."""
+    """The range of the capacity, in instances. Both ends are included."""
 
     minimum: int = 1
     maximum: int = 10
@@ -128,12 +156,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """Seconds after a confirmed change before the next one, by the direction of the next one."""
+    """The wait from a confirmed change to the next one, for each direction of the next change."""
 
     scale_out_seconds: float = 600
     scale_in_seconds: float = 600
     scale_out_pierces: bool = True
-    """After a scale-in, a scale-out need not wait: too few instances cost more than too many."""
+    """True if a scale-out does not wait for a cooldown after a scale-in. The default is True
+    because too few instances cost more than too many.
+    """
 
 
 Then = Literal["hold", "hold_in"] | int
@@ -143,7 +173,8 @@ Then = Literal["hold", "hold_in"] | int
 class Missing:
     """What to do once a metric has had no sample for ``after_seconds``.
 
-    ``hold``: stay; ``hold_in``: do not scale in; a number: go to that many instances.
+    ``hold`` keeps the capacity, ``hold_in`` prevents scale-in, and a number is the capacity to fall
+    back to.
     """
 
     after_seconds: float = 180
@@ -152,7 +183,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most so many instances, or percent of those at its start, within any such period."""
+    """The most by which the capacity may change within any period of ``period_seconds``.
+
+    Set either ``instances`` or ``percent``. The percentage refers to the capacity at the start of
+    the period.
+    """
 
     direction: Literal["out", "in"]
     period_seconds: float
@@ -162,28 +197,32 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What may change a policy's wish, besides limits and cooldown. The order is that of GUARDS."""
+    """Rules that may change the recommended capacity, in addition to limits and cooldown.
+
+    They apply in the order of ``GUARDS`` in ``deciding/guards.py``, not in the order below.
+    """
 
     missing: Missing = Missing()
     missing_by_metric: Mapping[str, Missing] = field(default_factory=lambda: NOTHING)
     breaker_metric: str | None = None
-    """While its newest value is above 0 the consumer is broken, and its backlog no reason to
-    scale out."""
+    """A metric that is above 0 while the consumer's circuit breaker is open. The resource is not
+    scaled out meanwhile."""
     stabilisation_out_seconds: float = 0
     stabilisation_in_seconds: float = 0
     rate_limits: tuple[RateLimit, ...] = ()
     flap_projection: bool = True
 
     def missing_for(self, metric_name: str) -> Missing:
+        """The rule for missing samples of this metric."""
         return self.missing_by_metric.get(metric_name, self.missing)
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What good scaling is worth; policies that optimise weigh their choices by it.
+    """The costs that a policy minimizes.
 
     The cost of an interval is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
-    in instance-minutes. Work is late while it waits for longer than ``age_limit_minutes``.
+    in instance-minutes. Work is late once it has waited for longer than ``age_limit_minutes``.
     """
 
     age_limit_minutes: float = 5
@@ -193,20 +232,25 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How fast instances work and how fast they come; None where that is to be learned."""
+    """The throughput per instance, and the dead time of a scale-out. The app learns a value that is
+    None.
+    """
 
     rate_per_instance_minute: float | None = None
-    """Items that one busy instance finishes in a minute."""
+    """The items that one busy instance finishes per minute."""
     dead_time_minutes: float | None = None
-    """From the order of more instances until they work."""
+    """The dead time: from the request for more instances until they work."""
     relative_error: float = 0
-    """Of a rate that was learned; one that is fixed by hand has none."""
+    """The standard error of a learned rate, as a share of the rate; 0 for a rate set by hand."""
     completed_metric: str | None = None
-    """The metric that counts the items finished since its last sample: the rate is learned from
-    it. Nothing is decided on it, and it may be minutes late."""
+    """The metric that counts the items finished since its previous sample. The throughput is
+    learned from this metric. Decisions do not use it, so its samples may arrive minutes late.
+    """
     incoming_metric: str | None = None
-    """Instead: the metric that counts the items that came since its last sample."""
+    """Instead of ``completed_metric``: the metric that counts the items that arrived since its
+    previous sample."""
 
     @property
     def counted_metric(self) -> str | None:
+        """The metric that the throughput is learned from."""
         return self.completed_metric or self.incoming_metric

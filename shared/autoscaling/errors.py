@@ -1,4 +1,4 @@
-"""What can go wrong, named. The first line of each docstring says what it means for the caller."""
+"""The exceptions of the autoscaler. Each docstring says what the caller must do."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from datetime import datetime
 
 
 class AutoscalingError(Exception):
-    """Something that the autoscaler itself can name."""
+    """The base class of all exceptions that the autoscaler defines."""
 
 
 class BadMessage(AutoscalingError):
-    """A queue message that can never be processed; it belongs into the poison queue."""
+    """A queue message can never be processed. It belongs in the poison queue."""
 
 
 class UnknownResource(BadMessage):
-    """A message for a resource that scaling_rules.py does not declare."""
+    """A message names a resource or a metric that scaling_rules.py does not declare."""
 
 
 class OverrideRefused(AutoscalingError):
-    """What a person asked for cannot be; it says what would do."""
+    """An operator asked for an invalid override. The message says what is allowed."""
 
 
 class StateConflict(AutoscalingError):
-    """Somebody else changed the rows that were read; read again and decide again."""
+    """Another writer has changed the rows since they were read. Read and decide again."""
 
 
 class StateUnreadable(AutoscalingError):
-    """A row of a resource's state cannot be read; nothing is decided on the rest of it.
+    """A row of a resource's state cannot be read. Decide nothing from the other rows.
 
-    ``read_at`` is the store's time at which that was found.
+    ``read_at`` is the time of the read, by the store's clock.
     """
 
     def __init__(self, message: str, read_at: datetime) -> None:
@@ -37,13 +37,13 @@ class StateUnreadable(AutoscalingError):
 
 
 class ReadFailed(AutoscalingError):
-    """A metric source gave no value; the value is missing, not zero."""
+    """A metric source returned no value. Treat the value as missing, not as zero."""
 
 
 class CapacityDelayed(AutoscalingError):
-    """The capacity cannot be changed right now, or the outcome is not known; try again later.
+    """The capacity cannot be changed now, or the outcome is unknown. Try again later.
 
-    ``maybe_done`` is true where a change was ordered and nobody knows what became of it.
+    ``maybe_done`` is true if a change was requested and its outcome is unknown.
     """
 
     def __init__(
@@ -59,4 +59,4 @@ class CapacityDelayed(AutoscalingError):
 
 
 class CapacityRefused(AutoscalingError):
-    """Nothing was changed, and will not be however often it is asked for: a person must act."""
+    """The capacity was not changed, and trying again would not help. An operator must act."""

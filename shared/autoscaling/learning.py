@@ -1,30 +1,29 @@
-"""Learning how fast instances work, and how long they take to come. Pure.
+"""Learning the throughput per instance and the dead time of a scale-out. Pure.
 
-*From changes.* While a queue is never empty, its backlog changes by ``λ - μ·n`` per minute, so a
-change by ``dn`` instances bends it by ``ds = -μ·dn + Δλ``. Regression of ds on dn through the
-origin gives μ = -Σ ds·dn / Σ dn²: the true rate of a busy instance, not the throughput observed,
-which idle instances lower. But arrivals and changes go together: more instances are ordered when
-load rises, and often come as it falls again, so scale-outs overrate μ and scale-ins underrate it.
-Therefore the two are kept apart, and only where both agree is μ known; the lower one is taken.
+The throughput is taken from the best source that there is:
 
-*From counts.* Where finished or incoming items are counted, no change of capacity is needed, and
-the result is better by far. In an interval in which the backlog never was empty and the number of
-instances n did not change, all of them were busy, and
+1. *Settings.* A throughput that is fixed by hand is used as it is.
+2. *Counts.* Counts of finished or incoming items are precise and need no change of capacity.
+3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog.
+
+*Counts.* If the backlog was never empty in an interval and the number of instances n did not
+change, all of them were busy, and
 
     finished = μ·n·minutes          (finished = incoming - growth of the backlog)
 
 The ratio estimator over such intervals is μ = Σ finished / Σ n·minutes, its standard error that of
 the residuals (Cochran, Sampling Techniques, 1977, chapter 6). Intervals shortly after a change are
-left out: nobody knows exactly from when on a new instance works.
+left out, because it is not known exactly when a new instance begins to work.
 
 *Outliers.* An observation is a pair: a ``part`` and the ``whole`` that it grows with, such as items
-and the busy minutes that they took. One that is far off must not count, for a sum never gets rid of
-it again. Whether it is far off shows by the median of the last few ratios, which half of them may
-miss: so the last few are kept one by one, and become part of sums as they are replaced by newer
-ones. The limit is nine times the median absolute deviation above the median, but at least twice
-and at most ten times the median. Nothing is too small: a count of zero is as good as any.
+and the busy minutes that they took. An outlier must not be added to a sum, because it would never
+leave the sum again. Outliers are found by the median of the recent ratios, of which half may be
+wrong. The recent observations are therefore kept one by one, and are added to the sums when newer
+ones replace them. The limit is nine median absolute deviations above the median, but at least twice
+and at most ten times the median. There is no lower limit: a count of zero is valid.
 
-The dead time is the mean wait from order to confirmation of scale-outs that went through at once.
+The dead time is the mean wait from the action to its confirmation, over scale-outs that succeeded
+at the first attempt.
 """
 
 from __future__ import annotations
@@ -38,30 +37,26 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import median, median_low
 
+from shared.autoscaling.backlog_rate import RatePosterior, Samples, posterior, with_backlog
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, time_of
-from shared.autoscaling.state import (
-    ActionStatus,
-    BusyIntervals,
-    Desired,
-    Learned,
-    RegressionSums,
-    ScalingState,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, time_of
+from shared.autoscaling.policy import RATE_ERROR_MAX, RateEstimate, RateSource
+from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 
-SLOPE_MINUTES = 4
-SLOPE_SAMPLES_MIN = 3
 OBSERVATIONS_MIN = 2.9
 """Three, less what they have lost in weight."""
+ROUGH_ERROR = 0.3
+"""The relative error that is assumed for a throughput by fewer counts: it is not sure."""
 DEAD_TIMES_MIN = 3
 DEAD_TIME_MINUTES_MAX = 30
-RELATIVE_ERROR_MAX = 0.25
-CHANGES_WEIGHT = 0.98
-"""Weight of what was known before at each new change: some fifty changes are remembered."""
+DECISION_MINUTES = 1.0
+"""A decision is made on a sample that describes the minute before it."""
+DEAD_TIME_WEIGHT_MIN = 0.02
+"""Weight of the newest dead time: about fifty are remembered."""
 INTERVALS_WEIGHT = 0.99
-"""The same at each new interval: some hundred are remembered."""
+"""Weight of what was known before each new interval: about a hundred are remembered."""
 SETTLING = timedelta(minutes=2)
-"""After a change of capacity."""
+"""Intervals that begin sooner than this after a change of capacity are left out."""
 INTERVAL_MAX = 1.5
 """An interval longer than this many usual ones lacks a sample, and with it what it counted."""
 
@@ -69,13 +64,11 @@ Pair = tuple[float, float]
 """Part and whole; the whole is not zero."""
 RECENT_MAX = 15
 JUDGED_MIN = 3
-"""Of so few observations that are not zero nobody can say which one is wrong."""
+"""Fewer observations other than zero do not show which of them is wrong."""
 DEVIATIONS_MAX = 9
 TIMES_MIN, TIMES_MAX = 2, 10
 PART_MAX = 1e18
 """Squares of larger ones make sums infinite."""
-
-Samples = Sequence[MetricValue]
 
 
 # --- what is known ----------------------------------------------------------------------------
@@ -91,20 +84,44 @@ class LearnedEstimate:
     @property
     def confident(self) -> bool:
         known = 0 < self.value < math.inf
-        return known and self.standard_error <= RELATIVE_ERROR_MAX * self.value
+        return known and self.standard_error <= RATE_ERROR_MAX * self.value
 
 
-def known_throughput(fixed: Throughput, learned: Learned) -> Throughput:
-    """What is fixed by hand counts; else what was learned, once that is known well enough."""
+def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
+    """The throughput per instance from the best source there is; None before any work was seen."""
+    rate = fixed.rate_per_instance_minute
+    if rate is not None:
+        return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
+    counted = counted_rate(learned)
+    if counted is not None:
+        error = counted.standard_error / counted.value
+        return RateEstimate(RateSource.COUNTED, counted.value, counted.value, error)
+    found = posterior(learned.trend) if learned.trend.busy else None
+    rough = _rough_rate(learned.work)
+    if rough is not None and (found is None or found.deviation > ROUGH_ERROR):
+        return RateEstimate(RateSource.COUNTED, rough.likely, rough.low, rough.deviation)
+    if found is None:
+        return None
+    return RateEstimate(RateSource.BACKLOG, found.likely, found.low, found.deviation)
+
+
+def known_throughput(
+    fixed: Throughput, learned: Learned, estimate: RateEstimate | None
+) -> Throughput:
+    """What is fixed by hand, and otherwise what was learned, if that is sure enough.
+
+    ``estimate`` is that of ``rate_estimate``. A throughput estimated from the backlog is its low
+    end, so that no further margin is needed.
+    """
     if fixed.rate_per_instance_minute is not None and fixed.dead_time_minutes is not None:
         return fixed
     rate, dead_time = fixed.rate_per_instance_minute, fixed.dead_time_minutes
     relative_error = fixed.relative_error
-    estimate = best_rate(learned) if rate is None else None
-    if estimate is not None:
-        rate, relative_error = estimate.value, estimate.standard_error / estimate.value
+    if rate is None and estimate is not None and estimate.sure:
+        rate = estimate.low
+        relative_error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
     if dead_time is None and learned.dead_times >= DEAD_TIMES_MIN:
-        dead_time = learned.dead_time_minutes
+        dead_time = learned.dead_time_minutes + DECISION_MINUTES
     return replace(
         fixed,
         rate_per_instance_minute=rate,
@@ -113,36 +130,19 @@ def known_throughput(fixed: Throughput, learned: Learned) -> Throughput:
     )
 
 
-def best_rate(learned: Learned) -> LearnedEstimate | None:
-    """From finished items where that is known well enough, else from changes of capacity."""
+def counted_rate(learned: Learned) -> LearnedEstimate | None:
+    """The throughput from counts, if it is sure enough."""
     counted = rate_of(learned.work)
-    for estimate in (LearnedEstimate(*counted) if counted else None, learned_rate(learned)):
-        if estimate is not None and estimate.confident:
-            return estimate
-    return None
+    estimate = LearnedEstimate(*counted) if counted else None
+    return estimate if estimate is not None and estimate.confident else None
 
 
-def learned_rate(learned: Learned) -> LearnedEstimate | None:
-    """Items per busy instance and minute; None before enough changes in both directions.
-
-    The two estimates err to opposite sides: half their distance is an error too.
-    """
-    out, into = _slope(learned.out), _slope(learned.into)
-    if out is None or into is None:
+def _rough_rate(work: BusyIntervals) -> RatePosterior | None:
+    """The throughput by the first one or two busy intervals, before there are enough."""
+    if work.intervals or not 0 < len(work.recent) < OBSERVATIONS_MIN:
         return None
-    distance = abs(out.value - into.value) / 2
-    error = max(out.standard_error, into.standard_error, distance)
-    return LearnedEstimate(min(out.value, into.value), error)
-
-
-def _slope(sums: RegressionSums) -> LearnedEstimate | None:
-    sums = _with_changes(_sound_changes(sums), believable(sums.recent))
-    if sums.changes < OBSERVATIONS_MIN or sums.dn_dn <= 0:
-        return None
-    rate = -sums.ds_dn / sums.dn_dn
-    unexplained = max(sums.ds_ds - rate * rate * sums.dn_dn, 0.0)
-    variance = unexplained / (sums.changes - 1) / sums.dn_dn
-    return LearnedEstimate(rate, math.sqrt(variance))
+    rate = sum([done for done, _ in work.recent]) / sum([busy for _, busy in work.recent])
+    return RatePosterior(rate, ROUGH_ERROR) if 0 < rate < PART_MAX else None
 
 
 @lru_cache(maxsize=256)
@@ -157,103 +157,44 @@ def rate_of(work: BusyIntervals) -> tuple[float, float] | None:
     return rate, math.sqrt(spread) / work.busy
 
 
-# --- from changes of capacity -----------------------------------------------------------------
+# --- the dead time ----------------------------------------------------------------------------
 
 
-def change_to_learn_from(state: ScalingState, now: datetime) -> bool:
-    """Whether some minutes have passed since a confirmed change that was not looked at yet."""
-    desired = state.desired
-    if desired is None or desired.changed_at is None or desired.epoch <= state.learned.epoch:
-        return False
-    confirmed = desired.status is ActionStatus.CONFIRMED
-    return confirmed and now >= desired.changed_at + timedelta(minutes=SLOPE_MINUTES)
+def learn_dead_time(state: ScalingState) -> ScalingState:
+    """The state with the dead time of the last confirmed change, if it was not used before.
 
-
-def learn_from_change(state: ScalingState, backlog_name: str | None) -> ScalingState:
-    """The state with what the last confirmed change teaches, where it is time for that."""
-    desired = state.desired
-    assert desired is not None
-    assert desired.changed_at is not None
-    learned = _with_dead_time(replace(state.learned, epoch=desired.epoch), desired)
-    backlog = state.histories.get(backlog_name or "")
-    capacity = state.histories.get(CAPACITY_METRIC)
-    if backlog is not None and capacity is not None:
-        learned = _with_slopes(learned, desired.changed_at, backlog.samples, capacity.samples)
+    An action that was deferred or given up waited for another reason, so it does not count.
+    """
+    desired, learned = state.desired, state.learned
+    if desired is None or desired.changed_at is None or desired.epoch <= learned.epoch:
+        return state
+    if desired.status is not ActionStatus.CONFIRMED:
+        return state
+    learned = replace(learned, epoch=desired.epoch)
+    waited_minutes = (desired.changed_at - desired.requested_at).total_seconds() / 60
+    out = desired.target > desired.previous
+    if out and not desired.attempts and 0 < waited_minutes <= DEAD_TIME_MINUTES_MAX:
+        count = learned.dead_times + 1
+        weight = max(1 / count, DEAD_TIME_WEIGHT_MIN)
+        mean = learned.dead_time_minutes + weight * (waited_minutes - learned.dead_time_minutes)
+        learned = replace(learned, dead_times=count, dead_time_minutes=mean)
     return replace(state, learned=learned)
 
 
-def _with_dead_time(learned: Learned, desired: Desired) -> Learned:
-    """Only of orders that were neither deferred nor given up: other waits are no dead time."""
-    assert desired.changed_at is not None
-    waited_minutes = (desired.changed_at - desired.requested_at).total_seconds() / 60
-    out = desired.target > desired.previous
-    if not out or desired.attempts or not 0 < waited_minutes <= DEAD_TIME_MINUTES_MAX:
-        return learned
-    count = learned.dead_times + 1
-    weight = max(1 / count, 1 - CHANGES_WEIGHT)
-    mean = learned.dead_time_minutes + weight * (waited_minutes - learned.dead_time_minutes)
-    return replace(learned, dead_times=count, dead_time_minutes=mean)
+# --- from the backlog -------------------------------------------------------------------------
 
 
-def _with_slopes(
-    learned: Learned, changed_at: datetime, backlog: Samples, capacity: Samples
-) -> Learned:
-    span = timedelta(minutes=SLOPE_MINUTES)
-    before = _busy_slope(backlog, changed_at - span, changed_at)
-    after = _busy_slope(backlog, changed_at, changed_at + span)
-    dn = _single_change(capacity, changed_at - span, changed_at + span)
-    if before is None or after is None or dn == 0:
-        return learned
-    if dn > 0:
-        return replace(learned, out=_with_change(learned.out, dn, after - before))
-    return replace(learned, into=_with_change(learned.into, dn, after - before))
-
-
-def _with_change(sums: RegressionSums, dn: float, ds: float) -> RegressionSums:
-    recent, older = with_recent(sums.recent, (ds, dn))
-    return _with_changes(_sound_changes(replace(sums, recent=recent)), older)
-
-
-def _sound_changes(sums: RegressionSums) -> RegressionSums:
-    """Without sums that cannot be right."""
-    if contradicted(sums.ds_dn, sums.dn_dn, sums.recent):
-        return RegressionSums(recent=sums.recent)
-    return sums
-
-
-def _with_changes(sums: RegressionSums, pairs: Sequence[Pair]) -> RegressionSums:
-    for ds, dn in pairs:
-        sums = RegressionSums(
-            changes=CHANGES_WEIGHT * sums.changes + 1,
-            dn_dn=CHANGES_WEIGHT * sums.dn_dn + dn * dn,
-            ds_dn=CHANGES_WEIGHT * sums.ds_dn + ds * dn,
-            ds_ds=CHANGES_WEIGHT * sums.ds_ds + ds * ds,
-            recent=sums.recent,
-        )
-    return sums
-
-
-def _single_change(samples: Samples, start: datetime, end: datetime) -> float:
-    """By how much the capacity changed between the two times; 0 unless exactly once."""
-    first = max(bisect_right(samples, start, key=time_of) - 1, 0)
-    values = [sample.value for sample in samples[first:] if sample.time <= end]
-    changes = [b - a for a, b in pairwise(values) if a != b]
-    return changes[0] if len(changes) == 1 else 0.0
-
-
-def _busy_slope(samples: Samples, start: datetime, end: datetime) -> float | None:
-    """Least-squares slope in items per minute; None where the queue ran empty or was not seen."""
-    points = [
-        ((s.time - start).total_seconds() / 60, s.value) for s in samples if start <= s.time <= end
-    ]
-    if len(points) < SLOPE_SAMPLES_MIN or any(value <= 0 for _, value in points):
-        return None
-    mean_x = sum([x for x, _ in points]) / len(points)
-    mean_y = sum([y for _, y in points]) / len(points)
-    spread = sum([(x - mean_x) ** 2 for x, _ in points])
-    if spread <= 0:
-        return None
-    return sum([(x - mean_x) * (y - mean_y) for x, y in points]) / spread
+def learn_from_backlog(state: ScalingState, backlog_name: str | None, maximum: int) -> ScalingState:
+    """The state with what the backlog has taught since the last time."""
+    backlog = state.histories.get(backlog_name or "")
+    capacity = state.histories.get(CAPACITY_METRIC)
+    if backlog is None or capacity is None:
+        return state
+    known = state.learned.trend
+    trend = with_backlog(known, backlog.samples, capacity.samples, maximum)
+    if trend is known:
+        return state
+    return replace(state, learned=replace(state.learned, trend=trend))
 
 
 # --- from counts of items ---------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""What was measured: samples, windows of them, and the usual week.
+"""Measured values: samples, windows of samples, and the week profile of the expected load.
 
-Times are aware UTC datetimes; units stand at the end of names.
+Times are aware UTC datetimes. Names end in their unit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from types import MappingProxyType
 from typing import Any
 
 CAPACITY_METRIC = "capacity"
-"""Reserved metric name: the capacity that the target itself reports."""
+"""The reserved name of the metric that holds the capacity reported by the target."""
 
 
 CAPACITY_SANE_MAX = 1000
-"""No target has more instances; a larger number is a mistake of the sender."""
+"""The highest plausible capacity. A higher number is an error of the sender."""
 
 MEASURE_MAX = 1e15
-"""Of a metric's value. Up to here floats tell whole numbers apart and sums of squares are finite;
-whatever is larger is a mistake of the sender."""
+"""The highest value of a metric. Floats represent each whole number up to this value exactly, and
+sums of squares stay finite. A higher value is an error of the sender.
+"""
 
 
 EvidenceValue = float | int | str | bool | None
@@ -40,19 +41,19 @@ time_of = attrgetter("time")
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """One sample: what a source answered, at the time of the source's own clock."""
+    """One sample: the value that a source returned, and the time by the source's own clock."""
 
     time: datetime
     value: float
 
 
 Samples = tuple[MetricValue, ...]
-"""Sorted by time, each time once."""
+"""Sorted by time; no two samples have the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One sample of one named metric, addressed to the resource whose rules want it."""
+    """One sample of one metric of one resource."""
 
     resource_name: str
     name: str
@@ -61,23 +62,23 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WeekProfile:
-    """The load to expect: items per minute for each hour of the week, Monday 0:00 first.
+    """The expected load in items per minute, for each hour of the week from Monday 0:00 on.
 
-    Hours are those of ``time_zone``; one that no week supports is None. Written by the nightly job,
-    read by SeasonalFloor.
+    Hours are those of ``time_zone``. An hour for which no week has data is None. The nightly run
+    writes the profile, and SeasonalFloor reads it.
     """
 
     items_per_minute: tuple[float | None, ...]
     time_zone: str = "UTC"
     weeks: tuple[int, ...] = ()
-    """How many weeks support each hour; empty where that is not told."""
+    """The number of weeks with data for each hour; empty if unknown."""
     absent: str = ""
-    """Why there is no profile, in place of the hours."""
+    """Why there is no profile. ``items_per_minute`` is then empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The samples of one metric that count, oldest first."""
+    """Samples of one metric, oldest first."""
 
     samples: tuple[MetricValue, ...] = ()
 
@@ -91,11 +92,12 @@ class Window:
 
     @property
     def mean(self) -> float | None:
-        """None without samples: a missing value is never zero."""
+        """The mean value; None without samples, because a missing value is not zero."""
         return sum([s.value for s in self.samples]) / self.count if self.samples else None
 
     @property
     def maximum(self) -> float | None:
+        """The highest value; None without samples."""
         return max([s.value for s in self.samples]) if self.samples else None
 
 
@@ -103,16 +105,16 @@ NO_SAMPLES = Window()
 
 
 def since(samples: Samples, start: datetime) -> Samples:
-    """The samples at ``start`` or later; they must be sorted."""
+    """The samples at ``start`` or later. The samples must be sorted."""
     return samples[bisect_left(samples, start, key=time_of) :]
 
 
 def until(samples: Samples, end: datetime) -> Samples:
-    """The samples at ``end`` or earlier; they must be sorted."""
+    """The samples at ``end`` or earlier. The samples must be sorted."""
     return samples[: bisect_right(samples, end, key=time_of)]
 
 
 @lru_cache
 def span(seconds: float) -> timedelta:
-    """The same few are asked for with every sample."""
+    """A timedelta of that many seconds, cached because each sample needs the same few."""
     return timedelta(seconds=seconds)

@@ -1,13 +1,14 @@
-"""Queue messages: one JSON object each, with a schema version, checked field by field.
+"""Encodes and decodes queue messages. Each is a JSON object with a schema version.
 
-A message of version 1 brings one sample: ``resource_name``, ``name`` and ``value``, an object with
-``time`` and ``value``. One of version 2 brings many samples of one resource: ``resource_name`` and
-``samples``, an object that has for each metric a list of pairs ``[time, value]``. Whatever brings
-one sample only is of version 1, so that older versions of this app read it too.
+A metric message of version 1 carries one sample: ``resource_name``, ``name`` and ``value``, an
+object with ``time`` and ``value``. A message of version 2 carries many samples of one resource:
+``resource_name`` and ``samples``, an object with a list of pairs ``[time, value]`` for each metric.
+A message with a single sample is always written as version 1, so that older versions of this app
+can read it.
 
-Text is JSON, or JSON in base64 as many queue clients send it. The host hands messages over as
-they are (``messageEncoding: none``), because with base64 in the host a message that is not base64
-would never reach any function, not even the one on the poison queue.
+The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
+decode messages (``messageEncoding: none``). If it decoded base64, a message that is not base64
+would never reach a function, not even the function on the poison queue.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,14 +24,15 @@ from typing import Any
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MEASURE_MAX, Metric, MetricValue
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
-from shared.values.text import shown
+from shared.values.text import quoted
 
 SCHEMA_VERSION = 1
 MANY_SAMPLES_VERSION = 2
 
 METRICS_OF_A_MESSAGE_MAX = 8
-"""Of one resource. Each is a row of up to 110 kB, and all of a message are one transaction: up to
-1 MiB the client sends it without holding up the event loop."""
+"""The most metrics in one message. Each metric is a row of up to 110 kB, and the rows of a message
+are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
+"""
 
 TIME_CHARACTERS_MAX = 64
 REFUSED_SHOWN_MAX = 20
@@ -38,12 +40,12 @@ REFUSED_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of one resource that a message brings, in its order, and what else is in it."""
+    """The valid samples of one message, in its order, and the errors of the invalid ones."""
 
     resource_name: str
     metrics: tuple[Metric, ...]
     refused: tuple[BadMessage, ...] = ()
-    """What is wrong with the others."""
+    """One error for each invalid sample."""
 
 
 def encode_metric(metric: Metric) -> str:
@@ -51,8 +53,26 @@ def encode_metric(metric: Metric) -> str:
     return _encode({"resource_name": metric.resource_name, "name": metric.name, "value": value})
 
 
+def encode_metrics(metrics: Iterable[Metric]) -> list[str]:
+    """One message for all samples of a metric."""
+    groups: dict[tuple[str, str], list[Metric]] = {}
+    for metric in metrics:
+        groups.setdefault((metric.resource_name, metric.name), []).append(metric)
+    return [_encode_samples(samples) for samples in groups.values()]
+
+
+def _encode_samples(samples: Sequence[Metric]) -> str:
+    """A message with samples of one metric of one resource."""
+    first = samples[0]
+    if len(samples) == 1:
+        return encode_metric(first)
+    pairs = [[format_time(each.value.time), each.value.value] for each in samples]
+    fields = {"resource_name": first.resource_name, "samples": {first.name: pairs}}
+    return _encode({**fields, "schema_version": MANY_SAMPLES_VERSION})
+
+
 def decode_metric(body: str) -> Metric:
-    """Raises BadMessage, which names the field, what it holds and what it should hold."""
+    """Raises BadMessage, which names the field, its value and what the value must be."""
     return _metric(_decode(body, "metric"))
 
 
@@ -66,10 +86,7 @@ def _metric(fields: Mapping[str, Any]) -> Metric:
 
 
 def decode_samples(body: str) -> Samples:
-    """The samples of a message of either version.
-
-    Raises BadMessage where none of them is of use.
-    """
+    """The samples of a message of either version. Raises BadMessage if none of them is valid."""
     fields = _decode(body, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
     if fields["schema_version"] == SCHEMA_VERSION:
         metric = _metric(fields)
@@ -79,7 +96,8 @@ def decode_samples(body: str) -> Samples:
     samples: dict[str, Any] = _field(fields, "samples", dict, "samples")
     if len(samples) > METRICS_OF_A_MESSAGE_MAX:
         raise BadMessage(
-            f"samples: {len(samples)} metrics, at most {METRICS_OF_A_MESSAGE_MAX} are read"
+            f"samples: {len(samples)} metrics; a message may have at most "
+            f"{METRICS_OF_A_MESSAGE_MAX}"
         )
     for name, pairs in samples.items():
         for pair in pairs if isinstance(pairs, list) else [pairs]:
@@ -88,17 +106,17 @@ def decode_samples(body: str) -> Samples:
             except BadMessage as error:
                 refused.append(error)
     if not metrics:
-        raise all_refused(refused or [BadMessage("samples: there are none")])
+        raise all_refused(refused or [BadMessage("samples: must hold at least one sample")])
     return Samples(resource_name, tuple(metrics), tuple(refused))
 
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
-    """The error of a message of which nothing is of use."""
+    """The error of a message without any valid sample."""
     return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
 
 
 def summary(refused: Sequence[BadMessage]) -> str:
-    """The first few errors, and how many more there are."""
+    """The first few errors, and the number of the others."""
     more = len(refused) - REFUSED_SHOWN_MAX
     first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])
     return f"{first}; and {more} more" if more > 0 else first
@@ -117,7 +135,7 @@ def encode_action(action: ScaleAction) -> str:
 
 
 def decode_action(body: str) -> ScaleAction:
-    """Raises BadMessage, which names the field, what it holds and what it should hold."""
+    """Raises BadMessage, which names the field, its value and what the value must be."""
     fields = _decode(body, "action")
     return ScaleAction(
         resource_name=_field(fields, "resource_name", str, "action"),
@@ -129,7 +147,7 @@ def decode_action(body: str) -> ScaleAction:
 
 
 def named_resource(body: str) -> str | None:
-    """The resource that a message names, however bad the rest of it is."""
+    """The resource that a message names, even if the rest of the message is invalid."""
     try:
         fields = json.loads(_text(body))
     except (ValueError, RecursionError):
@@ -139,13 +157,14 @@ def named_resource(body: str) -> str | None:
 
 
 def measure(value: object) -> float | None:
-    """The value as a number from 0 to ``MEASURE_MAX``; None where it is none. Text is no number."""
+    """The value if it is a number from 0 to ``MEASURE_MAX``, else None. Text is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value <= MEASURE_MAX else None  # NaN is in no range
+    return float(value) if 0 <= value <= MEASURE_MAX else None  # false for NaN too
 
 
 def format_time(time: datetime) -> str:
+    """The time as ISO 8601 text in UTC, ending in Z."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -159,13 +178,13 @@ def _decode(body: str, kind: str, versions: Sequence[int] = (SCHEMA_VERSION,)) -
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"{kind}: neither JSON nor JSON in base64 ({error})") from error
     if not isinstance(fields, dict):
-        raise BadMessage(f"{kind}: a JSON object is needed, not {shown(fields)}")
+        raise BadMessage(f"{kind}: must be a JSON object, is {quoted(fields)}")
     version = fields.get("schema_version")
     if type(version) is not int or version not in versions:
-        known = " and ".join([str(each) for each in versions])
+        readable = " and ".join([str(each) for each in versions])
         raise BadMessage(
-            f"{kind}: schema_version is {shown(version)}, this app reads {known}; "
-            "deploy sender and app of the same version"
+            f"{kind}: schema_version is {quoted(version)}, but this app reads {readable}; "
+            "deploy the same version of the sender and the app"
         )
     return fields
 
@@ -183,21 +202,24 @@ def _text(body: str) -> str:
 def _field(fields: Mapping[str, Any], name: str, kind: type[Any], where: str) -> Any:
     value = fields.get(name)
     if type(value) is not kind or (kind is str and not value and name != "reason"):
-        raise BadMessage(f"{where}: {name} is {shown(value)}, a {kind.__name__} is needed")
+        raise BadMessage(f"{where}: {name} is {quoted(value)}, must be {KINDS[kind]}")
     return value
+
+
+KINDS = {str: "text", int: "a whole number", dict: "a JSON object"}
 
 
 def _counted(fields: Mapping[str, Any], name: str, most: int) -> int:
     value: int = _field(fields, name, int, "action")
     if not 1 <= value <= most:
-        raise BadMessage(f"action: {name} is {shown(value)}, a number from 1 to {most} is needed")
+        raise BadMessage(f"action: {name} is {quoted(value)}, must be from 1 to {most}")
     return value
 
 
 def _pair(name: str, pair: object) -> MetricValue:
-    where = f"sample of {shown(name)}"
+    where = f"sample of {quoted(name)}"
     if not isinstance(pair, list) or len(pair) != 2:
-        raise BadMessage(f"{where}: {shown(pair)} is no pair of time and value")
+        raise BadMessage(f"{where}: {quoted(pair)} must be a pair [time, value]")
     fields = {"time": pair[0], "value": pair[1]}
     return MetricValue(_time(fields, "time", where), _measure(fields, where))
 
@@ -207,7 +229,7 @@ def _measure(fields: Mapping[str, Any], where: str = "metric value") -> float:
     number = measure(value)
     if number is None:
         raise BadMessage(
-            f"{where}: value is {shown(value)}, a number from 0 to {MEASURE_MAX:g} is needed"
+            f"{where}: value is {quoted(value)}, must be a number from 0 to {MEASURE_MAX:g}"
         )
     return number
 
@@ -215,11 +237,11 @@ def _measure(fields: Mapping[str, Any], where: str = "metric value") -> float:
 def _time(fields: Mapping[str, Any], name: str, where: str) -> datetime:
     text: str = _field(fields, name, str, where)
     if len(text) > TIME_CHARACTERS_MAX:
-        raise BadMessage(f"{where}: {name} is {shown(text)}, an ISO 8601 time is needed")
+        raise BadMessage(f"{where}: {name} is {quoted(text)}, must be an ISO 8601 time")
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is not None:
             return time.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise BadMessage(f"{where}: {name} is {shown(text)}, an ISO 8601 time is needed") from error
-    raise BadMessage(f"{where}: {name} is {shown(text)}, a time zone is needed, such as Z")
+        raise BadMessage(f"{where}: {name} is {quoted(text)}, must be an ISO 8601 time") from error
+    raise BadMessage(f"{where}: {name} is {quoted(text)}, must have a time zone, such as Z")

@@ -1,10 +1,11 @@
-"""What a policy is given, what it answers and may offer, and the resource that it decides for."""
+"""The interface of policies: their input and result, and the resource for which they decide."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
+from enum import StrEnum
 from itertools import chain
 from typing import Any, Protocol
 
@@ -23,25 +24,65 @@ from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, Evidence, WeekP
 from shared.autoscaling.state import Desired
 
 REASON_LENGTH_MAX = 500
-"""Of what a policy says about itself; the decision log has its limits."""
+"""Longer reasons of a policy are cut, because the rows of the decision log are limited."""
 
 CAPACITY_MAX = 10**6
-"""A larger wish is a mistake, and too large a number for other arithmetic."""
+"""A recommendation of a higher capacity counts as a failure of the policy."""
 
 FAILED = "error"
-"""The name that stands for a policy that failed."""
+"""The rule name in the recommendation that is used instead if a policy fails."""
+
+
+RATE_ERROR_MAX = 0.25
+"""A learned throughput with a larger relative error is not sure enough to rely on."""
+
+
+class RateSource(StrEnum):
+    """Where the throughput per instance comes from."""
+
+    SETTINGS = "settings"
+    COUNTED = "counted"
+    BACKLOG = "backlog"
+
+
+RATE_SOURCES = {
+    RateSource.SETTINGS: "given in settings",
+    RateSource.COUNTED: "counted",
+    RateSource.BACKLOG: "estimated from the backlog",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RateEstimate:
+    """The throughput per instance in items a minute, where it comes from, and how sure it is."""
+
+    source: RateSource
+    likely: float
+    low: float
+    """The value to plan with: below the likely one if the throughput is estimated."""
+    relative_error: float
+    """The standard error, relative to the likely value; 0 for a throughput given in settings."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether the throughput counts as known."""
+        return self.relative_error <= RATE_ERROR_MAX
+
+    def __str__(self) -> str:
+        error = f" ± {self.relative_error:.0%}" if self.relative_error else ""
+        return f"throughput {self.likely:.3g} a minute{error}, {RATE_SOURCES[self.source]}"
 
 
 class UnknownMetric(LookupError):
-    """A policy asks for a metric that its resource does not declare."""
+    """A policy reads a metric that its resource does not declare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a policy may look at.
+    """The input of a policy.
 
-    ``metrics`` holds what belongs to the present capacity: samples since the last confirmed
-    change, inside the window. ``histories`` holds all that is kept, changes or not.
+    ``metrics`` holds the samples that belong to the current capacity: those inside the window and
+    since the last confirmed change. ``histories`` holds all samples that are kept.
     """
 
     resource_name: str
@@ -52,20 +93,24 @@ class Observation:
     changed_at: datetime | None = None
     histories: Mapping[str, Window] = field(default_factory=lambda: NOTHING)
     capacities: Window = NO_SAMPLES
-    """When which capacity was seen; of a run of equal ones only the first and the newest."""
+    """The observed capacities. Of a run of equal capacities, only the first and the last sample are
+    kept.
+    """
     pending: Desired | None = None
-    """The change that was ordered and is not confirmed yet."""
+    """The change that has been requested and is not confirmed yet."""
     goal: Goal = Goal()
     throughput: Throughput = Throughput()
-    """As fixed by hand or else as learned; None where neither is known well enough."""
+    """The declared or learned throughput. A field is None while no reliable value is known."""
     profile: WeekProfile | None = None
+    estimate: RateEstimate | None = None
+    """The throughput per instance, even if it is not sure; None before any work was seen."""
 
     def window(self, name: str) -> Window:
-        """Raises UnknownMetric where the resource does not declare it."""
+        """The metric's samples in ``metrics``. Raises UnknownMetric if it is not declared."""
         return _declared(self.metrics, name)
 
     def history(self, name: str) -> Window:
-        """Raises UnknownMetric where the resource does not declare it."""
+        """The metric's samples in ``histories``. Raises UnknownMetric if it is not declared."""
         return _declared(self.histories, name)
 
 
@@ -73,14 +118,16 @@ def _declared(windows: Mapping[str, Window], name: str) -> Window:
     try:
         return windows[name]
     except KeyError:
-        known = ", ".join(sorted(windows)) or "none"
-        message = f"{name!r} is not one of the resource's metrics ({known})"
+        declared = ", ".join(sorted(windows)) or "none"
+        message = f"{name!r} is not one of the resource's metrics ({declared})"
         raise UnknownMetric(message) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The capacity that a policy wants, and why. The current capacity means: stay."""
+    """The capacity that a policy recommends, and the reason. The current capacity means that
+    nothing changes.
+    """
 
     capacity: int
     reason: str
@@ -88,63 +135,69 @@ class Recommendation:
     """The policy's name."""
     evidence: Evidence = field(default_factory=lambda: NOTHING)
     paced: bool = False
-    """True where the policy has accounted for changes under way and of late; no cooldown applies.
+    """True if the policy itself accounts for pending and recent changes. No cooldown applies then.
     """
     candidates: tuple[Recommendation, ...] = ()
-    """What the policies wanted that this one combines."""
+    """The recommendations of the policies that this policy combines."""
     missing: str = ""
-    """What the policy lacks to decide: it stays for want of this, and ``fallback`` asks another."""
+    """The input that the policy lacks. If it is not empty, ``fallback`` asks its next policy."""
 
     @property
     def failed(self) -> bool:
+        """True if the policy raised an error or returned something invalid."""
         return self.rule == FAILED
 
 
 PolicyFunction = Callable[[Observation], Recommendation]
-"""What a resource needs as its policy: a plain function, or a Policy."""
+"""The policy of a resource: a plain function, or a Policy."""
 
 
 class Policy(Protocol):
-    """A policy, and what it may offer besides its answers.
+    """A policy: a callable, and optional descriptions of it.
 
-    Derive from it and override what applies. A plain function, or an object that has only some of
-    these, is a policy as well: for what it lacks the defaults hold (see ``described``).
+    Derive from this class and override the members that apply. A plain function, or an object with
+    only some of these members, is a policy as well: the missing members have their defaults (see
+    ``described``).
     """
 
     __slots__ = ()
 
     def __call__(self, seen: Observation, /) -> Recommendation:
-        """The capacity wanted for what is seen. Depends on nothing else."""
+        """Recommend a capacity. The result must depend on ``seen`` alone."""
         ...
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         return []
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """The metrics that it reads; None where it may be any of the resource's."""
+        """The metrics that the policy reads; None if it may read any metric of the resource."""
         return None
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
-        """Those that are a share per instance: with fewer instances each has more, value·n/m."""
+        """The metrics that are a share per instance, such as CPU percent. The guard
+        ``flap_projection`` projects them from n to m instances as value·n/m."""
         return ()
 
     @property
     def followed_metric(self) -> str | None:
-        """The metric whose course it follows: to tell what would have changed a decision, its
-        newest sample alone is varied, not all of the window."""
+        """The metric whose course over time the policy uses. To explain a decision, only the newest
+        sample of this metric is varied; for other metrics, the whole window is varied.
+        """
         return None
 
     @property
     def step_seconds(self) -> float | None:
-        """The step in which it plans, where it does: no age limit can be shorter."""
+        """The time step of a policy that plans ahead; else None. The age limit must not be
+        shorter."""
         return None
 
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
-        """The fields that ``python -m backtest tune`` may fit, each with lowest and highest."""
+        """The fields that ``python -m backtest tune`` may fit, each with its lowest and highest
+        value."""
         return NOTHING
 
 
@@ -152,7 +205,7 @@ OFFERS = frozenset(name for name in vars(Policy) if not name.startswith("_"))
 
 
 class _Partial(Policy):
-    """A callable that offers some of what a Policy may, or nothing, as a plain function."""
+    """Wraps a callable that has only some members of Policy, or none, such as a plain function."""
 
     __slots__ = ("_policy",)
 
@@ -170,12 +223,13 @@ class _Partial(Policy):
 
 
 def described(policy: Any) -> Policy:
-    """The policy with all that one may offer: by default, where it does not offer it itself."""
+    """The policy with all members of Policy. Members that it lacks have their defaults."""
     return policy if Policy in type(policy).__mro__ else _Partial(policy)
 
 
 def members(policy: object) -> Iterator[object]:
-    """The policy and all that it holds in its fields, however deep; functions hold nothing."""
+    """The policy and all policies in its fields, at any depth. The closure of a function is not
+    searched."""
     yield policy
     held: tuple[object, ...] = ()
     if isinstance(policy, tuple):
@@ -188,23 +242,23 @@ def members(policy: object) -> Iterator[object]:
 
 
 class Composite(Policy, Protocol):
-    """A policy that is made of others: it reads what they read."""
+    """A policy that combines other policies and reads the metrics that they read."""
 
     __slots__ = ()
 
     @property
     def members(self) -> tuple[PolicyFunction, ...]:
-        """The policies that it asks."""
+        """The combined policies."""
         ...
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Of all members, each once, in order."""
+        """The metrics of all members, each once, in order."""
         return distinct(described(member).metric_names for member in self.members)
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
-        """Of all members, each once, in order."""
+        """The utilization metrics of all members, each once, in order."""
         return distinct(described(member).utilisation_names for member in self.members)
 
 
@@ -215,7 +269,7 @@ def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing to scale: where its capacity is set, what is measured, and the policy."""
+    """A resource to scale: its target, its metrics, its policy and its limits."""
 
     name: str
     target: CapacityTarget
@@ -225,7 +279,7 @@ class Resource:
     cooldown: Cooldown = Cooldown()
     window_seconds: float = 600
     history_seconds: float = 1800
-    """How long samples are kept for policies that look further back than the window."""
+    """How long samples are kept, for policies that look back further than the window."""
     guards: Guards = Guards()
     goal: Goal = Goal()
     throughput: Throughput = Throughput()
@@ -234,33 +288,33 @@ class Resource:
 
 
 def ask(policy: PolicyFunction, seen: Observation) -> Recommendation:
-    """What the policy wants; where it fails, the present capacity with its error.
+    """Ask the policy. If it fails, recommend the current capacity, with the error as the reason.
 
-    It may be the user's code: whatever it does must not stop the others.
+    A policy may be the rule author's own code, so its errors must not affect other resources.
     """
     try:
-        wish = policy(seen)
-        fault = _fault(wish)
+        recommendation = policy(seen)
+        fault = _fault(recommendation)
     except (Exception, SystemExit) as error:
         fault = f"raised {type(error).__name__}: {error}"
     if fault is None:
-        return wish
-    said = f"the rule {fault}"[:REASON_LENGTH_MAX]
-    return Recommendation(seen.capacity, f"{said}; holding", FAILED, {"error": said})
+        return recommendation
+    message = f"the policy {fault}"[:REASON_LENGTH_MAX]
+    return Recommendation(seen.capacity, f"{message}; holding", FAILED, {"error": message})
 
 
-def _fault(wish: object) -> str | None:
-    """What keeps an answer from being a recommendation that can be carried out and logged."""
-    if not isinstance(wish, Recommendation) or type(wish.capacity) is not int:
-        return f"answered {wish!r} instead of a Recommendation with a whole capacity"
-    if not -CAPACITY_MAX <= wish.capacity <= CAPACITY_MAX:
-        return f"wants more than {CAPACITY_MAX} instances either way"
-    if not isinstance(wish.reason, str) or not isinstance(wish.rule, str):
-        return f"gave {wish.reason!r} as reason of {wish.rule!r}: both must be text"
-    if type(wish.evidence) is not dict and not isinstance(wish.evidence, Mapping):
-        return f"gave {wish.evidence!r} as evidence: a mapping is needed"
-    if wish.candidates != () and not _recommendations(wish.candidates):
-        return f"gave {wish.candidates!r} as candidates: a tuple of Recommendation is needed"
+def _fault(value: object) -> str | None:
+    """Why the value is not a valid recommendation; None if it is valid."""
+    if not isinstance(value, Recommendation) or type(value.capacity) is not int:
+        return f"returned {value!r} instead of a Recommendation whose capacity is a whole number"
+    if not -CAPACITY_MAX <= value.capacity <= CAPACITY_MAX:
+        return f"returned a capacity that is not from -{CAPACITY_MAX} to {CAPACITY_MAX}"
+    if not isinstance(value.reason, str) or not isinstance(value.rule, str):
+        return f"returned the reason {value.reason!r} and the rule {value.rule!r}: must be text"
+    if type(value.evidence) is not dict and not isinstance(value.evidence, Mapping):
+        return f"returned the evidence {value.evidence!r}: must be a mapping"
+    if value.candidates != () and not _recommendations(value.candidates):
+        return f"returned the candidates {value.candidates!r}: must be a tuple of Recommendation"
     return None
 
 

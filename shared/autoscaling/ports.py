@@ -1,23 +1,26 @@
-"""What the flows need from the outside, and no more."""
+"""The ports of the flows: state store, metric reader, capacity control and permissions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
-from shared.autoscaling.declaring import CapacityTarget, MetricSource
+from shared.autoscaling.declaring import AzureMonitorMetric, CapacityTarget, MetricSource
+from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.state import Override, ScalingState
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A resource's state as it was read: ``read_at`` is the store's clock, ``version`` its mark.
+    """A resource's state as it was read.
 
-    ``unreadable`` names the rows that the state does without, each with the reason.
+    ``read_at`` is the time of the read by the store's clock. ``version`` identifies the rows that
+    were read, for the conditional write. ``unreadable`` names each row that is missing from the
+    state because it cannot be read, with the reason.
     """
 
     resource_name: str
@@ -28,53 +31,54 @@ class Snapshot:
 
 
 class StateStore(Protocol):
-    """Remembers the state and the decision log of each resource."""
+    """Stores the state and the decision log of each resource."""
 
     async def load(self, resource_name: str) -> Snapshot:
-        """Read everything but the log, in one round trip.
+        """Read the state without the log, in one round trip.
 
-        Raises StateUnreadable where a row that decisions depend on cannot be read.
+        Raises StateUnreadable if a row that decisions depend on cannot be read.
         """
         ...
 
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
-        """Write what differs from the snapshot, and the entries: all of it or nothing.
+        """Write the changes since the snapshot and the entries, in one transaction.
 
-        Raises StateConflict where a row that it writes has changed since the snapshot, or one of
-        the entries is in the log already. That may be this commit's own doing, where the reply to
-        it was lost and the client repeated it: whoever reads again sees it done.
+        Raises StateConflict if a row to write has changed since the snapshot, or if the log already
+        has one of the entries. The cause may be this commit itself: if its reply is lost, the
+        client repeats the request. The caller reads the state again and sees whether the commit was
+        written.
         """
         ...
 
     async def put_override(
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
-        """Replace the override, or remove it with None, and write the entry: both or none.
+        """Replace the override, or remove it if ``override`` is None, and write the entry, in one
+        transaction.
 
-        Raises StateConflict as ``commit`` does. Where the snapshot has no override, None writes
-        the entry alone: an override that came in meanwhile counts as set after it.
+        Raises StateConflict as ``commit`` does. If the snapshot has no override either, only the
+        entry is written: an override that was set meanwhile counts as set later, and stays.
         """
         ...
 
     async def record(self, entry: LogEntry) -> None:
-        """Write one entry, whether or not it is there already."""
+        """Write one entry. It replaces the same entry if the log already has it."""
         ...
 
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
-        """The newest entries, newest first; none from before ``since``.
-
-        Of entries of one time, epoch and rank the last one written comes first; where the limit
-        cuts between them, any of them are answered.
-        A row that cannot be read is an entry of the kind ``unreadable``, which says why.
+        """The newest entries, newest first, and none from before ``since``. Among entries of the
+        same time, epoch and rank, the last one written comes first. If the limit cuts such a group,
+        any of its entries may be left out. A row that cannot be read becomes an entry of the kind
+        ``unreadable``, with the reason.
         """
         ...
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        """Delete the entries older than ``before``; answers how many."""
+        """Delete the entries older than ``before``, and return their number."""
         ...
 
     async def close(self) -> None: ...
@@ -84,10 +88,31 @@ class MetricReader(Protocol):
     """Reads metric sources."""
 
     async def read(self, source: MetricSource) -> MetricValue:
-        """The source's value now, with the source's own time.
+        """The current value of the source, with the time by the source's own clock.
 
-        Raises ReadFailed where the source is not there or has no value, for a plan's capacity what
-        CapacityControl raises, and the client's own error where the service does not answer.
+        Raises ReadFailed if the source does not exist or has no value, and the client's own error
+        if the service does not answer. The capacity of a plan raises the errors of
+        ``CapacityControl``.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+PlatformReading = tuple[MetricValue, ...] | ReadFailed
+
+
+class PlatformMetrics(Protocol):
+    """Reads metrics of Azure Monitor."""
+
+    async def read(
+        self, sources: Sequence[AzureMonitorMetric]
+    ) -> Mapping[AzureMonitorMetric, PlatformReading]:
+        """The samples that are new since the last call, oldest first, or why there is no answer.
+
+        A sample may be older than one that was returned before. None is returned twice by the same
+        object; another object, as after a restart, returns the last minutes again. A source that is
+        not due yet is left out. The failure of one source does not affect others.
         """
         ...
 
@@ -100,16 +125,17 @@ class CapacityControl(Protocol):
     async def read(self, target: CapacityTarget) -> MetricValue:
         """The capacity that the target is set to.
 
-        Raises CapacityRefused where there is no such target, or the identity may not read it, and
-        CapacityDelayed where it cannot be asked now.
+        Raises CapacityRefused if the target does not exist or the identity may not read it, and
+        CapacityDelayed if it cannot be read now.
         """
         ...
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
-        """Set the capacity and wait until that is done.
+        """Set the capacity, and wait until the change is complete.
 
-        Raises CapacityRefused where nothing was changed and asking again would not help: no such
-        target, a capacity that it cannot have, no permission. Raises CapacityDelayed otherwise.
+        Raises CapacityRefused if nothing was changed and another attempt would not help: the target
+        does not exist, it cannot have this capacity, or a permission is missing. Raises
+        CapacityDelayed on any other failure.
         """
         ...
 
@@ -117,10 +143,10 @@ class CapacityControl(Protocol):
 
 
 class Permissions(Protocol):
-    """Knows what the app's identity may do."""
+    """Reads which permissions the app's identity has."""
 
     async def lacking(self, target: CapacityTarget) -> Sequence[str]:
-        """The actions that scaling the target takes and the identity does not have."""
+        """The permissions for scaling the target that the identity lacks."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What is remembered of a resource and committed as one, and which rows a commit changes."""
+"""The state of a resource, which is committed as a whole, and the rows that a commit changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from shared.autoscaling.declaring import Mode
 from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, WeekProfile, Window
 
 EPOCH_MAX = 10**9 - 1
-"""Of an order: one a second for 31 years. The keys of the decision log have digits for no more."""
+"""The highest epoch. At one action per second it is reached after 31 years. The keys of the
+decision log have as many digits for the epoch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleAction:
-    """Set the resource to ``target`` instances. Absolute, so doing it twice changes nothing.
+    """An instruction to set the resource to ``target`` instances.
 
-    ``epoch`` grows with every decision; an action of an older epoch than the state's is void.
+    The target is absolute, so carrying an action out twice changes nothing. ``epoch`` increases
+    with every decision, and actions of older epochs are ignored.
     """
 
     resource_name: str
@@ -29,6 +32,8 @@ class ScaleAction:
 
 
 class ActionStatus(StrEnum):
+    """The progress of a scale action."""
+
     PENDING = "pending"
     CONFIRMED = "confirmed"
     FAILED = "failed"
@@ -36,7 +41,7 @@ class ActionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The capacity that was decided last and how far it got."""
+    """The most recently decided capacity, and the progress of its action."""
 
     target: int
     epoch: int
@@ -44,27 +49,31 @@ class Desired:
     requested_at: datetime
     previous: int
     superseded: tuple[int, ...] = ()
-    """What orders since the last confirmation were about to set when others replaced them."""
+    """The targets of actions that were replaced before they were confirmed."""
     status: ActionStatus = ActionStatus.PENDING
     sent_at: datetime | None = None
     changed_at: datetime | None = None
-    """When the capacity last became what had been asked for; kept while a new action is pending."""
+    """The time of the last confirmed change. It is kept while a new action is pending."""
     changed_out: bool | None = None
-    """Whether it became more then."""
+    """True if that change was a scale-out."""
     changed_by_hand: bool = False
-    """Whether a person made that change."""
+    """True if that change was a manual one."""
     retry_at: datetime | None = None
     attempts: int = 0
     last_error: str = ""
 
     @property
     def pending(self) -> bool:
+        """True until the action is confirmed or has failed."""
         return self.status is ActionStatus.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What a person set in place of the policy's answer, until it expires. None: as declared."""
+    """An operator's override of the policy and the mode. A field that is None overrides nothing.
+
+    ``expires_at`` is None if the override has no expiry.
+    """
 
     mode: Mode | None = None
     reason: str = ""
@@ -75,30 +84,41 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
-class RegressionSums:
-    """Changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``.
+class BacklogTrend:
+    """What the course of the backlog has taught about the throughput. See backlog_rate.py."""
 
-    Sums over all but the last few, which stand beside them as pairs ``(ds, dn)``: learning.py.
-    """
-
-    changes: float = 0
-    """Their number; older ones weigh less."""
-    dn_dn: float = 0
-    ds_dn: float = 0
-    ds_ds: float = 0
-    recent: tuple[tuple[float, float], ...] = ()
+    until: datetime | None = None
+    """The time of the last sample that was used."""
+    busy: float = 0
+    """Minutes in which all instances were busy."""
+    gap: float = 0
+    """Minutes since then."""
+    growth: float = 0
+    """Moving average of the backlog's growth, in items a minute."""
+    instances: float = 0
+    """Moving average of the capacity."""
+    variance: float = 0
+    """Of the noise in the growth."""
+    information: float = 0
+    """Of the regression: 1 / variance of its throughput."""
+    weighted_rate: float = 0
+    """The throughput of the regression, times the information."""
+    drained: float = 0
+    """The least that an instance finishes in a minute, by what the backlog fell."""
+    needed: float = 0
+    """The least that it must finish if the plan is large enough for its load."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusyIntervals:
-    """Intervals in which all instances were busy. See learning.py.
+    """The intervals in which all instances were busy. See learning.py.
 
-    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less. Sums over all but
-    the last few, which stand beside them as pairs ``(done, busy)``.
+    ``done`` is a number of items, ``busy`` a number of instance-minutes. Older intervals weigh
+    less. The last few are kept as pairs ``(done, busy)`` in ``recent``; the sums cover the others.
     """
 
     until: datetime | None = None
-    """The end of the last interval that was looked at."""
+    """The end of the last interval that was evaluated."""
     intervals: float = 0
     done: float = 0
     busy: float = 0
@@ -110,27 +130,25 @@ class BusyIntervals:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What was learned about a resource's instances. See learning.py."""
+    """What the app has learned about the throughput of a resource's instances. See learning.py."""
 
     epoch: int = 0
-    """Of the last change that was looked at."""
-    out: RegressionSums = RegressionSums()
-    into: RegressionSums = RegressionSums()
-    """Of scale-ins."""
+    """The epoch of the last change whose dead time was measured."""
     dead_times: int = 0
     dead_time_minutes: float = 0
     work: BusyIntervals = BusyIntervals()
+    trend: BacklogTrend = BacklogTrend()
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """What is remembered of one resource."""
+    """All that is stored about one resource, except the decision log."""
 
     histories: Mapping[str, Window] = field(default_factory=lambda: NOTHING)
     desired: Desired | None = None
     override: Override | None = None
-    wishes: Window = NO_SAMPLES
-    """What the policy wanted of late, where a stabilisation window needs it."""
+    recommendations: Window = NO_SAMPLES
+    """The capacities that the policy recently recommended, if a stabilization window needs them."""
     learned: Learned = Learned()
     profile: WeekProfile | None = None
 
@@ -139,7 +157,7 @@ class ScalingState:
             {**self.histories, name: history},
             self.desired,
             self.override,
-            self.wishes,
+            self.recommendations,
             self.learned,
             self.profile,
         )
@@ -149,7 +167,7 @@ class ScalingState:
             self.histories,
             desired,
             self.override,
-            self.wishes,
+            self.recommendations,
             self.learned,
             self.profile,
         )
@@ -160,34 +178,37 @@ LEARNED_ROW = "learned"
 METRIC_PREFIX = "metric|"
 OVERRIDE_ROW = "override"
 PROFILE_ROW = "profile"
-WISHES_ROW = "wishes"
+RECOMMENDATIONS_ROW = "wishes"
 
 RowValue = Window | Desired | Learned
 
 
 def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, RowValue]]:
-    """Row key and value of each row that differs.
+    """The row key and the value of each row that differs.
 
-    Overrides belong to people and profiles to the nightly job, never to a flow.
+    Overrides and profiles are left out, because operators write overrides and the nightly run
+    writes profiles.
     """
     for name, history in new.histories.items():
         if old.histories.get(name) != history:
             yield METRIC_PREFIX + name, history
     if new.desired is not None and old.desired != new.desired:
         yield DESIRED_ROW, new.desired
-    if old.wishes != new.wishes:
-        yield WISHES_ROW, new.wishes
+    if old.recommendations != new.recommendations:
+        yield RECOMMENDATIONS_ROW, new.recommendations
     if old.learned != new.learned:
         yield LEARNED_ROW, new.learned
 
 
 def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingState:
-    """``kept`` with those rows of ``new`` in it."""
+    """The state ``kept``, in which the rows named in ``keys`` are replaced by those of ``new``."""
     changed = {n: h for n, h in new.histories.items() if METRIC_PREFIX + n in keys}
     return replace(
         kept,
         histories={**kept.histories, **changed},
         desired=new.desired if DESIRED_ROW in keys else kept.desired,
-        wishes=new.wishes if WISHES_ROW in keys else kept.wishes,
+        recommendations=new.recommendations
+        if RECOMMENDATIONS_ROW in keys
+        else kept.recommendations,
         learned=new.learned if LEARNED_ROW in keys else kept.learned,
     )

@@ -1,4 +1,6 @@
-"""A sample's way through the state: merge, confirm, decide, learn, request. Pure."""
+"""Applies new samples to the state: merges them, confirms actions, learns, decides and requests a
+change. All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import assert_never
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
-from shared.autoscaling.deciding.samples import MergeOutcome, merge, samples_of
+from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
 from shared.autoscaling.declaring import (
     IngestionBreaker,
     MetricSource,
@@ -19,30 +21,32 @@ from shared.autoscaling.declaring import (
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
+    TopicSubscriptions,
 )
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.learning import change_to_learn_from, learn_from_change, learn_from_counts
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.lag import usual_lag_seconds
+from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, span
 from shared.autoscaling.policy import Resource, described
 from shared.autoscaling.state import ScalingState
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The state after a sample, and the decision where there was one to take."""
+    """The state after a sample, and the decision if the sample led to one."""
 
     state: ScalingState
     outcome: MergeOutcome
     decision: Decision | None = None
     confirmed: bool = False
-    """Whether the sample showed that a pending change has come to pass."""
+    """True if the sample confirmed a pending action."""
     decided_on: ScalingState | None = None
-    """What the decision was taken from."""
+    """The state on which the decision is based."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The step of all samples that came together, and what became of each."""
+    """The transition for all samples of a message together, and the outcome of each sample."""
 
     step: Transition
     decided_by: Metric | None = None
@@ -54,47 +58,46 @@ class Steps:
 
 
 def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Transition:
-    """What one sample does. Raises BadMessage, see ``merge``.
+    """Apply one sample to the state. Raises BadMessage (see ``merge``).
 
-    A count of finished or incoming items only teaches. The target's own capacity decides nothing
-    either, but it may confirm what was decided; and it keeps the app deciding while every other
-    metric is missing.
+    A count of finished or incoming items only updates the learned throughput. A sample of the
+    capacity may confirm a pending action. Such a sample leads to a decision only while every other
+    metric is missing, so that the app still makes decisions in that case.
     """
     state = as_of(state, now)
-    taken, outcome = _taken_in(resource, state, metric, now)
+    merged, outcome = _merged(resource, state, metric, now)
     if outcome is not MergeOutcome.ACCEPTED:
-        return Transition(taken, outcome)
+        return Transition(merged, outcome)
     if metric.name == resource.throughput.counted_metric:
-        return Transition(_with_finished(resource, taken), outcome)
-    confirmed = taken.desired is not state.desired
-    if not _decides(resource, taken, metric, now):
-        return Transition(taken, outcome, None, confirmed)
-    return _decided(resource, taken, now, confirmed)
+        return Transition(_learned(resource, merged), outcome)
+    confirmed = merged.desired is not state.desired
+    if not _decides(resource, merged, metric, now):
+        return Transition(merged, outcome, None, confirmed)
+    return _decided(resource, merged, now, confirmed)
 
 
 def advance_all(
     resource: Resource, state: ScalingState, metrics: Iterable[Metric], now: datetime
 ) -> Steps:
-    """What samples do that came together: all are taken in, then there is one decision.
+    """Apply all samples of a message, then take one decision.
 
-    The samples that are kept are those that ``advance`` keeps for one after the other in the same
-    order, and so is what they confirm of the order that stands. What is learned and decided is
-    learned and decided once, when all are known. A single sample does what it does by ``advance``.
-    What ``advance`` refuses does not keep the others out.
+    Histories and confirmations are the same as if ``advance`` had been called for each sample in
+    this order. Learning and deciding happen once, after all samples have been merged. A sample that
+    ``advance`` would reject does not affect the others.
     """
     new = state = as_of(state, now)
     refused = list[BadMessage]()
     by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
     for metric in metrics:
         try:
-            new, outcome = _taken_in(resource, new, metric, now)
+            new, outcome = _merged(resource, new, metric, now)
             by_outcome[outcome].append(metric)
         except BadMessage as error:
             refused.append(error)
     accepted, stale = by_outcome[MergeOutcome.ACCEPTED], by_outcome[MergeOutcome.STALE]
     duplicates = len(by_outcome[MergeOutcome.DUPLICATE])
     if any(metric.name == resource.throughput.counted_metric for metric in accepted):
-        new = _with_finished(resource, new)
+        new = _learned(resource, new)
     step = Transition(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
     newest = _newest([each for each in accepted if _decides(resource, new, each, now)])
     if newest is not None:
@@ -102,13 +105,11 @@ def advance_all(
     return Steps(step, newest, len(accepted), duplicates, tuple(stale), tuple(refused))
 
 
-def _taken_in(
+def _merged(
     resource: Resource, state: ScalingState, metric: Metric, now: datetime
 ) -> tuple[ScalingState, MergeOutcome]:
-    """The state that knows the sample, and nothing decided on it. Raises BadMessage."""
-    counts = metric.name == resource.throughput.counted_metric
-    window_seconds = resource.history_seconds if counts else resource.window_seconds
-    merged = merge(state, metric, now, window_seconds, resource.history_seconds)
+    """The state with the sample merged, before any decision. Raises BadMessage."""
+    merged = merge(state, metric, now, *kept_seconds(resource, metric.name))
     new = merged.state
     if merged.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
         new = confirm_if_observed(new, metric.value)
@@ -126,48 +127,54 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
 
 
 def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
+    if resource.throughput.rate_per_instance_minute is None:
+        state = learn_from_backlog(state, backlog_name(resource), resource.limits.maximum)
     decision = decide(resource, state, now)
-    new = remember(resource, state, decision)
-    if change_to_learn_from(new, now):
-        new = learn_from_change(new, _backlog_name(resource))
+    new = learn_dead_time(remember(resource, state, decision))
     if resource.throughput.counted_metric is not None:
-        new = _with_finished(resource, new)
+        new = _learned(resource, new)
     if decision.applies:
         new = new.with_desired(request(decision, new.desired))
     return Transition(new, MergeOutcome.ACCEPTED, decision, confirmed, state)
 
 
-def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:
-    return learn_from_counts(state, resource.throughput, _backlog_name(resource))
+def _learned(resource: Resource, state: ScalingState) -> ScalingState:
+    return learn_from_counts(state, resource.throughput, backlog_name(resource))
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
-    """True where no other metric has come for so long that it counts as missing."""
+    """True if every metric counts as missing, apart from the capacity and the counted metric."""
     counted = resource.throughput.counted_metric
-    for name in resource.metrics:
+    for name, source in resource.metrics.items():
         rule, samples = resource.guards.missing_for(name), samples_of(state, name)
         if name == counted:
             continue
-        # One that never came is missing once the app has had the time to read it.
-        if not is_missing(samples or samples_of(state, CAPACITY_METRIC)[:1], rule, now):
+        # A metric without any sample counts as missing once the app has had time to read one.
+        since = now - span(usual_lag_seconds(source))
+        if not is_missing(samples or samples_of(state, CAPACITY_METRIC)[:1], rule, since):
             return False
     return True
 
 
-def _backlog_name(resource: Resource) -> str | None:
-    """The one metric that counts waiting items and whose slope tells how fast instances work."""
-    named = described(resource.policy).metric_names
-    read = tuple(resource.metrics) if named is None else named
-    names = {name for name in read if counts_backlog(resource.metrics.get(name))}
+def backlog_name(resource: Resource) -> str | None:
+    """The backlog metric that the policy reads; None unless there is exactly one.
+
+    The throughput per instance is learned from its slope.
+    """
+    read = described(resource.policy).metric_names
+    candidates = tuple(resource.metrics) if read is None else read
+    names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}
     return names.pop() if len(names) == 1 else None
 
 
 def counts_backlog(source: MetricSource | None) -> bool:
-    """True for what counts waiting items, unlike dead letters and scheduled messages."""
+    """True if the source counts waiting items; not for dead letters and scheduled messages."""
     if isinstance(source, StorageQueue):
         return True
     if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
         return source.count == "active"
-    if source is None or isinstance(source, PlanCapacity | IngestionBreaker | PushedMetric):
+    if source is None or isinstance(
+        source, PlanCapacity | IngestionBreaker | TopicSubscriptions | PushedMetric
+    ):
         return False
-    assert_never(source)  # each new source is to be decided about
+    assert_never(source)  # a new kind of source needs an answer above

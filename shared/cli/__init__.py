@@ -1,1 +1,1 @@
-"""The command line's commands: shells of their own, hence above all layers."""
+"""The commands of ``python -m shared``. Like function_app.py, they may import every layer."""

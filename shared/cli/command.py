@@ -1,7 +1,7 @@
-"""What all commands have in common: settings, ``--json``, exit codes, one line for what is wrong.
+"""The common behavior of all commands: settings, ``--json``, exit codes, and one-line errors.
 
-Settings are those of the environment, then those of ``local.settings.json`` in the folder, or of
-``--settings FILE``.
+Settings come from the environment and then from ``local.settings.json`` in the current folder, or
+from ``--settings FILE`` instead of that file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 import signal
 import sys
 import threading
@@ -20,24 +21,26 @@ from typing import Annotated, Any
 import typer
 
 from shared import settings
+from shared.ingestion.errors import NotFound
 from shared.wiring.app import App
 
 DONE, FAILED, WRONG = 0, 1, 2
-"""Done; not all of it, refused, or something is wrong; settings, rules or the command are wrong."""
+"""Exit codes: success; failure, refusal, or partial success; wrong settings, rules or command."""
 INTERRUPTED = 128 + signal.SIGINT
 LOCAL_SETTINGS = Path("local.settings.json")
+UNREACHABLE_HERE = re.compile(r"Cannot connect to host (127\.0\.0\.1|localhost):")
 
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", metavar="FILE", help=f"In the form of {LOCAL_SETTINGS}."),
+    typer.Option("--settings", metavar="FILE", help=f"A file like {LOCAL_SETTINGS}."),
 ]
 Answer = tuple[Any, Callable[[Any], None]] | None
-"""What a command found, ready for JSON, and the function that prints it for people."""
+"""The result of a command as a JSON value, and the function that prints the result as text."""
 Action = Callable[..., Coroutine[Any, Any, Answer]]
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
-    kind = inspect.Parameter.KEYWORD_ONLY  # those without a default may follow those with one
+    kind = inspect.Parameter.KEYWORD_ONLY  # parameters with defaults may then be in any order
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
@@ -49,23 +52,23 @@ JSON = _parameter("as_json", Annotated[bool, typer.Option("--json", help="Print 
 
 
 class Misused(typer.TyperException):
-    """Options that make no sense together; the text says what would."""
+    """Invalid arguments or a wrong combination of options. The text says what is valid."""
 
     exit_code = WRONG
 
 
 def group(about: str | None) -> typer.Typer:
-    """Commands under one name, which takes ``--settings`` before a command's name too."""
+    """A group of commands. It accepts ``--settings`` before the name of the command, too."""
     return typer.Typer(
         help=_unwrapped(about),
         callback=_remember_settings,
         add_completion=False,
-        pretty_exceptions_enable=False,  # they print local variables, which can hold secrets
+        pretty_exceptions_enable=False,  # they would print local variables, which may be secrets
     )
 
 
 def _unwrapped(text: str | None) -> str:
-    """Paragraphs as one line each, for the help to wrap."""
+    """The text with each paragraph on one line, so that the help can wrap it."""
     paragraphs = inspect.cleandoc(text or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -77,8 +80,11 @@ def _remember_settings(context: typer.Context, file: SettingsFile = None) -> Non
 def command(
     commands: typer.Typer, name: str, *, has_json: bool = True, **typer_options: Any
 ) -> Callable[[Action], Action]:
-    """Make a command of an async function, which is given the app; its docstring is the help, its
-    other parameters are the options. ``--settings`` and ``--json`` are added."""
+    """Register an async function as a command. The app is its first argument.
+
+    Its docstring becomes the help and its other parameters become the options, to which
+    ``--settings`` and ``--json`` are added.
+    """
 
     def register(action: Action) -> Action:
         def call(
@@ -100,9 +106,13 @@ def command(
 
 
 def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:
-    """Do it, and print its answer; an answer with ``failed`` or a false ``ok`` is a failure."""
-    if threading.current_thread() is threading.main_thread():  # no other gets signals
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # now there is what to close
+    """Run the action and print its result. A result with ``failed`` or a false ``ok`` is a failure.
+
+    Returns the exit code.
+    """
+    if threading.current_thread() is threading.main_thread():
+        # Only the main thread gets signals. From now on, Ctrl-C closes the app before the exit.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if file or LOCAL_SETTINGS.exists():
             settings.add_file(file or LOCAL_SETTINGS)
@@ -110,18 +120,18 @@ def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:
     except KeyboardInterrupt:
         return stopped("interrupted", INTERRUPTED)
     except (settings.SettingsError, Misused) as error:
-        return stopped(str(error), WRONG)
-    except Exception as error:  # a person wants one line, of the client libraries too
+        return stopped(f"{error}{_advice(error, file)}", WRONG)
+    except Exception as error:  # print one line, even for errors of client libraries
         first_line = next(iter(str(error).splitlines()), "")
-        return stopped(f"error: {type(error).__name__}: {first_line}", FAILED)
+        return stopped(f"error: {type(error).__name__}: {first_line}{_advice(error, file)}", FAILED)
     if answer is None:
         return DONE
-    found, show = answer
+    result, show = answer
     if as_json:
-        sys.stdout.write(f"{json.dumps(found, indent=2)}\n")
+        sys.stdout.write(f"{json.dumps(result, indent=2)}\n")
     else:
-        show(found)
-    failed = isinstance(found, dict) and (found.get("failed") or found.get("ok") is False)
+        show(result)
+    failed = isinstance(result, dict) and (result.get("failed") or result.get("ok") is False)
     return FAILED if failed else DONE
 
 
@@ -130,12 +140,27 @@ async def _with_app(action: Action) -> Answer:
         return await action(app)
 
 
+def _advice(error: Exception, file: Path | None) -> str:
+    """What to do about an error whose own text does not say what to do."""
+    text = str(error)
+    if isinstance(error, settings.SettingsError) and not file and not LOCAL_SETTINGS.exists():
+        return (
+            f"\nNo settings file was read: there is no {LOCAL_SETTINGS} in this folder. Create it, "
+            "or name a file with --settings FILE (.local/settings.json while `make run` is running)"
+        )
+    if UNREACHABLE_HERE.search(text):
+        return ". Nothing listens there: start Azurite, or name the settings of a running demo"
+    if isinstance(error, NotFound) and "dead letter" in text:
+        return ". `dead-letters list` shows the existing ones"
+    return ""
+
+
 def stopped(why: str, code: int) -> int:
     say(why)
     return code
 
 
 def say(text: str) -> None:
-    """For a person who waits; not part of what was asked for."""
+    """Print progress or an error to stderr, apart from the command's result."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Event hubs: read one, see how far that is, look after events that failed, send one event."""
+"""The commands for event hubs: read one, show progress, replay, handle dead letters, send."""
 
 from __future__ import annotations
 
@@ -17,16 +17,23 @@ from typing import Annotated
 import typer
 
 from shared import settings
+from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.cli import tables
 from shared.cli.command import Answer, Misused, command, group, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
-from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Reading, encode_reading
 from shared.ingestion.errors import BadEvent, NotFound
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.replay import Replayed, Stretch, replay, side_stream, silent
+from shared.ingestion.events.replay import (
+    ReplayProgress,
+    ReplayRange,
+    replay,
+    replay_stream,
+    without_messages,
+)
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account
@@ -35,43 +42,48 @@ from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.wiring.app import App
 
 commands = typer.Typer()
-dead_letters = group("List, show, redrive and purge the events that failed.")
+dead_letters = group("List, show, redrive and purge dead letters.")
 commands.add_typer(dead_letters, name="dead-letters")
-AT_ONCE = 100
-"""Taken up in one go."""
-NAMED = "As scaling_rules.py names it."
+CHUNK = 100
+"""Dead letters that are read and handled together."""
+NAMED = "The name in scaling_rules.py."
 NEGATIVE_NUMBERS = {"ignore_unknown_options": True}
-"""Else -5 would be an option that nobody declared."""
+"""Without this, -5 would be parsed as an option."""
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def parse_age(text: str) -> timedelta:
-    """``30d``, ``12h``, ``90m``, ``10s``."""
+    """Parse an age such as ``30d``, ``12h``, ``90m`` or ``10s``."""
     match = re.fullmatch(r"(\d{1,6})([dhms])", text)
     if match is None:
-        raise ValueError(f"{text!r}: an age such as 30d, 12h, 90m is needed")
+        raise ValueError(f"{text!r}: must be an age such as 30d, 12h, 90m")
     return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 def parse_time(text: str) -> datetime:
-    """ISO 8601; without a zone it is UTC."""
+    """Parse an ISO 8601 time. A time without a time zone is in UTC."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         example = "2026-03-01T12:00:00Z"
-        raise ValueError(f"{text!r}: a time such as {example} is needed") from None
+        raise ValueError(f"{text!r}: must be a time such as {example}") from None
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
 
 
-Hub = Annotated[str | None, typer.Option(help="Of this hub only.")]
+Hub = Annotated[str | None, typer.Option(help="Only this hub.")]
 Group = Annotated[
-    str | None, typer.Option(help="Of this consumer group only, GROUP~NAME for a replay's.")
+    str | None,
+    typer.Option(
+        help="Only this consumer group. To select the dead letters of a replay, give GROUP~NAME, "
+        "where NAME is the name of the replay."
+    ),
 ]
-Kind = Annotated[FailureKind | None, typer.Option(help="Failed in this way only.")]
+Kind = Annotated[FailureKind | None, typer.Option(help="Only this kind of failure.")]
 Age = Annotated[
-    timedelta | None, typer.Option(parser=parse_age, metavar="30d", help="Failed before.")
+    timedelta | None,
+    typer.Option(parser=parse_age, metavar="30d", help="Only failures older than this."),
 ]
-PartitionOption = Annotated[str | None, typer.Option(help="Of this partition only.")]
+PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
 Partition = Annotated[str, typer.Argument(metavar="PARTITION")]
 SequenceNumber = Annotated[int, typer.Argument(metavar="SEQUENCE", min=0)]
 
@@ -84,15 +96,17 @@ async def read_hub(
         typer.Option(
             metavar="MODULE:NAME",
             show_default=False,
-            help="What handles events, instead of the setting IngestionHandler: a Handling, or a "
-            "function that takes a Stream and gives an async function from Event to Effect.",
+            help="The event handler to use instead of the one in IngestionHandler. It is a "
+            "Handling (see shared/ingestion/events/handling.py), or a function that takes a Stream "
+            "and returns an async function from Event to Effect.",
         ),
     ] = "",
 ) -> None:
     """Read the event hub outside Functions.
 
-    Reads its share of the partitions until SIGTERM or Ctrl-C; start as many processes as you like.
-    They share the partitions evenly, and those of one that dies within OwnershipExpireSeconds.
+    This process reads its share of the partitions until SIGTERM or Ctrl-C. You can start any number
+    of processes: they share the partitions evenly. If a process dies, the others take over its
+    partitions within OwnershipExpireSeconds.
     """
     from shared.wiring.runner import Runner  # noqa: PLC0415  heavy to import
 
@@ -112,7 +126,8 @@ async def read_hub(
 
 
 def _use_handler(handler: str) -> None:
-    """The option is the setting, for this process."""
+    """Set the setting IngestionHandler for this process. The handler may be in a module of the
+    current folder."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     settings.override(HANDLER, handler)
@@ -120,17 +135,18 @@ def _use_handler(handler: str) -> None:
 
 @command(commands, "account")
 async def show_account(app: App) -> Answer:
-    """Show how far each partition is.
+    """Show how far each partition has been processed.
 
-    Of each partition: up to which number every event has an outcome, under which epoch and by whom,
-    and which numbers the hub had lost before they were taken in.
+    Shows the last sequence number up to which all events have an outcome, and the epoch and the
+    owner of the last commit. Also shows the sequence numbers of events that the hub deleted before
+    the app read them.
     """
     accounts = await stream_account.run(app.ingestion.store)
     return view.accounts(accounts), tables.accounts
 
 
 @command(commands, "replay")
-async def replay_stretch(
+async def replay_range(
     app: App,
     partition: Partition,
     into: Annotated[str, typer.Option(metavar="NAME", help="Letters, digits, hyphens.")],
@@ -139,43 +155,45 @@ async def replay_stretch(
         datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="ISO 8601, UTC.")
     ] = None,
     to_sequence: Annotated[
-        int | None, typer.Option(min=0, metavar="N", show_default="the newest now")
+        int | None, typer.Option(min=0, metavar="N", show_default="the newest event at the start")
     ] = None,
     send: Annotated[
         bool,
         typer.Option(
             "--send",
-            help="Send the messages too, under the ids of the first time: who remembers them takes "
-            "only what it missed.",
+            help="Also send the messages. Their IDs are the same as the first time, so a receiver "
+            "that detects duplicates processes only the messages that it missed.",
         ),
     ] = False,
 ) -> Answer:
-    """Read a stretch of a partition again.
+    """Process a range of a partition again.
 
-    Handles a stretch of a partition again. What becomes of it is accounted for under NAME, apart
-    from the stream itself, whose checkpoint, effects and dead letters stay as they are, and so do
-    tables of your own. The same NAME goes on where it stopped. Without --send no message leaves.
+    The outcomes are stored under NAME. The checkpoint, effects and dead letters of the partition
+    itself do not change, and neither do tables of your own. If you run the command again with the
+    same NAME, it continues where it stopped. Without --send no messages are sent.
     """
     if from_sequence is not None and from_time is not None:
-        raise Misused("name either --from-sequence or --from-time")
+        raise Misused("give either --from-sequence or --from-time")
     stream = app.ingestion.stream(partition)
     try:
-        side = side_stream(stream, into)
+        outcome_stream = replay_stream(stream, into)
     except ValueError as error:
         raise Misused(str(error)) from error
-    # The handler is that of the stream itself: the ids are those of it.
+    # The handler gets the original stream, so that message IDs are the same as the first time.
     pipeline = app.ingestion.pipeline_of(stream, Writer(f"replay {into}"))
-    consumer = replace(pipeline.consumer, stream=side, store=app.ingestion.store_alone)
+    store = app.ingestion.store_alone
+    consumer = replace(pipeline.consumer, stream=outcome_stream, store=store)
     if not send:
-        consumer = replace(consumer, handle=silent(consumer.handle))
-    stretch = Stretch(from_sequence, from_time, to_sequence)
-    replayed = await replay(consumer, stretch, pipeline.sender if send else None, _say_progress)
+        consumer = replace(consumer, handle=without_messages(consumer.handle))
+    numbers = ReplayRange(from_sequence, from_time, to_sequence)
+    replayed = await replay(consumer, numbers, pipeline.sender if send else None, _say_progress)
     return view.replayed(replayed), tables.replay
 
 
-def _say_progress(so_far: Replayed) -> None:
-    done = so_far.checkpoint.sequence if so_far.checkpoint else "nothing"
-    say(f"{done} of {so_far.last}")
+def _say_progress(so_far: ReplayProgress) -> None:
+    checkpoint = so_far.checkpoint
+    done = f"processed up to event {checkpoint.sequence}" if checkpoint else "nothing processed yet"
+    say(f"{done}; the replay ends with event {so_far.last}")
 
 
 @command(commands, "send-reading", context_settings=NEGATIVE_NUMBERS)
@@ -189,10 +207,10 @@ async def send_reading(
         typer.Option(parser=parse_time, metavar="TIME", help="ISO 8601.", show_default="now"),
     ] = None,
 ) -> Answer:
-    """Send one value of a metric.
+    """Send one value of a metric, to try out the event hub.
 
-    Sends it to the event hub, as whoever measures it would; to try it. With managed identity this
-    takes Azure Event Hubs Data Sender, which the app does not have.
+    The event is the same as one from a real sender. With a managed identity this requires the role
+    Azure Event Hubs Data Sender, which the app itself does not need.
     """
     if app.ingestion.settings.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to send events"])
@@ -200,9 +218,11 @@ async def send_reading(
     at = time or app.now()
     body = encode_reading(Reading(resource, metric, at, value))
     try:
-        decode(body, app.ingestion.interests)
+        decode(body, app.ingestion.metric_subscriptions)
     except BadEvent as error:
-        say(f"note: this will be a dead letter: {error}")
+        say(f"note: this event will become a dead letter: {error}")
+    if at > app.now() + timedelta(seconds=FUTURE_TOLERANCE_SECONDS):
+        say(f"note: the scaling logic will refuse this value: {at.isoformat()} is in the future")
     await app.ingestion.send_event(body)
     sent = {"hub": connection.hub, "namespace": connection.namespace, "event": body.decode()}
     return sent, tables.sent
@@ -219,7 +239,7 @@ async def list_dead_letters(
     after: Annotated[int | None, typer.Option(min=0, metavar="SEQUENCE")] = None,
     older_than: Age = None,
 ) -> Answer:
-    """Print one line for each."""
+    """Print one line for each dead letter."""
     query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
     letters = await find(app.ingestion.store, query, limit, after)
     return view.letters_page(letters, limit), tables.dead_letters
@@ -233,9 +253,9 @@ async def show_dead_letter(
     hub: Hub = None,
     group: Group = None,
     kind: Kind = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Nothing but the body, byte by byte.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the body.")] = False,
 ) -> Answer:
-    """Show one, with its error and body."""
+    """Show one dead letter, with its error and body."""
     query = DeadLetterQuery(hub, group, partition, sequence, kind)
     stored, event = await read(app.ingestion.store, app.ingestion.hub, query)
     if raw:
@@ -253,25 +273,23 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     hub: Hub = None,
     group: Group = None,
     kind: Kind = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All that the options describe.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All that match the options.")] = False,
     older_than: Age = None,
     to_queue: Annotated[
         str | None,
-        typer.Option(metavar="Q", help="Not into the pipeline but to this Service Bus queue."),
+        typer.Option(metavar="Q", help="Send to this Service Bus queue instead."),
     ] = None,
     connection: Annotated[str, typer.Option(metavar="NAME")] = "ServiceBusConnection",
 ) -> Answer:
-    """Put events in again, each once."""
+    """Process dead letters again. Each is processed at most once."""
     if everything == (sequence is not None):
-        raise Misused("name one by PARTITION and SEQUENCE, or say --all")
+        raise Misused("give either PARTITION and SEQUENCE or --all")
     query = DeadLetterQuery(hub, group, partition, sequence, kind, await _before(app, older_than))
     if to_queue is None:
-        return await _each(app, query, partial(_into_the_pipeline, app))
+        return await _apply(app, query, partial(_into_the_pipeline, app))
     store, reader = app.ingestion.store, app.ingestion.hub
     sender = app.ingestion.dead_letter_queue(connection, to_queue)
-    return await _each(app, query, lambda some: forward(store, reader, sender, some))
+    return await _apply(app, query, lambda chunk: forward(store, reader, sender, chunk))
 
 
 async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
@@ -288,33 +306,38 @@ async def purge_dead_letters(
     group: Group = None,
     kind: Kind = None,
     partition: PartitionOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; only list.")] = False,
 ) -> Answer:
-    """Give events up for good."""
+    """Delete dead letters."""
     query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
     if dry_run:
-        return await _each(app, query, _only_count)
-    return await _each(app, query, lambda some: purge(app.ingestion.store, some))
+        return await _apply(app, query, _only_count)
+    return await _apply(app, query, lambda chunk: purge(app.ingestion.store, chunk))
 
 
 async def _only_count(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
     return DeadLetterResult(done=list(letters))
 
 
-async def _each(
+async def _apply(
     app: App,
     query: DeadLetterQuery,
     act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
 ) -> Answer:
-    """Take up all that is asked for, a hundred at a time."""
+    """Call ``act`` for all dead letters that match the query, in chunks."""
     outcome = DeadLetterResult()
-    async for some in chunks(app.ingestion.store, query, AT_ONCE):
-        outcome.add(await act(some))
+    async for chunk in chunks(app.ingestion.store, query, CHUNK):
+        outcome.add(await act(chunk))
     if query.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
-        raise NotFound("no dead letter of this number")
+        raise NotFound("there is no dead letter with this sequence number")
     return view.result(outcome), tables.outcome
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:
+    """The time that lies ``age`` before now, by the store's clock.
+
+    Dead letters that failed before this time are older than ``age``. The result is None without an
+    age, or if the store has no stream. Any stream can be read to get the time of the store's clock.
+    """
     streams = [] if age is None else await app.ingestion.store.streams()
     return await older_than(app.ingestion.store, streams[0], age) if age and streams else None

@@ -1,8 +1,8 @@
-"""See what is decided and why, read event hubs outside Functions, look after events that failed,
-and send.
+"""Show decisions and their reasons, set overrides, read event hubs outside Functions, handle dead
+letters, and send messages.
 
-Exit code 0: done; 1: not all of it, refused, or something is wrong; 2: the settings, the rules or
-the command are wrong.
+Exit codes: 0, success; 1, failure, refusal, or partial success; 2, the settings, the rules or the
+command line are wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ for commands in (scaling.commands, ingestion.commands, messages.commands):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for, and give the exit code."""
+    """Run the command line and return the exit code."""
     try:
         return int(app(arguments, standalone_mode=False))
     except typer.TyperException as error:

@@ -1,4 +1,4 @@
-"""``send-messages FILE.jsonl --queue Q``: send a file of messages to Service Bus."""
+"""The command ``send-messages``, which sends a file of messages to Service Bus."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ commands = typer.Typer()
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
 TRIES = 6
-"""With pauses of half a second, doubled each time: given up after a quarter of a minute."""
+"""The pauses start at 0.5 s and double, so the command gives up after about 15 s."""
 
 
 @command(commands, "send-messages")
 async def send_messages(
     app: App,
     file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="A message a line; - is stdin.")
+        str, typer.Argument(metavar="FILE.jsonl", help="One message per line; - is stdin.")
     ],
     queue: Annotated[str, typer.Option(metavar="Q", show_default=False)] = "",
     topic: Annotated[str, typer.Option(metavar="T", show_default=False)] = "",
     connection: Annotated[
-        str, typer.Option(metavar="NAME", help="The setting that says how to reach Service Bus.")
+        str, typer.Option(metavar="NAME", help="The setting with the Service Bus connection.")
     ] = "ServiceBusConnection",
     order: Literal["kept", "per-key", "free"] = "kept",
-    raw: Annotated[bool, typer.Option("--raw", help="Each line is a body.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Each line is a message body.")] = False,
     tries: Annotated[
         int,
         typer.Option(
             min=1,
             metavar="N",
-            help="Of one batch in a row, with pauses that double from 0.5 s.",
+            help="Attempts per batch, with pauses that double from 0.5 s.",
         ),
     ] = TRIES,
 ) -> Answer:
     """Send the messages of a file to a queue or a topic of Service Bus.
 
-    Exit code 0: all were sent. 1: not all were sent, and it says how many were. 2: none was sent,
-    for the command or the file is wrong.
+    Exit codes: 0, all messages were sent; 1, not all were sent, and the output says how many; 2,
+    none was sent, because the command line or the file is wrong.
     """
     if bool(queue) == bool(topic):
-        raise Misused("name either --queue or --topic")
+        raise Misused("give either --queue or --topic")
     try:
         messages = read_messages(_lines(file), raw=raw)
     except (MessagingError, OSError, UnicodeDecodeError) as error:
@@ -82,12 +82,12 @@ def _sender(
         app.now,
         topic=bool(topic),
         budget=RetryBudget(failures_max=tries),
-        on_pause=lambda why, seconds: say(f"{why}; trying again in {seconds:g} s"),
+        on_pause=lambda why, seconds: say(f"{why}; next attempt in {seconds:g} s"),
     )
 
 
 async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) -> dict[str, Any]:
-    """What became of the messages; with ``failed`` where not all of them were sent."""
+    """The result of sending, with ``failed`` if not all messages were sent."""
     sent = 0
 
     def on_progress(progress: Progress) -> None:
@@ -101,7 +101,7 @@ async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) 
         return {**asdict(stopped.result), "failed": str(stopped)}
     except LinkFailed as error:
         return {**asdict(NOTHING), "failed": str(error)}
-    except asyncio.CancelledError:  # Ctrl-C: what was sent is sent
+    except asyncio.CancelledError:  # Ctrl-C
         say(f"{sent} of {len(messages)} message(s) are known to be sent")
         raise
     refused = ", ".join(result.refused)
@@ -120,8 +120,8 @@ def _show(answer: dict[str, Any]) -> None:
     )
     if answer["resent_unknown"]:
         text += (
-            f"{answer['resent_unknown']} message(s) were sent again after an unknown outcome: "
-            "without duplicate detection they may be there twice\n"
+            f"{answer['resent_unknown']} message(s) were sent again after an unknown outcome; "
+            "without duplicate detection they may be duplicated\n"
         )
     sys.stdout.write(text)
     if answer["failed"]:

@@ -1,4 +1,4 @@
-"""What is decided and why, and overrides of it: ``status`` to ``override``."""
+"""The commands for scaling: status, decisions, dry run, validation, and overrides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shared.autoscaling.deciding.validation import failing_policies
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import override as control
@@ -18,16 +19,16 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import tables
-from shared.cli.command import Answer, command, group
+from shared.cli.command import Answer, command, group, say
 from shared.wiring.app import App
 
 commands = typer.Typer()
-overrides = group("Override what the rules decide.")
+overrides = group("Override the rules.")
 commands.add_typer(overrides, name="override")
 
 
 def _user() -> str:
-    """Empty where the system has no name for who runs this, as in some containers."""
+    """The user's name; empty if the system has none, as in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -36,24 +37,24 @@ def _user() -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="RESOURCE", show_default=False, help="As scaling_rules.py names it."),
+    typer.Argument(metavar="RESOURCE", show_default=False, help="The name in scaling_rules.py."),
 ]
 Reason = Annotated[str, typer.Option(help="For the decision log.")]
 Lasts = Annotated[
     str,
     typer.Option(
-        "--for", metavar="2h", show_default=False, help="90m, 2h, 1d12h; else until it is cleared."
+        "--for", metavar="2h", show_default=False, help="90m, 2h, 1d12h; default: until cleared."
     ),
 ]
 Author = Annotated[
-    str, typer.Option(default_factory=_user, show_default="your user name", help="Who decides so.")
+    str, typer.Option(default_factory=_user, show_default="your user name", help="The author.")
 ]
 
 
 @command(commands, "status")
 async def show_status(app: App, resource: Name = "") -> Answer:
-    """Show each resource as it stands."""
-    return await status.run(_named(app, resource), app.scaling.store), tables.status
+    """Show the current state of each resource."""
+    return await status.read_all(_named(app, resource), app.scaling.store), tables.status
 
 
 @command(commands, "decisions")
@@ -63,22 +64,22 @@ async def show_decisions(
     limit: Annotated[int, typer.Option(min=1, max=status.LINES_MAX, metavar="N")] = 20,
     why: Annotated[
         bool,
-        typer.Option("--why", help="With every rule's wish, what limited it, and the numbers."),
+        typer.Option("--why", help="Include all recommendations, limits, and evidence."),
     ] = False,
 ) -> Answer:
     """Show the newest lines of the decision log."""
-    lines = await status.decisions(_one(app, resource), app.scaling.store, limit)
+    lines = await status.read_decisions(_one(app, resource), app.scaling.store, limit)
     return lines, tables.reasons if why else tables.decisions
 
 
 @command(commands, "dry-run")
 async def dry_run(app: App, resource: Name = "") -> Answer:
-    """Show what would be decided right now."""
-    patience = app.settings.source_timeout_seconds
-    reader = app.scaling.reader
+    """Show the decision that the rules would make now."""
+    timeout = app.settings.source_timeout_seconds
+    scaling = app.scaling
+    read = (scaling.store, scaling.reader, timeout, scaling.platform_metrics)
     previews = [
-        (await preview.run(each, app.scaling.store, reader, patience)).shown()
-        for each in _named(app, resource)
+        (await preview.make_preview(each, *read)).to_dict() for each in _named(app, resource)
     ]
     return previews, tables.previews
 
@@ -88,20 +89,22 @@ async def validate(
     app: App,
     resource: Name = "",
     connect: Annotated[
-        bool, typer.Option("--connect", help="And every source and permission.")
+        bool, typer.Option("--connect", help="Also check all sources and permissions.")
     ] = False,
 ) -> Answer:
-    """Check rules and settings."""
+    """Check the rules and the settings."""
     resources = _named(app, resource)
     checks: list[dict[str, Any]] = []
     if connect:
-        patience = app.settings.source_timeout_seconds
+        timeout = app.settings.source_timeout_seconds
         access = (app.scaling.reader, app.scaling.permissions, app.scaling.store)
-        checks = await connected.run(resources, *access, patience)
+        checks = await connected.check_all(
+            resources, *access, timeout, app.scaling.platform_metrics
+        )
     answer = {
         "ok": all(check["ok"] for check in checks),
         "resources": [each.name for each in resources],
-        "warnings": app.warnings,
+        "warnings": [*app.warnings, *failing_policies(resources)],
         "checks": checks,
     }
     return answer, tables.checks
@@ -111,14 +114,14 @@ async def validate(
 async def pause(
     app: App, reason: Reason, by: Author, resource: Name = "", lasts: Lasts = ""
 ) -> Answer:
-    """Decide nothing for a while."""
+    """Pause the decisions."""
     return await _change(app, resource, Override(Mode.PAUSED, reason), by, lasts)
 
 
 @command(commands, "resume")
 @command(overrides, "clear")
 async def clear_override(app: App, by: Author, resource: Name = "") -> Answer:
-    """Go back to the rules."""
+    """Clear the override, so that the rules decide again."""
     return await _change(app, resource, None, by)
 
 
@@ -131,32 +134,38 @@ async def set_override(  # noqa: PLR0913  a parameter is an option
     *,
     floor: Annotated[int | None, typer.Option(metavar="N", help="At least N instances.")] = None,
     exact: Annotated[
-        int | None, typer.Option(metavar="N", help="Exactly N, cooldown or not.")
+        int | None, typer.Option(metavar="N", help="Exactly N, ignoring cooldowns.")
     ] = None,
     freeze_in: Annotated[bool, typer.Option("--freeze-in", help="No scale-in.")] = False,
     mode: Mode | None = None,
     lasts: Lasts = "",
 ) -> Answer:
-    """Override the rules; this replaces an earlier override."""
-    wanted = Override(mode=mode, reason=reason, freeze_scale_in=freeze_in, floor=floor, exact=exact)
-    return await _change(app, resource, wanted, by, lasts)
+    """Set an override of the rules. It replaces any earlier one."""
+    override = Override(
+        mode=mode, reason=reason, freeze_scale_in=freeze_in, floor=floor, exact=exact
+    )
+    return await _change(app, resource, override, by, lasts)
 
 
 async def _change(
     app: App, resource: str, override: Override | None, by: str, lasts: str = ""
 ) -> Answer:
     change = Change(override, by, uuid.uuid4().hex, duration(lasts) if lasts else None)
-    of = _one(app, resource)
-    line = await control.run(of, change, app.scaling.store)
-    return {"ok": True, "resource": of.name, "said": line.reason}, tables.override
+    target = _one(app, resource)
+    line = await control.set_override(target, change, app.scaling.store)
+    if override and not lasts:
+        say(
+            f"note: this lasts until you clear it; --for sets a time (override clear {target.name})"
+        )
+    return {"ok": True, "resource": target.name, "said": line.reason}, tables.override
 
 
 def _named(app: App, name: str) -> Sequence[Resource]:
-    known = app.resources
-    return [find(known, name)] if name else list(known.values())
+    """The resource of this name, or all resources if the name is empty."""
+    return [find(app.resources, name)] if name else list(app.resources.values())
 
 
 def _one(app: App, name: str) -> Resource:
-    """The resource of this name; where there is but one it need not be named."""
-    known = _named(app, name)
-    return known[0] if len(known) == 1 else find(app.resources, "")
+    """The resource of this name. The name may be empty if there is only one resource."""
+    resources = _named(app, name)
+    return resources[0] if len(resources) == 1 else find(app.resources, "")

@@ -1,8 +1,8 @@
-"""Events that tell of a new blob, in both schemas of Event Grid, checked field by field.
+"""Parses Event Grid's events of new blobs, in both of its schemas, and checks each field.
 
-CloudEvents 1.0: learn.microsoft.com/azure/event-grid/cloud-event-schema. Event Grid's own:
-learn.microsoft.com/azure/event-grid/event-schema-blob-storage. Event Grid writes a queue message in
-base64; people who try something write plain JSON.
+CloudEvents 1.0: learn.microsoft.com/azure/event-grid/cloud-event-schema. Event Grid's own schema:
+learn.microsoft.com/azure/event-grid/event-schema-blob-storage. Event Grid encodes queue messages in
+base64; test messages that are written by hand are usually plain JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.sampling.blob_paths import hour_of
-from shared.values.text import shown
+from shared.values.text import quoted
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")
@@ -27,7 +27,7 @@ SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs
 
 @dataclass(frozen=True, slots=True)
 class BlobArrived:
-    """A blob that is new or longer than before. Its container names the data set."""
+    """A blob that is new or has grown. Its container names the data set."""
 
     container: str
     path: str
@@ -36,41 +36,49 @@ class BlobArrived:
 
     @property
     def observed_at(self) -> datetime:
-        """The hour or day that the path names; when the event happened, where it names none.
+        """The hour or day in the path. If the path has none, it is the time of the event.
 
-        Raises UnreadableMessage where that is no time, or one at which there was no telemetry.
+        Raises UnreadableMessage if the path holds an invalid date, or if the time is out of range.
         """
         try:
             observed_at = hour_of(self.path) or self.time
         except ValueError as error:
-            path = shown(self.path)
-            raise UnreadableMessage(f"event: the path {path} names no date ({error})") from error
+            path = quoted(self.path)
+            raise UnreadableMessage(
+                f"event: the path {path} holds an invalid date ({error})"
+            ) from error
         if not EPOCH <= observed_at <= TIME_MAX:
             raise UnreadableMessage(
-                f"event: {shown(self.path)} is filed under {observed_at:%Y-%m-%d}"
+                f"event: the path {quoted(self.path)} holds the date {observed_at:%Y-%m-%d}, which "
+                f"is not from {EPOCH:%Y} to {TIME_MAX:%Y}"
             )
         return observed_at
 
 
 def decode_arrival(body: str) -> BlobArrived:
-    """The event of one queue message. Raises UnreadableMessage, which says why."""
+    """Parse the event in a queue message. Raises UnreadableMessage with the reason."""
     fields = _object(body)
     cloud_event = "specversion" in fields
     if cloud_event and fields["specversion"] != "1.0":
         raise UnreadableMessage(
-            f"event: specversion is {shown(fields['specversion'])}, 1.0 is needed"
+            f"event: specversion is {quoted(fields['specversion'])}; it must be 1.0"
         )
     kind = _string(fields, "type" if cloud_event else "eventType")
     if kind != BLOB_CREATED:
         raise UnreadableMessage(
-            f"event: {shown(kind)} tells of no new blob; filter the subscription"
+            f"event: its type is {quoted(kind)}; limit the Event Grid subscription to "
+            f"{BLOB_CREATED}"
         )
     if not isinstance(fields.get("data"), dict):
-        raise UnreadableMessage(f"event: data is {shown(fields.get('data'))}, an object is needed")
+        raise UnreadableMessage(
+            f"event: data is {quoted(fields.get('data'))}; it must be an object"
+        )
     subject = _string(fields, "subject")
     match = SUBJECT.fullmatch(subject)
     if not match:
-        raise UnreadableMessage(f"event: subject {shown(subject)} names no blob in a container")
+        raise UnreadableMessage(
+            f"event: subject is {quoted(subject)}; it must name a blob in a container"
+        )
     time = _time(_string(fields, "time" if cloud_event else "eventTime"))
     return BlobArrived(match[1], match[2], _string(fields, "id"), time)
 
@@ -79,11 +87,13 @@ def _object(body: str) -> Mapping[str, Any]:
     try:
         fields = json.loads(_text(body))
     except (ValueError, RecursionError) as error:
-        raise UnreadableMessage(f"event: neither JSON nor JSON in base64 ({error})") from error
-    if isinstance(fields, list) and len(fields) == 1:  # Event Grid's own schema comes in arrays
+        raise UnreadableMessage(
+            f"event: it is neither JSON nor JSON in base64 ({error})"
+        ) from error
+    if isinstance(fields, list) and len(fields) == 1:  # Event Grid's own schema uses arrays
         fields = fields[0]
     if not isinstance(fields, dict):
-        raise UnreadableMessage(f"event: one JSON object is needed, not {shown(fields)}")
+        raise UnreadableMessage(f"event: it is {quoted(fields)}; it must be one JSON object")
     return fields
 
 
@@ -100,7 +110,7 @@ def _text(body: str) -> str:
 def _string(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
-        raise UnreadableMessage(f"event: {name} is {shown(value)}, a string is needed")
+        raise UnreadableMessage(f"event: {name} is {quoted(value)}; it must be a string")
     return value
 
 
@@ -111,9 +121,11 @@ def _time(text: str) -> datetime:
     try:
         if len(text) > TIME_CHARACTERS_MAX:
             raise ValueError
-        time = datetime.fromisoformat(text)  # of seven digits of a second it takes six
+        time = datetime.fromisoformat(text)  # truncates seven fractional digits to six
         if time.tzinfo is not None:
             return time.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise UnreadableMessage(f"event: time {shown(text)} is no ISO 8601 time with a zone")
+    raise UnreadableMessage(
+        f"event: time is {quoted(text)}; it must be an ISO 8601 time with a zone"
+    )

@@ -1,7 +1,8 @@
-"""Who processes a data set for a period: decided once, by a row that can be inserted once.
+"""Decides which message processes a data set for a period, by a row that can be inserted only once.
 
-Duplicate detection forgets; the row does not. A message that slips past the window finds the work
-done and does nothing.
+Service Bus forgets message ids after its duplicate detection window, but the row stays. So if a
+duplicate arrives after the window, the row shows that the work is done, and the duplicate is
+ignored.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from shared.datasets.processing import DatasetWork, processing_message
 from shared.messaging.model import Message
 
 WAIT_MIN = timedelta(seconds=5)
-"""The clocks of the claims and of Service Bus differ: a message that comes a moment too early must
-not be put off again and again within that moment."""
+"""The shortest postponement. The clocks of the claim store and of Service Bus differ, so a message
+may be delivered a moment too early. Without this minimum, it could then be postponed many times
+within that moment.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim as it was read. ``holder`` names a message; ``version`` is the store's mark.
+    """A claim as it was read. ``holder`` is the id of a message; ``version`` is the row's ETag or
+    version number.
 
-    All times are the store's. ``seen_at`` is its time when it answered.
+    All times are those of the store's clock. ``seen_at`` is the store's time of the reply.
     """
 
     work: DatasetWork
@@ -35,7 +39,7 @@ class Claim:
 
 
 class ClaimDecision(Enum):
-    """What a message may do in view of the claim that stands."""
+    """What the handler of a message may do, given the stored claim."""
 
     WORK = "work"
     TAKE_OVER = "take over"
@@ -46,9 +50,11 @@ class ClaimDecision(Enum):
 def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
     """What the message ``holder`` may do.
 
-    1. Work that is done is left alone.
-    2. The holder works, also when its message comes again because it failed or crashed before.
-    3. Others wait, and take over when the holder has been silent for longer than the lease.
+    1. If the work is done, do nothing.
+    2. The holder of the claim works. It may do so again if its message is redelivered after a
+       failure or crash.
+    3. Other messages wait, and take the claim over once its holder has not renewed it for the
+       length of the lease.
     """
     if claim.done_at is not None:
         return ClaimDecision.LEAVE
@@ -58,11 +64,12 @@ def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
 
 
 def postponed(claim: Claim, holder: str, lease: timedelta) -> Message:
-    """The message that replaces ``holder``, due when the claim that ``holder`` has met expires.
+    """The message that replaces ``holder``. It is due when the present claim expires.
 
-    Its id says which message it replaces and because of which claim. However often that message is
-    delivered, duplicate detection lets one replacement through; and a replacement that has to wait
-    again is replaced by a message with another id, which duplicate detection does not swallow.
+    Its id contains the id of the message that it replaces and the time of the claim. So duplicate
+    detection lets only one replacement through, however often ``holder`` is delivered. If the
+    replacement has to wait again, it is replaced by a message with another id, which duplicate
+    detection accepts.
     """
     remaining = claim.taken_at + lease - claim.seen_at
     due = claim.seen_at + min(max(remaining, WAIT_MIN), lease)

@@ -1,4 +1,4 @@
-"""What the two queues must be like for one message per data set and period, and what they are."""
+"""Checks that the settings of the two queues guarantee one message per data set and period."""
 
 from __future__ import annotations
 
@@ -11,41 +11,53 @@ from shared.datasets.periods import Period
 
 @dataclass(frozen=True, slots=True)
 class QueueDescription:
-    """Settings of a queue, as the service tells them."""
+    """The settings of a queue, as Service Bus reports them."""
 
     name: str
     duplicate_window: timedelta | None
-    """None: duplicates are not detected."""
+    """How long duplicates are detected; None if they are not detected."""
 
     requires_session: bool
     forward_to: str | None
-    """The path of an entity of the same namespace: Service Bus forwards to no other."""
+    """The name of an entity in the same namespace. Service Bus cannot forward to another
+    namespace."""
 
 
 def problems(
     processing: QueueDescription, working: QueueDescription, periods: Sequence[Period]
 ) -> Sequence[str]:
-    """What is wrong with the queue that takes messages in and the one that hands them out."""
+    """The problems of the queue that receives messages and of the queue from which they are
+    processed.
+    """
     wrong = _window_problems(processing, periods)
     if processing.requires_session:
-        wrong.append(f"queue {processing.name}: with sessions it cannot forward; switch them off")
+        wrong.append(
+            f"queue {processing.name}: it requires sessions, so it cannot forward; delete it "
+            "and create it without sessions"
+        )
     if (processing.forward_to or "").lower() != working.name.lower():
-        forwards = f"forwards to {processing.forward_to or 'nowhere'}"
-        wrong.append(f"queue {processing.name}: {forwards}, must forward to {working.name}")
+        target = f"to {processing.forward_to}" if processing.forward_to else "to no other queue"
+        wrong.append(
+            f"queue {processing.name}: it forwards {target}; let it forward to {working.name}"
+        )
     if not working.requires_session:
         wrong.append(
-            f"queue {working.name}: without sessions a data set may be processed twice at once"
+            f"queue {working.name}: it does not require sessions, so a data set may be processed "
+            "twice at once; delete it and create it with sessions"
         )
     return wrong
 
 
 def _window_problems(queue: QueueDescription, periods: Sequence[Period]) -> list[str]:
     if queue.duplicate_window is None:
-        return [f"queue {queue.name}: does not detect duplicates; it must be made anew to do so"]
+        return [
+            f"queue {queue.name}: it does not detect duplicates; delete it and create it "
+            "with duplicate detection"
+        ]
     return [
-        f"queue {queue.name}: detects duplicates for {queue.duplicate_window}, must be more than "
-        f"{period.memory} for a period of {period.length}, {period.delay} of delay and "
-        f"{period.lateness} of lateness"
+        f"queue {queue.name}: it detects duplicates for {queue.duplicate_window}; that must be "
+        f"more than {period.memory} for a period of {period.length} with a delay of "
+        f"{period.delay} and a lateness of {period.lateness}"
         for period in periods
         if queue.duplicate_window <= period.memory
     ]

@@ -1,4 +1,5 @@
-"""Periods of time that data sets are processed by: a day, two hours. All times are UTC."""
+"""The periods for which data sets are processed, such as a day or two hours. All times are in
+UTC."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ from datetime import UTC, datetime, timedelta
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(2999, 12, 31, tzinfo=UTC)
-"""Between the two all times can be reckoned with."""
+"""Calculations with periods work for all times from EPOCH to this time."""
 
 CLOCKS_APART_MAX = timedelta(minutes=1)
-"""Who asks and who delivers need not agree on the time better than that."""
+"""The largest difference between the clock of a sender and the clock of Service Bus."""
 
 DUPLICATE_WINDOW_MAX = timedelta(days=7)
-"""The longest that Service Bus remembers message ids."""
+"""The longest duplicate detection window of Service Bus."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessingRound:
-    """A processing of a period: 0 the first one, n that at the end of the n-th lateness."""
+    """One of the times at which a period is processed: round 0 is the first, and round n is at the
+    end of the n-th lateness interval.
+    """
 
     late: int
     due: datetime
@@ -27,11 +30,12 @@ class ProcessingRound:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """One kind of period: whole days, or a part of a day that goes into it without remainder.
+    """One kind of period: a number of whole days, or a fraction of a day that divides it evenly.
 
-    A period is processed ``delay`` after its end. What comes later has it processed again, at the
-    end of the stretch of ``lateness`` that it comes in: these follow each other from the period's
-    end on, so that data however late count, once for all that came meanwhile. Raises ValueError.
+    A period is processed ``delay`` after its end. The time after the end of the period is divided
+    into intervals of ``lateness``. If data arrive after the first processing, the period is
+    processed again at the end of the interval in which they arrive, once for all data of that
+    interval. So even very late data are processed. Raises ValueError.
     """
 
     length: timedelta = DAY
@@ -41,34 +45,39 @@ class Period:
     def __post_init__(self) -> None:
         whole_minutes = self.length >= timedelta(minutes=1) and not self.length.seconds % 60
         if not whole_minutes or (DAY % self.length and self.length % DAY):
-            raise ValueError(f"period of {self.length}: must be days or go into a day")
+            raise ValueError(
+                f"period of {self.length}: it must be whole days or divide a day evenly"
+            )
         if self.delay < timedelta(0) or self.lateness < timedelta(minutes=1):
             raise ValueError(
-                f"delay {self.delay} must not be negative, lateness {self.lateness} not below "
-                "a minute"
+                f"delay {self.delay} must not be negative, and lateness {self.lateness} must be at "
+                "least a minute"
             )
         if self.memory >= DUPLICATE_WINDOW_MAX:
             raise ValueError(
-                f"period and lateness (or delay) of {self.memory}: Service Bus remembers less "
-                f"than {DUPLICATE_WINDOW_MAX}"
+                f"period plus lateness (or delay) is {self.memory}: it must be less than "
+                f"{DUPLICATE_WINDOW_MAX}, the longest duplicate detection window of Service Bus"
             )
 
     @property
     def memory(self) -> timedelta:
-        """What a duplicate detection window must exceed: the same message is sent from the very
-        beginning of a period until its processing, or while a stretch of lateness lasts."""
+        """The time that the duplicate detection window must exceed.
+
+        The same message may be sent from the beginning of a period until its processing, or
+        throughout a lateness interval.
+        """
         return self.length + max(self.delay, self.lateness)
 
     def start(self, time: datetime) -> datetime:
-        """When the period around that time began. Raises ValueError."""
+        """When the period that contains the time began. Raises ValueError."""
         if not EPOCH <= time <= TIME_MAX:
             raise ValueError(f"{time} is not from {EPOCH:%Y} to {TIME_MAX:%Y}")
         return EPOCH + (time - EPOCH) // self.length * self.length
 
-    def turn(self, start: datetime, now: datetime) -> ProcessingRound:
-        """When data that are there now, of the period that begins at ``start``, are processed.
-
-        A processing that is about to begin may have begun by another clock: that one is missed.
+    def next_round(self, start: datetime, now: datetime) -> ProcessingRound:
+        """The round that processes data which have arrived by now for the period that begins at
+        ``start``. A round that is about to begin may already have begun by another clock, so the
+        next round is used.
         """
         end, moment = start + self.length, now + CLOCKS_APART_MAX
         if moment < end + self.delay:
@@ -77,9 +86,10 @@ class Period:
         return ProcessingRound(late, end + late * self.lateness)
 
     def label(self, start: datetime) -> str:
-        """The period that begins then, as an id: ``2026-03-01``, or ``2026-03-01T02:00Z/PT2H``.
+        """The period that begins at ``start``, as part of an id: ``2026-03-01``, or
+        ``2026-03-01T02:00Z/PT2H``.
 
-        No two kinds of period share a label, so that they can share a queue.
+        Different kinds of period never share a label, so they can share a queue.
         """
         if self.length == DAY:
             return f"{start:%Y-%m-%d}"

@@ -1,4 +1,5 @@
-"""What the processing of data sets asks of the outside."""
+"""What the processing of data sets needs from the claim store, Service Bus and the user's own
+code."""
 
 from __future__ import annotations
 
@@ -10,19 +11,21 @@ from shared.datasets.processing import DatasetWork
 
 
 class ClaimStore(Protocol):
-    """Remembers who processes which data set for which period. Its clock is the one that counts."""
+    """Stores which message processes which data set for which period. All times are those of its
+    clock.
+    """
 
     async def take(self, work: DatasetWork, holder: str) -> Claim:
-        """Insert a claim where there is none; answers the one that stands, own or another's.
-
-        Data set and turn name a claim. The one answered carries the work that was asked for.
+        """Insert a claim if there is none, and return the stored claim, which may belong to another
+        message. A claim is identified by the data set and the round. The returned claim carries the
+        given work.
         """
         ...
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        """Write the claim anew, taken or done now.
+        """Update the claim: it is taken now or, if ``done`` is true, done now.
 
-        Raises ClaimTaken where it has changed or was deleted since it was read.
+        Raises ClaimTaken if it was changed or deleted since it was read.
         """
         ...
 
@@ -30,16 +33,17 @@ class ClaimStore(Protocol):
 
 
 class Recompute(Protocol):
-    """Processes a data set for a period; doing it twice must be harmless."""
+    """Processes a data set for a period. Processing it twice must be harmless."""
 
     async def run(self, work: DatasetWork) -> None: ...
 
 
 class QueueReader(Protocol):
-    """Reads what queues are like."""
+    """Reads the settings of queues."""
 
     async def facts(self, queue: str) -> QueueDescription:
-        """Raises LinkFailed where there is no such queue, ManageRightMissing without the right."""
+        """Raises LinkFailed if the queue does not exist, and ManageRightMissing if the identity
+        lacks the right."""
         ...
 
     async def close(self) -> None: ...

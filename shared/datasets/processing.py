@@ -1,10 +1,9 @@
-"""One message per data set and period, however many observations ask for it.
-
-Every observation schedules the same message, with the same id. The queue that takes it in detects
-duplicates when they are sent, not when they fall due, so that the first one survives; it forwards
-it, when due, to the working queue, whose sessions never let a data set be processed twice at once.
-
-Observations that come after that ask for one more message, likewise one for all of them.
+"""Schedules one message per data set and period, however many observations (such as new blobs)
+there are. Each observation schedules the same message, with the same id. The queue that receives
+the message detects duplicates when messages are sent, not when they are due, so only the first
+message remains. When it is due, it is forwarded to the working queue, whose sessions prevent a data
+set from being processed twice at once. All observations that arrive after the processing together
+cause one more message.
 """
 
 from __future__ import annotations
@@ -17,22 +16,26 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
-from shared.values.text import shown
+from shared.values.text import quoted
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
-"""More stretches of a minute than there have been since 1970."""
+"""The highest number of a late round: more than the minutes since 1970, because a lateness interval
+is at least a minute.
+"""
 
 DATASET_LENGTH_MAX = 80
-"""Characters, so that a message id of 128 holds a data set, a period, and which one it is of
-those for late data."""
+"""The most characters of a data set's name. A message id of 128 characters must hold the name, a
+period, and the number of a late round.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetWork:
-    """A data set to process for one period. ``label`` is the period's name, see Period.
+    """A data set to process for one period. ``label`` is the period's name, see ``Period.label``.
 
-    ``late`` is 0 for the first processing, and otherwise counts those for late data, see Turn.
+    ``late`` is 0 for the first processing, and otherwise the number of a late round, see
+    ProcessingRound.
     """
 
     dataset: str
@@ -42,34 +45,38 @@ class DatasetWork:
     late: int = 0
 
     @property
-    def turn_label(self) -> str:
-        """What is processed once: a period, or a period again because of late data."""
+    def round_label(self) -> str:
+        """The label of what is processed once: a period, or a late round of a period."""
         return f"{self.label}:late-{self.late}" if self.late else self.label
 
     @property
     def message_id(self) -> str:
-        return f"{self.dataset}:{self.turn_label}"
+        return f"{self.dataset}:{self.round_label}"
 
 
 def schedule_processing(
     dataset: str, period: Period, now: datetime, observed_at: datetime | None = None
 ) -> Message:
-    """The message that has the data set processed once the period of the observation is over.
+    """The message that starts the processing once the period of the observation is over.
 
-    ``observed_at`` is ``now`` where it is left out. Where the processing has begun already the
-    message asks for the next one, see Period. Raises ValueError for a data set's name that no id
-    can hold.
+    ``observed_at`` defaults to ``now``. If that processing has already begun, the message is for
+    the next round (see Period). Raises ValueError for a data set's name that does not fit into a
+    message id.
     """
     if not 1 <= len(dataset) <= DATASET_LENGTH_MAX:
-        raise ValueError(f"data set {dataset!r}: 1 to {DATASET_LENGTH_MAX} characters")
+        raise ValueError(
+            f"data set {dataset!r}: its name must have 1 to {DATASET_LENGTH_MAX} characters"
+        )
     start = period.start(observed_at or now)
-    turn = period.turn(start, now)
-    work = DatasetWork(dataset, period.label(start), start, start + period.length, turn.late)
-    return processing_message(work, work.message_id, turn.due)
+    processing_round = period.next_round(start, now)
+    work = DatasetWork(
+        dataset, period.label(start), start, start + period.length, processing_round.late
+    )
+    return processing_message(work, work.message_id, processing_round.due)
 
 
 def processing_message(work: DatasetWork, message_id: str, due: datetime) -> Message:
-    """The message that has the work done when it is due."""
+    """The message that starts the work when it is due."""
     return Message(
         body=encode_work(work),
         message_id=message_id,
@@ -93,21 +100,26 @@ def encode_work(work: DatasetWork) -> bytes:
 
 
 def decode_work(body: bytes | str) -> DatasetWork:
-    """Raises UnreadableMessage, which names the field and what it holds."""
+    """Parse a message. Raises UnreadableMessage, which names the field and its value."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise UnreadableMessage(f"work: not JSON ({error})") from error
+        raise UnreadableMessage(f"work: it is not JSON ({error})") from error
     version = fields.get("schema_version") if isinstance(fields, dict) else None
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise UnreadableMessage(f"work: a JSON object of schema_version {SCHEMA_VERSION} is needed")
+        raise UnreadableMessage(
+            f"work: it must be a JSON object with schema_version {SCHEMA_VERSION}"
+        )
     dataset, label = (_named(fields, name) for name in ("dataset", "label"))
     start, end = (_time(fields, name) for name in ("start", "end"))
     if start >= end:
-        raise UnreadableMessage(f"work: ends at {_text(end)}, before it starts at {_text(start)}")
+        raise UnreadableMessage(
+            f"work: end is {_text(end)}; it must be after start, which is {_text(start)}"
+        )
     if end - start > DUPLICATE_WINDOW_MAX:
         raise UnreadableMessage(
-            f"work: from {_text(start)} to {_text(end)} is longer than any period"
+            f"work: {_text(start)} to {_text(end)} is longer than any period; a period has at most "
+            f"{DUPLICATE_WINDOW_MAX.days} days"
         )
     return DatasetWork(dataset, label, start, end, _count(fields, "late"))
 
@@ -120,7 +132,7 @@ def _named(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= DATASET_LENGTH_MAX:
         raise UnreadableMessage(
-            f"work: {name} is {shown(value)}, 1 to {DATASET_LENGTH_MAX} characters are needed"
+            f"work: {name} is {quoted(value)}; it must have 1 to {DATASET_LENGTH_MAX} characters"
         )
     return value
 
@@ -129,7 +141,7 @@ def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name, 0)
     if type(value) is not int or not 0 <= value <= LATE_MAX:
         raise UnreadableMessage(
-            f"work: {name} is {shown(value)}, a number from 0 to {LATE_MAX} is needed"
+            f"work: {name} is {quoted(value)}; it must be a whole number from 0 to {LATE_MAX}"
         )
     return value
 
@@ -142,5 +154,5 @@ def _time(fields: dict[str, Any], name: str) -> datetime:
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     raise UnreadableMessage(
-        f"work: {name} is {shown(fields.get(name))}, a time with a zone is needed"
+        f"work: {name} is {quoted(fields.get(name))}; it must be a time with a zone"
     )

@@ -1,1 +1,1 @@
-"""Event Hub batches to commits: every event exactly once, or accounted for."""
+"""Event Hub ingestion: each event is processed exactly once, dead-lettered, or recorded as gone."""

@@ -1,4 +1,4 @@
-"""How work is waited for, tried again, run concurrently, or run with a heartbeat."""
+"""Helpers for retries, concurrent work, and work with a heartbeat."""
 
 from __future__ import annotations
 
@@ -11,48 +11,59 @@ T = TypeVar("T")
 
 
 class Backoff(Protocol):
-    """Waits before another attempt, the longer the more of them have failed in a row."""
+    """Waits before the next attempt. The wait grows with the number of failures in a row."""
 
     async def __call__(self, failures: int) -> None: ...
 
 
 class Retrying(Protocol):
-    """Tries again, a bounded number of times, with growing and random delays."""
+    """Retries a bounded number of times, with growing, random delays."""
 
     async def __call__(
         self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
     ) -> T:
-        """The first success. Raises the first error not worth another attempt, or the last."""
+        """Return the first successful result. ``worth`` says whether an error is worth another
+        attempt. Raises the first error for which ``worth`` is false, or the error of the last
+        attempt.
+        """
         ...
 
 
 class TaskRunner(Protocol):
-    """Runs several pieces of work at a time, and returns when all have ended."""
+    """Runs several pieces of work concurrently, and returns when all of them have ended."""
 
     async def __call__(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Takes the next piece when there is time for it, and no sooner."""
+        """Run the work. Each piece is taken from the iterable only when a task is free to run
+        it."""
         ...
 
 
 Heartbeat = Callable[[], Awaitable[None]]
-"""Raises nothing: what it cannot do now it does the next time."""
+"""Sends one heartbeat. It must not raise an exception; after a failure, the next heartbeat is sent
+as usual.
+"""
 
 
 class WithHeartbeat(Protocol):
-    """Does a piece of work, and beats every few seconds until it has ended."""
+    """Runs a piece of work, with a heartbeat every few seconds until the work has ended."""
 
     async def __call__(self, work: Awaitable[T], beat: Heartbeat) -> T:
-        """What the work answers or raises. Returns when the last beat has ended too."""
+        """Return the result of the work or raise its error, once the last heartbeat has ended,
+        too."""
         ...
 
 
 async def without_heartbeat(work: Awaitable[T], beat: Heartbeat) -> T:  # noqa: ARG001  the port has it
-    """The work without anything beside it."""
+    """Run the work without a heartbeat."""
     return await work
 
 
 def heartbeat_every(seconds: float) -> WithHeartbeat:
-    """Beats in this event loop, first after so many seconds: short work costs no task."""
+    """Return a runner that sends heartbeats from the current event loop, the first after
+    ``seconds``.
+
+    No task is created for work that ends sooner.
+    """
 
     async def with_heartbeat(work: Awaitable[T], beat: Heartbeat) -> T:
         ended, beats = asyncio.Event(), list[asyncio.Task[None]]()
@@ -77,9 +88,10 @@ def heartbeat_every(seconds: float) -> WithHeartbeat:
 
 
 def task_runner(tasks_max: int) -> TaskRunner:
-    """Runs up to so many pieces at a time in this event loop.
+    """Return a runner that runs up to ``tasks_max`` pieces of work at a time in the event loop.
 
-    The others start when the first one waits: where nothing does, no task is needed.
+    At first the pieces run one after the other. The other tasks start when a piece first waits for
+    something; if no piece ever waits, no task is created.
     """
 
     async def run_tasks(work: Iterable[Callable[[], Awaitable[None]]]) -> None:

@@ -1,83 +1,100 @@
-"""What can go wrong, named. The first line of each docstring says what it means for the caller."""
+"""The exceptions of ingestion. The first sentence of each docstring says what happened.
+
+Some errors hold the partition: its checkpoint does not move, so that no event is lost, and its
+events are delivered again.
+"""
 
 from __future__ import annotations
 
 
 class IngestionError(Exception):
-    """Something that ingestion itself can name."""
+    """The base of all exceptions that ingestion defines."""
 
 
 class AccountingBroken(IngestionError):
-    """A plan that would leave a sequence number out, or count it twice; nothing was written."""
+    """A commit would omit a sequence number or count it twice; nothing was written."""
 
 
 class BadEvent(IngestionError):
-    """An event that nobody can make sense of, however often it is tried; a dead letter."""
+    """The handler cannot understand an event, so retries are useless; the event becomes a dead
+    letter.
+    """
 
 
 class BadDelivery(IngestionError):
-    """The host handed over a batch without what is needed of it; nothing can be accounted for."""
+    """The Functions host delivered a batch without the metadata that ingestion needs. Its events
+    cannot be accounted for, so the partition is held."""
 
 
 class BreakerOpen(IngestionError):
-    """The circuit breaker lets nothing through; the partition is held, no event is to blame."""
+    """The circuit breaker is open, so the partition is held; no event is at fault."""
 
 
 class OutOfTime(IngestionError):
-    """A batch has taken as long as it may: what is handled is committed, the rest comes again."""
+    """A batch has used up its time. The events handled so far are committed; the others are read
+    again.
+    """
 
 
 class AnnouncementFailed(IngestionError):
-    """Nobody was told of an opening; another instance tries again after a while."""
+    """The opening of a breaker could not be announced; an instance tries again later."""
 
 
 class StreamRecreated(IngestionError):
-    """The hub counts from the start again under an old name; a person must say what to do."""
+    """The hub was deleted and created again under the same name, so its sequence numbers started
+    over. An operator must decide how to continue.
+    """
 
 
 class Fenced(IngestionError):
-    """Somebody owns the partition under a higher epoch: stop, and write nothing more."""
+    """Another processor owns the partition under a higher epoch; stop, and write nothing more."""
 
 
 class ClaimLost(IngestionError):
-    """Somebody else wrote the partition's ownership first; look again in the next cycle."""
+    """Another processor wrote the partition's ownership row first; read the row in the next
+    cycle."""
 
 
 class StoreUnavailable(IngestionError):
-    """A call to a store failed, or its reply was lost: whether it took effect is not known."""
+    """A call to a store failed, or its reply was lost; it is unknown whether the call took
+    effect."""
 
 
 class RowUnreadable(IngestionError):
-    """A row cannot be read, as another version or a person wrote it; a person must decide."""
+    """A row cannot be read because another version of the app or a person wrote it; an operator
+    must decide what to do."""
 
 
 class CommitRefused(IngestionError):
-    """The checkpoint changed since it was read, nothing was written; read again, survey again."""
+    """The checkpoint has changed since it was read; nothing was written. Read it again."""
 
 
 class HubUnavailable(IngestionError):
-    """The hub cannot be read right now; what it has is not known, so nothing is a gap yet."""
+    """The hub cannot be read right now. It is unknown which events it has, so nothing counts as a
+    gap yet."""
 
 
 class HubSilent(HubUnavailable):
-    """The hub delivered nothing and reported nothing for too long; give the partition up."""
+    """The hub delivered nothing and reported no error for too long; give the partition up."""
 
 
 class TransientFailure(IngestionError):
-    """Handling an event failed in a way that may pass; tried again, and poison only in the end."""
+    """Handling an event failed for a reason that may pass. The event is retried, and dead-lettered
+    if all attempts fail."""
 
 
 class DependencyDown(IngestionError):
-    """What events are handled with does not work; hold the partition, no event is to blame."""
+    """A service that the handler depends on is down, so the partition is held; no event is at
+    fault."""
 
 
 class BreakerChanged(IngestionError):
-    """Somebody else changed the breaker's row since it was read; read it again."""
+    """Another instance has changed the breaker's row since it was read; read it again."""
 
 
 class SendingFailed(IngestionError):
-    """Not everything was sent, and what was is not known; send again under the same ids."""
+    """Some messages may not have been sent; send all of them again, under the same ids."""
 
 
 class NotFound(IngestionError):
-    """What was asked for is not there, or not any more."""
+    """The requested item does not exist, or no longer exists."""

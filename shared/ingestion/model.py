@@ -1,7 +1,7 @@
-"""The nouns of ingestion: what arrives, what becomes of it, and what is written in one go.
+"""The values of ingestion: streams, events, outcomes of events, and commits.
 
-Frozen values. Times are aware UTC datetimes; sequence numbers are those of the hub, which counts
-the events of a partition without leaving one out; sizes are bytes.
+All of them are immutable. Times are timezone-aware and in UTC; sizes are in bytes. Sequence numbers
+are those of the hub, which numbers the events of a partition consecutively.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from typing import Any
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 ROW_OVERHEAD_BYTES = 1024
-"""Keys, names of properties and headers that a row costs on the wire besides text and body."""
+"""The bytes that a row takes on the wire besides its text and body, for keys, property names and
+headers.
+"""
 
 CHARACTER_BYTES_MAX = 12
-"""Of any character as escaped JSON: two escapes of six for what is beyond Unicode's first plane."""
+"""The most bytes of one character in escaped JSON: a character outside Unicode's basic plane
+becomes two escapes of six bytes each.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One partition of a hub as one consumer group reads it."""
+    """One partition of an event hub, as read by one consumer group."""
 
     namespace: str
     hub: str
@@ -33,12 +37,12 @@ class Stream:
 
     @property
     def key(self) -> str:
-        """Names the stream in a store; no part of a name may hold the separator."""
+        """The stream's key in a store. None of the four names may contain the separator."""
         return "|".join((self.namespace, self.hub, self.consumer_group, self.partition_id))
 
     @property
     def names(self) -> dict[str, str]:
-        """What a store keeps of it."""
+        """The four names, as a store keeps them in columns of their own."""
         return {
             "namespace": self.namespace,
             "hub": self.hub,
@@ -49,7 +53,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as the hub gave it. The offset is text: geo-replicated hubs have no numbers."""
+    """An event as the hub delivered it. The offset is text, because geo-replicated hubs use offsets
+    that are not numbers."""
 
     sequence: int
     offset: str
@@ -61,8 +66,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class HubState:
-    """What a hub says of itself and of one partition: when it was made, and the number of the
-    newest event that ever came, gone or not; -1 where none ever did."""
+    """The state of a hub and one of its partitions. ``created_at`` is when the hub was created.
+    ``last_enqueued`` is the sequence number of the newest event that the partition ever received,
+    even if that event has expired since; -1 if it never received one.
+    """
 
     created_at: datetime
     last_enqueued: int
@@ -70,12 +77,15 @@ class HubState:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Everything from ``start`` to ``sequence``, both included, is accounted for; nothing yet where
-    ``sequence`` is right before ``start``.
+    """How far a stream is accounted for: all events from ``start`` to ``sequence``, both included.
 
-    ``enqueued_at`` is the latest time of any event so far, so that it never goes back; after a
-    gap at the end it is when the gap was found, for its events cannot be later.
-    ``txid`` names the commit that wrote this, for who lost the reply.
+    Nothing is accounted for yet if ``sequence`` is ``start - 1``.
+
+    ``enqueued_at`` is the latest enqueued time of all events so far, so it never goes back. If the
+    checkpoint is at the end of a gap, ``enqueued_at`` is the time at which the gap was found,
+    because the missing events cannot be newer. ``txid`` identifies the commit that wrote this
+    checkpoint; a client whose reply was lost compares it to find out whether its commit was
+    written.
     """
 
     start: int
@@ -89,7 +99,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """At that time, by the store's clock, everything up to that number was accounted for."""
+    """Records that all events up to ``sequence`` were accounted for at the time ``at``, by the
+    store's clock.
+    """
 
     at: datetime
     sequence: int
@@ -97,7 +109,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A message that is to be sent once the commit stands. Its id is the same at every attempt."""
+    """A message to send after the commit. It has the same id in each attempt to send it."""
 
     message_id: str
     body: str
@@ -109,16 +121,18 @@ class OutboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an event led to: a value to keep, messages to send, or nothing worth a row.
+    """The result of handling an event: a value to keep, messages to send, or nothing that needs a
+    row.
 
-    Raises ValueError for text that not every store can keep.
+    Raises ValueError for text that some store cannot keep.
     """
 
     sequence: int
     value: str | None = None
     messages: tuple[OutboxMessage, ...] = ()
     ignored: int = 0
-    """How many things of the event nobody asked for; counted, not kept."""
+    """The number of items in the event that no metric subscribes to. They are counted, but not
+    kept."""
 
     def __post_init__(self) -> None:
         value = self.value
@@ -131,7 +145,7 @@ class Effect:
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes on the wire."""
+        """An upper bound of the bytes on the wire."""
         size_bytes = self.rows * ROW_OVERHEAD_BYTES
         if self.value is not None:
             size_bytes += _text_bytes_max(self.value)
@@ -141,24 +155,26 @@ class Effect:
 
     @property
     def row_bytes_max(self) -> int:
-        """At most so many bytes in its largest row, as a store keeps it: in UTF-16."""
+        """An upper bound of the bytes of the largest row, as a store keeps it, in UTF-16."""
         texts = [self.value or "", *[message.body for message in self.messages]]
         return ROW_OVERHEAD_BYTES + max([_stored_bytes_max(text) for text in texts])
 
 
 class FailureKind(StrEnum):
-    """Why an event failed for good."""
+    """Why an event was dead-lettered."""
 
-    POISON = "poison"  # it fails however often it is tried
-    EXHAUSTED = "exhausted"  # it might have worked, but every attempt failed
-    TOO_LARGE = "too_large"  # what it leads to does not fit into one transaction
+    POISON = "poison"  # retrying would be useless
+    EXHAUSTED = "exhausted"  # the failure looked transient, but all attempts failed
+    TOO_LARGE = "too_large"  # the effect does not fit into one transaction
     UNREADABLE = "unreadable"
-    """Stands in for a row that this version cannot read; never written."""
+    """Shown for a row that this version of the app cannot read. It is never written."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A failed event: where it stands in the hub, and its body unless that is too large."""
+    """An event that failed permanently, with its position in the hub. Its body is included unless
+    it is too large.
+    """
 
     sequence: int
     offset: str
@@ -176,13 +192,13 @@ class DeadLetter:
 
     @property
     def size_bytes(self) -> int:
-        """At most so many bytes on the wire, the body in base64."""
+        """An upper bound of the bytes on the wire, with the body in base64."""
         body_bytes = 4 * (len(self.body or b"") // 3 + 1)
         return _text_bytes_max(self.error) + body_bytes + ROW_OVERHEAD_BYTES
 
     @property
     def row_bytes_max(self) -> int:
-        """At most so many bytes as a store keeps it."""
+        """An upper bound of the bytes of the dead letter's row, as a store keeps it."""
         return ROW_OVERHEAD_BYTES + _stored_bytes_max(self.error) + len(self.body or b"")
 
 
@@ -191,7 +207,8 @@ Outcome = Effect | DeadLetter
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Events that the hub skipped and no longer has, from ``first`` to ``last``, both included."""
+    """Events that were never delivered and that the hub no longer has, from ``first`` to ``last``,
+    both included."""
 
     first: int
     last: int
@@ -205,9 +222,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One transaction: all of its rows and the checkpoint, or nothing of it.
+    """One transaction: a store writes all of its rows and the checkpoint, or nothing.
 
-    ``previous`` is the checkpoint that must still stand; None where there must be none yet.
+    ``previous`` is the checkpoint that the commit replaces, or None if the stream has none yet. A
+    store refuses the commit if another checkpoint is stored.
     """
 
     previous: Checkpoint | None
@@ -218,19 +236,21 @@ class Commit:
 
     @property
     def rows(self) -> int:
-        """Rows that the transaction writes, the checkpoint's included."""
+        """The number of rows that the transaction writes, including the checkpoint's row."""
         effects = sum([effect.rows for effect in self.effects])
         return 1 + effects + len(self.dead_letters) + len(self.gaps)
 
 
 def message_id(stream: Stream, sequence: int, index: int | None = None) -> str:
-    """The id of an outgoing message; ``index`` where an event leads to more than one."""
+    """The id of an outgoing message. ``index`` numbers the messages of an event that has
+    several."""
     name = f"{stream.hub}:{stream.partition_id}:{sequence}"
     return name if index is None else f"{name}:{index}"
 
 
 def _text_bytes_max(text: str) -> int:
-    """As escaped JSON: of ASCII two bytes, for a quote."""
+    """The bytes of the text as escaped JSON. An ASCII character takes at most two: an escaped
+    quote."""
     return len(text) * (2 if text.isascii() else CHARACTER_BYTES_MAX)
 
 
@@ -239,13 +259,17 @@ def _stored_bytes_max(text: str) -> int:
 
 
 def _check_text(text: str) -> None:
-    """Raises ValueError: PostgreSQL keeps no NUL, and nothing writes half a surrogate pair."""
+    """Raises ValueError for a NUL, which PostgreSQL cannot keep, and for half a surrogate pair,
+    which cannot be encoded."""
     if "\0" in text:
-        raise ValueError(f"NUL at {text.index(chr(0))} in a text that is to be kept")
+        raise ValueError(
+            f"the text holds a NUL at character {text.index(chr(0))}, which not every store can "
+            "keep; remove it"
+        )
     if not text.isascii():
         text.encode()
 
 
 def storable(text: str) -> str:
-    """The text with a question mark where it holds what not every store can keep."""
+    """The text with each character that some store cannot keep replaced by a question mark."""
     return text.replace("\0", "?").encode("utf-8", "replace").decode()

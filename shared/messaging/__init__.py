@@ -1,1 +1,1 @@
-"""Large batches to Service Bus at their true size, and one message per data set and period."""
+"""Sending messages to Service Bus in large batches of exactly known size."""

@@ -1,4 +1,4 @@
-"""Send any number of messages in close to the fewest batches, each message exactly once."""
+"""Sends any number of messages, each exactly once, in nearly as few batches as possible."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from shared.messaging.send_state import (
 Sleep = Callable[[float], Awaitable[None]]
 OnProgress = Callable[[Progress], object]
 OnPause = Callable[[str, float], object]
-"""Told what failed, and for how many seconds the sender waits before it tries again."""
+"""Called with the failure and the number of seconds that the sender waits before it tries again."""
 
 
 @dataclass(slots=True)
 class BatchSender:
-    """Sends over one link and remembers what the link taught it from call to call.
+    """Sends over one link. The sender learns the link's limits and remembers them for later calls.
 
-    ``new_id`` makes a text that no other call makes: messages without an id get one from it, for
-    only a message with an id can be sent again without becoming two.
+    ``new_id`` returns a different text each time. A message without an id gets an id that begins
+    with this text, because only a message with an id can be sent again without becoming a
+    duplicate.
     """
 
     link: BatchLink
@@ -50,10 +51,10 @@ class BatchSender:
     batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
     limits: BatchLimits | None = None
-    """What is known of the link: None before it was opened first."""
+    """The known limits of the link; None before the link was opened for the first time."""
 
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
-    """A link carries one batch at a time; calls that come meanwhile wait for their turn."""
+    """A link carries one batch at a time; concurrent calls wait for their turn."""
 
     async def send(
         self,
@@ -61,10 +62,11 @@ class BatchSender:
         order: Order = Order.KEPT,
         on_progress: OnProgress = lambda _: None,
     ) -> Result:
-        """Returns when everything has arrived, but for what the service refused.
+        """Send all messages; return when all have arrived, except those that the service refused.
 
-        Raises before anything is sent: UnsendableMessage and MessagesTooLarge, which name all of
-        the messages concerned. Raises later: SendingStopped, which knows what is left.
+        Raises UnsendableMessage or MessagesTooLarge before anything is sent; the error names all
+        messages concerned. Raises SendingStopped, which holds the unsent messages, if sending is
+        given up later.
         """
         request = build_request(self.link.prepare(_identified(messages, self.new_id)))
         async with self._turn:
@@ -101,7 +103,7 @@ class BatchSender:
         return state
 
     async def _known_limits(self) -> BatchLimits:
-        """Opens the link where it was never open. Raises LinkFailed."""
+        """The link's limits. Opens the link if it was never opened. Raises LinkFailed."""
         failures = 0
         while self.limits is None:
             try:
@@ -113,8 +115,8 @@ class BatchSender:
                 await self._pause(str(error), self.budget.pause(failures))
         return self.limits
 
-    async def _pause(self, why: str, seconds: float) -> None:
-        self.on_pause(why, seconds)
+    async def _pause(self, reason: str, seconds: float) -> None:
+        self.on_pause(reason, seconds)
         await self.sleep(seconds)
 
 

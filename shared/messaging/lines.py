@@ -1,4 +1,6 @@
-"""Messages written down as lines of JSON, for people. All that is wrong is said with its line."""
+"""Reads messages from lines of JSON that users write. All errors are reported with their line
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from shared.messaging.errors import NAMED_MAX, BadLines
 from shared.messaging.model import Message
-from shared.values.text import shown
+from shared.values.text import quoted
 
 TEXTS = (
     "message_id",
@@ -26,11 +28,11 @@ JSON_TYPE = "application/json"
 
 
 def read_messages(lines: Iterable[str], *, raw: bool = False) -> list[Message]:
-    """A message a line: an object with ``body`` and any field of a message.
+    """Read one message per line: an object with ``body`` and any other field of a message.
 
-    A text as ``body`` is sent as it is, anything else as JSON. ``time_to_live_seconds`` is a
-    number, ``scheduled_at`` an ISO 8601 time. With ``raw`` each line is itself a body of JSON.
-    Empty lines are passed over. Raises BadLines.
+    A text in ``body`` is sent unchanged, anything else as JSON. ``time_to_live_seconds`` is a
+    number, ``scheduled_at`` an ISO 8601 time. With ``raw``, each line is itself a body in JSON.
+    Empty lines are skipped. Raises BadLines.
     """
     read = _raw if raw else _message
     messages: list[Message] = []
@@ -55,7 +57,9 @@ def _raw(line: str) -> Message:
 def _message(line: str) -> Message:
     fields = json.loads(line)
     if not isinstance(fields, dict) or "body" not in fields:
-        raise ValueError("an object with a body is needed (or --raw, to send the lines themselves)")
+        raise ValueError(
+            "it must be an object with a body; to send the lines themselves, use --raw"
+        )
     if unknown := set(fields) - {"body", *TEXTS, *OTHERS}:
         raise ValueError(f"unknown field {min(unknown)!r}")
     body = fields["body"]
@@ -71,24 +75,24 @@ def _message(line: str) -> Message:
 
 def _text(name: str, value: object) -> Any:
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {shown(value)}, a text is needed")
+        raise ValueError(f"{name} is {quoted(value)}; it must be a text")
     return value
 
 
 def _seconds(value: object) -> timedelta:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"time_to_live_seconds is {shown(value)}, a number is needed")
+        raise ValueError(f"time_to_live_seconds is {quoted(value)}; it must be a number")
     try:
         return timedelta(seconds=value)
     except (ValueError, OverflowError):
-        raise ValueError(f"time_to_live_seconds is {shown(value)}, which is too much") from None
+        raise ValueError(f"time_to_live_seconds is {quoted(value)}, which is too large") from None
 
 
 def _time(value: object) -> datetime:
     try:
         time = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"scheduled_at is {shown(value)}, an ISO 8601 time is needed") from error
+        raise ValueError(f"scheduled_at is {quoted(value)}; it must be an ISO 8601 time") from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -104,4 +108,5 @@ OTHERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "scheduled_at": ("scheduled_at", _time),
     "application_properties": ("application_properties", _properties),
 }
-"""Written as something else than a text: the message's field, and how it is read."""
+"""Fields whose values are not texts: the field of Message, and the function that reads the value.
+"""

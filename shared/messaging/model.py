@@ -1,4 +1,7 @@
-"""A message as a sender describes it. Times are aware; sizes are bytes on the wire."""
+"""The values of messaging: messages, batches, limits and results.
+
+Times are timezone-aware; sizes are in bytes on the wire.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,31 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
-"""What properties and annotations can hold. Bytes in a property must be UTF-8: it is a string."""
+"""The types of values of properties and annotations. Bytes in a property must be UTF-8, because
+they are sent as a string.
+"""
 
 BATCH_MESSAGES_MAX = 4500
-"""Messages that the Standard tier takes in one batch, however small they are."""
+"""The most messages, even small ones, that the Standard tier accepts in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A body of AMQP sequences: each row a list of scalars, lists and maps."""
+    """A body of AMQP sequences. Each row is a list of scalars, lists and maps."""
 
     rows: Sequence[list[Any]]
 
 
 Body = bytes | str | tuple[bytes | str, ...] | Rows | None
-"""One data section, several of them, sequences, or none at all."""
+"""One data section, several of them, sequences, or nothing."""
 
 
 class Message(NamedTuple):
-    """A message to send. A named tuple, for hundreds of thousands are made in a second.
+    """A message to send. It is a named tuple because hundreds of thousands are created in a second.
 
-    ``time_to_live`` counts in whole seconds, up to 49 days (AMQP has 32 bits for milliseconds).
-    ``annotations`` are further message annotations beside those of the fields here; their names
-    and ``content_type`` are ASCII.
+    ``time_to_live`` counts in whole seconds, up to 49 days, because AMQP has 32 bits for
+    milliseconds. ``annotations`` are message annotations in addition to those of the fields here.
+    Their names and ``content_type`` must be ASCII.
     """
 
     body: Body
@@ -52,15 +57,17 @@ class Message(NamedTuple):
 
     @property
     def batch_key(self) -> str | None:
-        """What all messages of one batch must share: the broker files a batch in one place."""
+        """The key that all messages of a batch must share, because the broker stores a batch in one
+        place.
+        """
         return self.session_id or self.partition_key
 
 
 class EncodedMessage(NamedTuple):
-    """A message ready to go: its bytes are ``head`` and ``tail`` together.
+    """A message ready to send: its bytes are ``head`` followed by ``tail``.
 
-    Two parts, for a large body is then copied once only, into its batch. Both are empty where
-    the client encodes by itself; ``size_bytes`` is known in any case.
+    With two parts, a large body is copied only once, into its batch. Both parts are empty if the
+    client encodes the message; ``size_bytes`` is known in any case.
     """
 
     message: Message
@@ -71,38 +78,46 @@ class EncodedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What one batch may hold, as far as its sender knows by now."""
+    """The limits of one batch, as far as the sender knows them."""
 
     link_bytes: int
-    """What the link states: what is larger is not even tried."""
+    """The limit that the link states. Nothing larger is ever sent."""
 
     batch_messages: int = BATCH_MESSAGES_MAX
     extra_bytes: int = 0
-    """What the service was seen to count per message beyond the bytes that are foretold."""
+    """The bytes that the service counts per message in addition to the predicted bytes, as learned
+    from refusals.
+    """
 
     learned_bytes: int | None = None
-    """What refusals of whole batches taught. A guess: it says what goes together, but what is
-    larger by itself is tried alone, for only the service can refuse it."""
+    """The limit learned from refusals of whole batches.
+
+    It is an estimate, used only for combining messages. A single message above this limit is still
+    sent alone, because only the service can refuse it.
+    """
 
     @property
     def batch_bytes(self) -> int:
-        """How far a batch of several messages is filled."""
+        """The size up to which a batch of several messages is filled."""
         return min(self.link_bytes, self.learned_bytes or self.link_bytes)
 
 
 class Order(Enum):
-    """How far messages must arrive in the order in which they are given."""
+    """Whether messages must arrive in the order in which they are given."""
 
     KEPT = "kept"
     KEPT_PER_KEY = "kept per key"
-    """Only among messages of one session or partition key, which is all that sessions promise."""
+    """The order is kept only among messages of the same session or partition key. Sessions
+    guarantee no more than this.
+    """
 
     FREE = "free"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages that travel in one batch, by their positions, and the batch's bytes on the wire."""
+    """Messages that travel in one batch, by their positions, and the size of the batch on the
+    wire."""
 
     positions: Sequence[int]
     wire_bytes: int
@@ -110,23 +125,25 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """All that one call sends. ``sections`` and ``keys`` belong to the encoded, one by one."""
+    """Everything that one call sends. ``sections`` and ``keys`` correspond to ``encoded`` one to
+    one."""
 
     encoded: Sequence[EncodedMessage]
     sections: Sequence[int]
-    """Bytes of each message inside a batch."""
+    """The bytes of each message inside a batch."""
 
     keys: Sequence[str | None]
 
     def names(self, positions: Sequence[int]) -> list[str]:
-        """What people know the messages by: the position, and the id where there is one."""
+        """The names of the messages in texts for users: each consists of the position and the
+        id."""
         ids = [self.encoded[position].message.message_id for position in positions]
         return [f"#{place} ({name})" for place, name in zip(positions, ids, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A chunk with its messages, as a link takes it."""
+    """A chunk with its messages, which a link can send."""
 
     encoded: Sequence[EncodedMessage]
     wire_bytes: int
@@ -134,7 +151,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a call has come."""
+    """How much of a call has been sent."""
 
     sent: int
     total: int
@@ -143,15 +160,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a call. ``bytes`` count on the wire, each batch once."""
+    """What a call has sent. ``bytes`` are on the wire, and count each batch once."""
 
     sent: int
     batches: int
     bytes: int
     retries: int
     resent_unknown: int
-    """Messages sent again because nobody could tell whether they had arrived: without duplicate
-    detection they may be there twice."""
+    """The number of messages that were sent again because it was unknown whether they had arrived.
+    Without duplicate detection they may have arrived twice."""
 
     refused: tuple[str, ...]
-    """Messages that the service took in no batch, however small."""
+    """Messages that the service did not accept in any batch, however small."""

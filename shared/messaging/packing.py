@@ -1,8 +1,9 @@
-"""Messages into batches: next-fit where the order is kept, first-fit-decreasing where it is free.
+"""Packs messages into batches: by next-fit if the order is kept, otherwise by first-fit-decreasing.
 
-For a fixed order next-fit is optimal: any other division starts its n-th batch no later. Where the
-order is free, first-fit-decreasing takes at most 11/9 of the optimum and 2/3 of a batch (Dósa
-2007); of messages much smaller than a batch, a fraction of a percent more than their bytes need.
+For a fixed order, next-fit is optimal: no other division starts its n-th batch later. For a free
+order, first-fit-decreasing needs at most 11/9 of the optimum plus 2/3 of a batch (Dósa 2007). If
+messages are much smaller than a batch, it needs a fraction of a percent more than the total size
+requires.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def build_request(encoded: Sequence[EncodedMessage]) -> SendRequest:
 
 
 def too_large(positions: Iterable[int], request: SendRequest, limits: BatchLimits) -> list[int]:
-    """Those that are larger than the link takes, be they alone in a batch."""
+    """The messages that the link does not accept even if each is alone in a batch."""
     suspicious = limits.link_bytes - ENVELOPE_BYTES_MAX
     return [
         position
@@ -31,7 +32,8 @@ def too_large(positions: Iterable[int], request: SendRequest, limits: BatchLimit
 
 
 ENVELOPE_BYTES_MAX = 3 * (5 + 4 * 128) + 2 * 12 + 11 + 21
-"""Three ids of 128 characters, each of at most four bytes, and what stands around them."""
+"""The bytes of three ids of 128 characters, each of at most four bytes, and of the encoding around
+them."""
 
 
 def pack(
@@ -39,7 +41,8 @@ def pack(
 ) -> list[Chunk]:
     """Divide the messages at these positions into batches within the limits.
 
-    A batch holds messages of one session or partition key. A message beyond them travels alone.
+    A batch holds messages of one session or partition key. A message that exceeds the limits gets a
+    batch of its own.
     """
     if order is Order.KEPT:
         return _next_fit(positions, request, limits)
@@ -70,7 +73,9 @@ def _next_fit(positions: Sequence[int], request: SendRequest, limits: BatchLimit
 def _first_fit_decreasing(
     positions: Sequence[int], request: SendRequest, limits: BatchLimits
 ) -> list[Chunk]:
-    """Batch after batch takes the largest message that still fits: the same, without a search."""
+    """Fill one batch after the other with the largest message that still fits. The result is the
+    same as that of first-fit-decreasing, without its search.
+    """
     by_size: dict[int, list[int]] = {}
     for position in reversed(positions):
         by_size.setdefault(request.sections[position] + limits.extra_bytes, []).append(position)
@@ -84,13 +89,14 @@ def _first_fit_decreasing(
 
 
 def _fill(room: int, count_max: int, sizes: list[int], by_size: dict[int, list[int]]) -> list[int]:
-    """Take the messages of one batch out of ``sizes`` and ``by_size``; at least one."""
+    """Take the messages of one batch out of ``sizes`` and ``by_size``; at least one message."""
     chosen: list[int] = []
     while sizes and len(chosen) < count_max:
         index = bisect_right(sizes, room) - 1
         if index < 0 and chosen:
             break
-        # Nothing fits beside the group's largest envelope: then the largest, with its own one.
+        # If no message fits in addition to the group's largest envelope, the largest message is
+        # sent alone, with its own envelope.
         size = sizes[index]
         waiting = by_size[size]
         count = max(1, min(room // size, len(waiting), count_max - len(chosen)))

@@ -1,4 +1,4 @@
-"""What senders need from the outside, and no more."""
+"""What senders need from a link to Service Bus."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from shared.messaging.send_state import Outcome
 
 
 class BatchLink(Protocol):
-    """A way to one queue or topic."""
+    """A link to one queue or topic."""
 
     def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
-        """Encode each message once, or at least weigh it. Raises UnsendableMessage."""
+        """Encode each message once, or at least compute its size. Raises UnsendableMessage."""
         ...
 
     async def open(self) -> int:
-        """Open the link, again where it is broken; answers the bytes that a batch may have.
-
-        Raises LinkFailed where trying again would not help, ConnectionError where it may.
+        """Open the link, or open it again if it is broken. Returns the most bytes that a batch may
+        have. Raises LinkFailed if another attempt cannot help, and ConnectionError if another
+        attempt may help.
         """
         ...
 
     async def send(self, batch: Batch) -> Outcome:
-        """Send once, without any retry.
+        """Send a batch once, without any retry.
 
-        Raises LinkFailed where trying again would not help, ConnectionError where no link is open.
+        Raises LinkFailed if another attempt cannot help, and ConnectionError if no link is open.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""What a sender does next: a state, and what each answer of the link makes of it. No I/O.
+"""Decides what a sender does next: a state, and how each reply of the link changes it. No I/O.
 
-One batch is under way at a time and the next one waits for its outcome: that keeps the order
-however often a batch must be repeated. A batch whose outcome is unknown is sent again with the same
-message ids, so that duplicate detection drops what had arrived.
+One batch is sent at a time, and the next batch waits for its outcome. So the order is kept, however
+often a batch must be repeated. A batch whose outcome is unknown is sent again with the same message
+ids, so that duplicate detection drops the messages that had arrived.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from shared.messaging.model import (
 from shared.messaging.packing import pack, too_large
 
 SHRINK = 0.95
-"""What remains of the limit after a refusal that no message's header explains."""
+"""After a refusal that the headers of messages do not explain, the limit is multiplied by this
+factor.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The batch is there."""
+    """The batch has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeExceeded:
-    """The batch is not there: it is too large."""
+    """The batch was refused because it is too large."""
 
     header_bytes: int = 0
-    """What each message was seen to take beyond what was foretold, where that was seen."""
+    """The bytes that each message takes in addition to the predicted bytes; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerBusy:
-    """The batch is not there: the service asks for a pause, and may say how long."""
+    """The batch was refused because the service asks for a pause, whose length it may state."""
 
     retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """Nobody knows whether the batch is there, and the link must be opened again.
+    """It is unknown whether the batch has arrived, and the link must be opened again.
 
-    So it is where no answer came in time: a connection that a network swallows without a word looks
-    like a slow service, and stays as it is until another one is opened.
+    This is also the outcome if no reply arrives in time. A connection that the network drops
+    silently looks like a slow service, and stays broken until another one is opened.
     """
 
     reason: str = ""
@@ -58,7 +60,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The batch is not there: there is no link, and it must be opened again."""
+    """The batch has not arrived, because there is no link; it must be opened again."""
 
     reason: str = ""
 
@@ -68,24 +70,28 @@ Outcome = Accepted | SizeExceeded | ServerBusy | Disconnected | Unreachable
 
 @dataclass(frozen=True, slots=True)
 class RetryBudget:
-    """How long a sender goes on. ``failures_max`` counts failures of one batch in a row."""
+    """How long a sender keeps trying. ``failures_max`` counts the failures of one batch in a
+    row."""
 
     failures_max: int = 10
     pause_seconds: float = 0.5
     pause_seconds_max: float = 10
     busy_seconds: float = 10
-    """For a busy service that does not say how long: its own documentation's advice."""
+    """The pause for a busy service that does not state one. Service Bus's documentation advises
+    this value."""
     busy_seconds_max: float = 60
-    """However long a busy service asks for: nobody is told meanwhile."""
+    """The longest pause for a busy service, even if the service asks for more, because no progress
+    is reported during a pause.
+    """
 
     def pause(self, failures: int) -> float:
-        """Twice as long after each failure."""
+        """The pause after ``failures`` failures in a row. It doubles with each failure."""
         return min(self.pause_seconds_max, self.pause_seconds * 2.0 ** (failures - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class SendState:
-    """Where a call stands. The batch to send next is the first of ``chunks``."""
+    """The state of one call. The next batch to send is the first of ``chunks``."""
 
     request: SendRequest
     order: Order
@@ -121,7 +127,7 @@ class SendState:
 
     @property
     def unsent(self) -> list[Message]:
-        """The messages that are not known to be there, in the order of sending."""
+        """The messages that are not known to have arrived, in the order of sending."""
         return [self.request.encoded[position].message for position in self.waiting]
 
     @property
@@ -130,13 +136,13 @@ class SendState:
 
 
 def begin(request: SendRequest, limits: BatchLimits, order: Order) -> SendState:
-    """The plan for everything. No message may be too large (see ``packing.too_large``)."""
+    """The plan for all messages. No message may be too large (see ``packing.too_large``)."""
     chunks = pack(range(len(request.encoded)), request, limits, order)
     return SendState(request, order, limits, tuple(chunks))
 
 
 def opened(state: SendState, link_bytes: int) -> SendState:
-    """The link is open again; it may have been given another limit."""
+    """The state after the link was opened again. The link may have another limit now."""
     state = replace(state, must_open=False, pause_seconds=0.0)
     if link_bytes == state.limits.link_bytes:
         return state
@@ -144,7 +150,7 @@ def opened(state: SendState, link_bytes: int) -> SendState:
 
 
 def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendState:
-    """What the outcome of the first chunk changes."""
+    """The state after the outcome of the first chunk."""
     match outcome:
         case Accepted():
             return _accepted(state)
@@ -198,12 +204,13 @@ def _unknown(state: SendState, budget: RetryBudget, reason: str) -> SendState:
 
 
 def _split(state: SendState, outcome: SizeExceeded) -> SendState:
-    """Remember what the refusal teaches, and divide anew what is not sent.
+    """Learn from the refusal, and divide the unsent messages again.
 
-    1. Messages with larger headers than foretold: remember those headers.
-    2. Otherwise the limit is smaller than this batch: remember 95 % of the smaller of the two.
-    3. A message alone that is refused is refused for good; the others may still be sent. It may
-       be the reason of the refusals before: forget the limit that they taught.
+    1. If messages have larger headers than predicted, remember the size of those headers. 2.
+    Otherwise the service's limit is smaller than this batch: remember 95 % of the smaller of this
+    batch and the known limit. 3. A message that is refused alone is refused permanently; the others
+    may still be sent. This message may have caused the earlier refusals, so forget the limit
+    learned from them.
     """
     limits, chunk = state.limits, state.chunks[0]
     state = replace(state, retries=state.retries + 1, failures=0, pause_seconds=0.0)

@@ -1,8 +1,8 @@
-"""What a batch takes on the wire besides its messages, in bytes.
+"""Computes the bytes that a batch takes on the wire in addition to its messages.
 
-AMQP 1.0 (OASIS, part 1 types, part 3 messaging) leaves an encoder some choice: leading zeros,
-trailing nulls. These are the choices of the ``pyamqp`` encoder inside azure-servicebus, which
-writes all 13 properties, null where they are not set.
+AMQP 1.0 (OASIS, part 1 types, part 3 messaging) leaves an encoder some choices, such as leading
+zeros and trailing nulls. This module makes the same choices as the ``pyamqp`` encoder inside azure-
+servicebus, which writes all 13 properties and uses null for those that are not set.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 from shared.messaging.model import Message
 
 DESCRIPTOR_BYTES = 3
-"""0x00 and the section's code as a small ulong."""
+"""The bytes 0x00 and the section's code as a small ulong."""
 
 NULL_BYTES = 1
 PARTITION_KEY_BYTES = 2 + len("x-opt-partition-key")
 
 
 def section_bytes(encoded_bytes: int) -> int:
-    """What an encoded message takes inside a batch: it becomes one data section."""
+    """The bytes that an encoded message takes inside a batch, as one data section."""
     return DESCRIPTOR_BYTES + _variable(encoded_bytes)
 
 
 def envelope_bytes(first: Message) -> int:
-    """What a batch takes beside its sections: ids and keys of the first message, repeated."""
+    """The bytes of a batch besides its sections: the ids and keys of the first message,
+    repeated."""
     size = 0
     if first.message_id or first.session_id:
         nulls = 11 * NULL_BYTES
@@ -43,10 +44,10 @@ def _text(text: str) -> int:
 
 
 def _variable(octets: int) -> int:
-    """A string, symbol or binary: one byte for its length, or four."""
+    """The bytes of a string, symbol or binary, whose length takes one byte or four."""
     return octets + (2 if octets <= 255 else 5)
 
 
 def _compound(content_bytes: int, count: int) -> int:
-    """A list or map: its size and count take a byte each, or four each."""
+    """The bytes of a list or map, whose size and count take one byte each or four each."""
     return content_bytes + (3 if count <= 255 and content_bytes < 255 else 9)

@@ -1,1 +1,3 @@
-"""Nightly trends: which dates to recompute, and one run of the job for each at a time."""
+"""Nightly trends: which dates to recompute, and the runs of the job, at most one at a time for each
+date.
+"""

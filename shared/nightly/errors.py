@@ -1,4 +1,4 @@
-"""What can go wrong, named. The first line of each docstring says what it means for the caller."""
+"""The errors of the nightly job. Each docstring says what the error means for the caller."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections.abc import Mapping
 
 
 class NightlyError(Exception):
-    """Something about the nightly job that can be named."""
+    """The base class of these errors."""
 
 
 class RunTaken(NightlyError):
-    """Somebody else has changed this run, or started one, since it was read; read again."""
+    """Another instance has changed this run, or started another run, since the read. Read again."""
 
 
 class JobRefused(NightlyError):
-    """The job was not taken and never will be as it is: a person must act."""
+    """The Spark service refused the job, and would refuse it again. An operator must act."""
 
 
 class JobUnavailable(NightlyError):
-    """No answer, or not now; whether the job was taken is not known. Ask again with its token."""
+    """The Spark service did not answer, so it may have accepted the job. Submit the same token
+    again."""
 
 
 class InputUnreadable(NightlyError):
-    """What data there are cannot be seen: a missing place, or no permission."""
+    """The input cannot be listed, because it does not exist or a permission is missing."""
 
 
 class NightFailed(NightlyError):
-    """Nobody knows which dates of some data sets are to be recomputed; try again."""
+    """The dates to recompute are unknown for some data sets. Try again."""
 
     def __init__(self, errors: Mapping[str, Exception]) -> None:
         super().__init__("; ".join(f"{name}: {error}" for name, error in errors.items()))

@@ -1,4 +1,7 @@
-"""The nouns: what is asked for, a run of the job, what a submitter says of it. Times are UTC."""
+"""The data classes of the nightly job: demands, runs, and the replies of a Spark service.
+
+All times are UTC.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,20 @@ from typing import Any
 
 
 class RunState(StrEnum):
-    """``submitting → submitted → running → succeeded``, or how it ended otherwise."""
+    """``submitting → submitted → running → succeeded``, or another final state."""
 
     SUBMITTING = "submitting"
-    """Written down; whether the job was taken is not known yet."""
+    """The run is stored, but it is unknown whether the Spark service has accepted the job."""
 
     SUBMITTED = "submitted"
     RUNNING = "running"
     STOPPING = "stopping"
-    """It ran for too long and is being cancelled."""
+    """The run exceeded its time limit and is being canceled."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     LOST = "lost"
-    """Nobody knows it any more where it was submitted."""
+    """The Spark service no longer knows the run."""
 
     @property
     def ended(self) -> bool:
@@ -32,7 +35,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A date is to be recomputed with all data up to ``data_until``, a time of the storage."""
+    """A request to recompute a date with all data up to ``data_until``, by the storage's clock."""
 
     date: date
     data_until: datetime
@@ -43,8 +46,9 @@ class Demand:
 class Run:
     """One run of the job for one date.
 
-    ``number`` counts the runs of a date, ``attempt`` those for the same data. ``token`` names the
-    run to the submitter, so that submitting it again starts nothing twice.
+    ``number`` counts all runs of a date; ``attempt`` counts its runs for the same data. ``token``
+    identifies the run to the Spark service, so that submitting it again does not start a second
+    job.
     """
 
     dataset: str
@@ -57,33 +61,35 @@ class Run:
     created_at: datetime
     changed_at: datetime
     submits: int = 1
-    """How often it was handed to the submitter."""
+    """How often the run was submitted."""
 
     lease_until: datetime | None = None
-    """While submitting: nobody hands it over again before then."""
+    """While the state is ``submitting``, no instance submits the run again before this time."""
 
     submitted_at: datetime | None = None
     handle: str = ""
-    """What the submitter calls it."""
+    """The name that the Spark service gave the run."""
 
     log_url: str = ""
     error: str = ""
     warning: str = ""
-    """Of a run that succeeded: what it could not read again, so that earlier totals stand."""
+    """The dates that a successful run could not read again. Their earlier totals remain."""
 
     retry_at: datetime | None = None
-    """Of a run that ended badly: no other run of the date before then. None: given up."""
+    """After a failed run, no other run of the date starts before this time. None means that no
+    further attempt is made.
+    """
 
     untold: bool = False
-    """Somebody is still to be notified of this state."""
+    """True until operators have been notified of this state."""
 
     version: Any = field(default=None, compare=False)
-    """The store's mark."""
+    """The ETag of the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class DateRuns:
-    """What is asked for a date, and its latest run."""
+    """The demand for a date, and its latest run."""
 
     date: date
     demand: Demand | None = None
@@ -92,7 +98,7 @@ class DateRuns:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All dates of a data set as they stood at ``now``, which is the store's time."""
+    """All dates of a data set as read at ``now``, by the store's clock."""
 
     dataset: str
     now: datetime
@@ -105,32 +111,35 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """How often and how long a run is tried."""
+    """The limits of attempts, time and parallelism of runs."""
 
     attempts: int = 3
-    """Runs of one date for the same data."""
+    """The maximum number of runs of a date for the same data."""
 
     retry_delay: timedelta = timedelta(minutes=10)
-    """Before the second attempt; doubles for each further one."""
+    """The wait before the second attempt. It doubles for each further attempt."""
 
     timeout: timedelta = timedelta(hours=4)
-    """A run that is older than this is stopped."""
+    """A run that takes longer is stopped."""
 
     parallel: int = 1
-    """Runs of one data set at a time."""
+    """The maximum number of concurrent runs of a data set."""
 
     lease: timedelta = timedelta(minutes=15)
-    """Longer than a function may run: who is silent for so long submits no more."""
+    """How long only one instance may submit a run. This is longer than a function may run, so the
+    instance with an expired lease no longer submits.
+    """
 
     submit_delay: timedelta = timedelta(minutes=1)
-    """After a submission without an answer; doubles, up to an hour."""
+    """The wait after a submission without a reply; it doubles, up to one hour."""
 
     submits_until_notified: int = 3
+    """Operators are notified after this many submissions without a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is submitted: a Spark application with its arguments. ``token`` has ≤ 64 characters."""
+    """A Spark application with its arguments. ``token`` has at most 64 characters."""
 
     token: str
     arguments: tuple[str, ...]
@@ -138,7 +147,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The submitter's answer: what it calls the run, and where its log will be."""
+    """The reply of the Spark service: its name for the run, and the address of the log."""
 
     handle: str
     log_url: str = ""
@@ -150,7 +159,7 @@ class JobPhase(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     GONE = "gone"
-    """The submitter knows no such run."""
+    """The Spark service does not know the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +168,4 @@ class JobStatus:
     log_url: str = ""
     error: str = ""
     warning: str = ""
-    """Of a job that succeeded: see ``shared.sampling.unreadable``."""
+    """The warning of a successful job; see ``shared.sampling.unreadable``."""

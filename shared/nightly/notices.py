@@ -1,4 +1,4 @@
-"""What people are told of runs and of event trends."""
+"""The news about nightly runs and event trends."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ SOURCE = "/nightly_trends"
 
 
 def run_notice(run: Run, policy: RunPolicy) -> News:
-    """Of a run that ended badly, that is overdue, that cannot be submitted, or that succeeded and
-    warns of something."""
+    """News of a run that failed, is overdue, cannot be submitted, or succeeded with a warning."""
     given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
     return News(
         news_id=f"{run.token}/{run.state}",
@@ -33,7 +32,7 @@ def run_notice(run: Run, policy: RunPolicy) -> News:
 
 
 def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
-    """Of data that are not there, or that nobody can see."""
+    """News of input data that are missing or cannot be listed."""
     return News(
         news_id=f"{dataset}/{day}",
         kind=NewsKind.TRENDS_FAILED,
@@ -48,7 +47,7 @@ def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
 
 
 def trend_notices(trends: Iterable[Trend]) -> Iterator[News]:
-    """One for each event and day on which events, or values of their measurement, went missing."""
+    """News of each series and day on which events, or values of a measurement, were lost."""
     for trend in trends:
         if trend.verdict not in LOST:
             continue
@@ -79,11 +78,11 @@ def _text(run: Run, policy: RunPolicy) -> str:
     if run.state is RunState.SUCCEEDED:
         return f"succeeded, but could not read again: {run.warning}"
     if run.state is RunState.SUBMITTING:
-        return f"no answer to {run.submits} submissions, trying on: {run.error}"
+        return f"no reply to {run.submits} submissions; the app keeps trying: {run.error}"
     if run.state is RunState.STOPPING:
-        return f"{run.error}; nothing else is started before it has ended"
+        return f"{run.error}; no other run starts until it has ended"
     if not run.state.ended:
-        return f"overdue, and where it runs nobody answers: {run.error}"
+        return f"overdue, and the Spark service does not answer: {run.error}"
     again = run.attempt < policy.attempts and run.retry_at
-    then = f"again at {run.retry_at:%Y-%m-%d %H:%M} UTC" if again else "given up"
+    then = f"next attempt at {run.retry_at:%Y-%m-%d %H:%M} UTC" if again else "given up"
     return f"attempt {run.attempt} of {policy.attempts} {run.state}, {then}: {run.error}"

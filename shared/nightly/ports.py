@@ -1,4 +1,4 @@
-"""What the flows need from the outside, and no more."""
+"""The ports of the nightly job: the store of runs, the Spark service, and the input data."""
 
 from __future__ import annotations
 
@@ -10,46 +10,45 @@ from shared.nightly.model import Demand, Job, JobStatus, Ledger, Run, Submission
 
 
 class RunStore(Protocol):
-    """Remembers what is asked for and what was run."""
+    """Stores demands and runs."""
 
     async def read(self, dataset: str) -> Ledger:
-        """Everything about a data set, with the store's time."""
+        """All demands and latest runs of a data set, with the store's time."""
         ...
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
-        """Write the demand down unless one for as much data stands; answers whether it did, also
-        where the reply to the write was lost and the write was repeated.
+        """Store the demand, unless the stored demand is for at least as much data.
 
-        Raises RunTaken where others change the demand all the time.
+        Returns whether the demand was stored, even if the reply to the write was lost and the write
+        was repeated. Raises RunTaken if other instances keep changing the demand.
         """
         ...
 
     async def insert(self, run: Run) -> Run:
-        """The run with its version. Raises RunTaken where there is one of that number."""
+        """Insert a run and return it with its version. Raises RunTaken if its number is taken."""
         ...
 
     async def replace(self, run: Run) -> Run:
-        """The run with its new version.
-
-        Raises RunTaken where it has changed, or was forgotten, since it was read.
+        """Update a run and return it with its new version. Raises RunTaken if the run was changed
+        or deleted since it was read.
         """
         ...
 
     async def forget(self, dataset: str, day: date) -> None:
-        """Delete all that is known of a date."""
+        """Delete the demand and all runs of a date."""
         ...
 
     async def close(self) -> None: ...
 
 
 class JobSubmitter(Protocol):
-    """A place where Spark applications run."""
+    """A service that runs Spark applications."""
 
     async def submit(self, job: Job) -> Submission:
-        """Have the job run, unless one with its token was submitted: then that one is answered.
+        """Submit the job, or return the submission of an earlier job with the same token.
 
-        Raises JobRefused where nothing was started and trying again would not help, and
-        JobUnavailable where nobody knows.
+        Raises JobRefused if nothing was started and another attempt would not help, and
+        JobUnavailable if the outcome is unknown.
         """
         ...
 
@@ -58,9 +57,9 @@ class JobSubmitter(Protocol):
         ...
 
     async def cancel(self, handle: str) -> None:
-        """Ask for the run's end; harmless where it has ended or was never known.
+        """Cancel the run. This has no effect if it has ended or is unknown.
 
-        Livy forgets a run that was cancelled: its token must not be submitted again. Raises
+        Livy forgets a canceled run, so its token must not be submitted again. Raises
         JobUnavailable.
         """
         ...
@@ -69,10 +68,10 @@ class JobSubmitter(Protocol):
 
 
 class InputReader(Protocol):
-    """Sees what data there are."""
+    """Lists the exported telemetry."""
 
     async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
-        """When data of each date were last written, without dates that have none.
+        """The time at which data of each date were last written. Dates without data are left out.
 
         Raises InputUnreadable.
         """

@@ -1,7 +1,9 @@
-"""The state machine of runs, and what to do next about a date.
+"""The state machine of runs, and the decision about the next step for a date. All functions are
+pure.
 
-A date's runs are numbered without gaps. Number n + 1 is inserted only by who has seen n ended, an
-end is final, and a row can be inserted once: so no two runs of a date are open at the same time.
+The runs of a date are numbered without gaps. An instance inserts run n + 1 only after it has read
+that run n has ended. A final state never changes, and a row can be inserted only once. Therefore a
+date never has two open runs.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class RunAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """What to do about a date, and why. ``attempt`` counts where a run is to start."""
+    """The next step for a date, and its reason. ``attempt`` is used if a run is to start."""
 
     action: RunAction
     reason: str
@@ -46,20 +48,20 @@ class RunStep:
 
 
 def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -> RunStep:
-    """What to do about a date.
+    """Decide the next step for a date.
 
-    1. A run that is open is looked at; one whose submission nobody has answered is handed over
-       again, with the same token, once its lease is over.
-    2. Nothing is started that nobody asks for, or that a run with all the data has done.
-    3. After a run that ended badly comes a wait, then another for the same data, up to
-       ``policy.attempts``. More data begin to count anew.
-    4. No more than ``policy.parallel`` runs at a time.
+    1. An open run is checked. One whose submission got no reply is submitted again, with the same
+       token, when its lease expires.
+    2. No run starts without a demand, or if a run with all demanded data has succeeded.
+    3. After a failed run the date waits. Then it is tried again for the same data, up to
+       ``policy.attempts`` times. A demand for more data starts a new series of attempts.
+    4. At most ``policy.parallel`` runs are open at a time.
     """
     latest, demand = day.latest, day.demand
     if latest and not latest.state.ended:
         return _of_open(latest, now)
     if demand is None:
-        return RunStep(RunAction.NOTHING, "nobody asks for it")
+        return RunStep(RunAction.NOTHING, "there is no demand")
     attempt = 1
     if latest and latest.data_until >= demand.data_until:
         if latest.state is RunState.SUCCEEDED:
@@ -71,10 +73,10 @@ def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -
             return RunStep(RunAction.NOTHING, f"given up after {latest.attempt} attempts")
     if latest and latest.retry_at and now < latest.retry_at:
         return RunStep(
-            RunAction.NOTHING, f"run {latest.number} {latest.state}; again at {latest.retry_at}"
+            RunAction.NOTHING, f"run {latest.number} {latest.state}; retry at {latest.retry_at}"
         )
     if open_runs >= policy.parallel:
-        return RunStep(RunAction.NOTHING, f"{open_runs} other run(s) first")
+        return RunStep(RunAction.NOTHING, f"waiting for {open_runs} other run(s)")
     return RunStep(RunAction.START, demand.reason, attempt)
 
 
@@ -85,9 +87,7 @@ def _of_open(run: Run, now: datetime) -> RunStep:
         return RunStep(
             RunAction.NOTHING, f"run {run.number} is being submitted until {run.lease_until}"
         )
-    return RunStep(
-        RunAction.SUBMIT_AGAIN, f"nobody answered for the submission of run {run.number}"
-    )
+    return RunStep(RunAction.SUBMIT_AGAIN, f"the submission of run {run.number} got no reply")
 
 
 def started(
@@ -99,7 +99,7 @@ def started(
     now: datetime,
     policy: RunPolicy,
 ) -> Run:
-    """A new run, to be inserted before it is submitted."""
+    """A new run. The caller inserts it before submitting it."""
     return Run(
         dataset=dataset,
         date=demand.date,
@@ -115,7 +115,7 @@ def started(
 
 
 def submitted_again(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    """The run taken over, to be written before it is handed over again."""
+    """The run with a new lease. The caller stores it before submitting it again."""
     return replace(
         run, submits=run.submits + 1, lease_until=now + policy.lease, changed_at=now, untold=False
     )
@@ -135,7 +135,10 @@ def accepted(run: Run, handle: str, log_url: str, now: datetime) -> Run:
 
 
 def unanswered(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
-    """Submitted without an answer: the same run again later, for it may have been taken."""
+    """The run after a submission without a reply.
+
+    The same token is submitted again later, because the service may have accepted the job.
+    """
     delay = min(_doubled(policy.submit_delay, run.submits - 1), SUBMIT_DELAY_MAX)
     return replace(
         run,
@@ -151,7 +154,7 @@ def failed(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
     return replace(
         run,
         state=RunState.FAILED,
-        error=_shortened(error) or "it does not say why",
+        error=_shortened(error) or "no reason was given",
         changed_at=now,
         retry_at=now + _doubled(policy.retry_delay, run.attempt - 1) if again else None,
         untold=True,
@@ -165,9 +168,10 @@ def observed(
     policy: RunPolicy,
     warned_before: Collection[str] = (),
 ) -> Run:
-    """The run in view of what its submitter says; itself where nothing has changed.
+    """The run after its status was checked; the same run if nothing has changed.
 
-    A warning lasts for many nights: only one that no run of ``warned_before`` had is to be told.
+    A warning usually recurs every night, so operators are notified only if it is not among
+    ``warned_before``.
     """
     stopping = run.state is RunState.STOPPING
     run = replace(run, log_url=status.log_url or run.log_url, error=run.error if stopping else "")
@@ -199,13 +203,16 @@ def _succeeded(run: Run, warning: str, now: datetime, warned_before: Collection[
 
 
 def _stopped(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    """Cancelled, but open until it is known to have ended: until then nothing else starts."""
-    error = f"ran for longer than {policy.timeout} and was stopped"
+    """The run after a stop. It stays open until the service reports its end, so no other run starts
+    before.
+    """
+    error = f"it ran for longer than {policy.timeout} and was stopped"
     return replace(run, state=RunState.STOPPING, error=error, changed_at=now, untold=True)
 
 
 def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
-    """The run whose submitter does not answer; told of once it should have ended long ago."""
+    """The run after a failed check of its status. Operators are notified once the run is
+    overdue."""
     overdue = run.submitted_at is not None and now - run.submitted_at >= policy.timeout
     if run.error or not overdue:
         return run
@@ -213,8 +220,11 @@ def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
 
 
 def _lost(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    """It may still run somewhere, so nothing else starts before its time is over."""
-    lost = failed(run, "its submitter knows it no more", now, policy)
+    """The run if the service no longer knows it.
+
+    It may still be running, so no other run starts before its time limit is reached.
+    """
+    lost = failed(run, "the Spark service no longer knows the run", now, policy)
     ends = (run.submitted_at or run.created_at) + policy.timeout
     return replace(lost, state=RunState.LOST, retry_at=max(lost.retry_at or now, ends))
 
@@ -224,14 +234,14 @@ def _doubled(delay: timedelta, times: int) -> timedelta:
 
 
 def _shortened(text: str) -> str:
-    """The end of a text, where errors stand."""
+    """The end of a long text, where the error usually is."""
     return text if len(text) <= ERROR_LENGTH_MAX else f"…{text[1 - ERROR_LENGTH_MAX :]}"
 
 
 def job(run: Run, source: str, output: str, arguments: Sequence[str]) -> Job:
-    """The run as arguments of the job.
+    """The job of a run.
 
-    ``source`` and ``output`` may have ``{dataset}`` in them, for the data set's name.
+    In ``source`` and ``output``, ``{dataset}`` is replaced by the name of the data set.
     """
     return Job(
         run.token,
@@ -248,5 +258,5 @@ def job(run: Run, source: str, output: str, arguments: Sequence[str]) -> Job:
 
 
 def new_token(day: date, number: int) -> str:
-    """A name that tells a person which run it is, and that was never used before."""
+    """A unique token that contains the date and the number of the run."""
     return f"event-trends-{day}-{number}-{uuid.uuid4().hex[:12]}"

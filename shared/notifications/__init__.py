@@ -1,1 +1,1 @@
-"""Tells people, once and not too often, what happened and what lasts."""
+"""Notifies operators of events and lasting conditions, and limits repetitions."""

@@ -1,4 +1,7 @@
-"""Read every source, send what is due, record it: at least once, always under the same id."""
+"""The flow of the notifier: read every source, send due notifications, and record them.
+
+A notification is sent at least once, and always under the same ID.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ async def run(
     notifier: Notifier,
     intervals: NotificationIntervals,
 ) -> int:
-    """How many notifications were sent. A source that cannot be read hides no other.
-
-    Each source is read from where it was left off.
+    """Read all sources, send the notifications that are due, and return how many were sent. Each
+    source is read from where the last run stopped. If a source cannot be read, the others are still
+    read.
     """
     history = await store.read()
     now = history.read_at
@@ -49,12 +52,12 @@ async def run(
     for name, source in sources.items():
         progress = history.progress.get(name)
         since = read_from(progress.until if progress else None, now, intervals)
-        if (found := await _read(name, source, since, now)) is not None:
-            observed[name] = found
+        if (reading := await _read(name, source, since, now)) is not None:
+            observed[name] = reading
     due = _due(list(observed.values()), history, intervals, all_read=len(observed) == len(sources))
     sent = await _all_sent(due, store, notifier)
-    for name, found in observed.items():
-        until = handled_until(found.events, history.records, sent, now)
+    for name, reading in observed.items():
+        until = handled_until(reading.events, history.records, sent, now)
         progress = replace(history.progress.get(name, SourceProgress(until)), until=until)
         await _save_progress(name, progress, store)
     return len(sent)
@@ -72,18 +75,22 @@ def _due(
     lasting = [news for each in observed for news in each.conditions]
     due = due_events(events, records, now, intervals)
     due += due_conditions(lasting, records, now, intervals)
-    if all_read:  # a condition is over only where every source could be read
-        unasked = [name for each in observed for name in each.unasked]
-        due += due_endings(lasting, records, now, intervals, unasked)
+    if all_read:  # otherwise the conditions of a failed source would seem to have ended
+        unread = [name for each in observed for name in each.unread]
+        due += due_endings(lasting, records, now, intervals, unread)
     return due
 
 
 async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:
-    """Where this fails the source is read again, and nothing is sent twice."""
+    """Save how far the source was read.
+
+    If this fails, the next run reads the same lines again. The records of notifications prevent it
+    from sending them twice.
+    """
     try:
         await store.save_progress(source, progress)
     except NotificationConflict:
-        log.info("[looked_twice] %s: another instance looked at it too", source)
+        log.info("[looked_twice] %s: another instance read it, too", source)
     except Exception as error:
         log.warning("[look_not_remembered] %s: %s: %s", source, type(error).__name__, error)
 
@@ -99,8 +106,11 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
 async def _all_sent(
     notifications: Iterable[Notification], store: NotificationStore, notifier: Notifier
 ) -> set[Key]:
-    """The keys of what was sent. Where nobody answers in time the rest waits for the next run:
-    the host ends, and starts anew, what takes too long, and everything else with it."""
+    """Send the notifications and return the keys of those that were sent.
+
+    After SENDING_SECONDS_MAX the remaining notifications are left to the next run. If a function
+    exceeds its time limit, the host restarts the instance with all its functions.
+    """
     sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
@@ -108,18 +118,22 @@ async def _all_sent(
                 if await _sent(notification, store, notifier):
                     sent.add(notification.key)
     except TimeoutError:
-        log.warning("[notifications_wait] not sent within %s s", SENDING_SECONDS_MAX)
+        text = "[notifications_wait] not all were sent within %s s; the rest waits"
+        log.warning(text, SENDING_SECONDS_MAX)
     return sent
 
 
 async def _sent(notification: Notification, store: NotificationStore, notifier: Notifier) -> bool:
-    """Sent first, saved then: who dies in between sends the same news again."""
+    """Send a notification and then record it.
+
+    If the instance dies in between, the next run sends it again under the same ID.
+    """
     try:
         await notifier.tell(notification.news)
         await store.save(notification)
     except NotificationConflict:
-        log.info("[notified_twice] %s: somebody else told of it too", notification.news.subject)
-    except Exception as error:  # one that fails holds up no other
+        log.info("[notified_twice] %s: another instance sent it, too", notification.news.subject)
+    except Exception as error:  # a failure must not delay the other notifications
         subject, what = notification.news.subject, type(error).__name__
         log.warning("[notification_failed] %s: %s: %s", subject, what, error)
         return False

@@ -1,8 +1,8 @@
-"""News for people, in the shapes that receivers of webhooks take. Pure.
+"""`News`, the content of a notification, and its formats for webhooks. Pure.
 
-``cloudevents`` is a CloudEvent 1.0 in structured mode (Logic Apps, Event Grid, a function of your
-own), ``slack`` what an incoming webhook of Slack takes, ``teams`` an Adaptive Card as the webhook
-of a Teams workflow takes it.
+``cloudevents`` is a CloudEvent 1.0 in structured mode (for Logic Apps, Event Grid, or your own
+function). ``slack`` is the body of a Slack incoming webhook. ``teams`` is an Adaptive Card for the
+webhook of a Teams workflow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTENT_TYPES: Mapping[Style, str] = {
 
 
 class NewsKind(StrEnum):
-    """What happened; what lasts is told of again as ``….over``."""
+    """The kinds of news. When a condition ends, its kind is sent with the suffix ``.over``."""
 
     SCALED = "scaled"
     SCALING_REFUSED = "scaling.refused"
@@ -51,10 +51,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something that people may want to know.
+    """An event or a condition of which operators are notified.
 
-    ``news_id`` is the same whenever the same thing is told again. ``subject`` is
-    what it happened to. ``link`` leads to where something can be done.
+    ``news_id`` stays the same if the same news is sent again. ``subject`` is the resource, metric,
+    hub or series concerned. ``link`` leads to a page where the operator can act.
     """
 
     news_id: str
@@ -71,7 +71,7 @@ class News:
 
 
 def shaped(style: Style, news: News) -> dict[str, Any]:
-    """The body of the request."""
+    """The news in the format of the webhook, as the JSON body of the request."""
     if style == "slack":
         return _slack(news)
     return _teams(news) if style == "teams" else _cloud_event(news)

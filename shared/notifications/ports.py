@@ -1,4 +1,4 @@
-"""What notifying people needs from the outside, and no more."""
+"""The ports of the notifier: its sources, its store, and the channel to operators."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from shared.notifications.selection import Key, Notification, NotificationRecord
 
 
 class NotSent(Exception):
-    """The news did not arrive; they are told again."""
+    """The notification did not arrive. It will be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """Up to when everything that one source had was sent or is not to be; ``version`` is the mark
-    of its row."""
+    """The time up to which all news of a source has been handled.
+
+    ``version`` is the ETag of the row.
+    """
 
     until: datetime
     version: str | None = None
@@ -27,8 +29,10 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class NotificationHistory:
-    """What was sent of every kind and subject, and how far each source was read, at the store's
-    time."""
+    """The records of all kinds and subjects and the progress of each source.
+
+    ``read_at`` is the time of the read, by the store's clock.
+    """
 
     records: Mapping[Key, NotificationRecord]
     read_at: datetime
@@ -36,21 +40,21 @@ class NotificationHistory:
 
 
 class NotificationStore(Protocol):
-    """Remembers what was sent."""
+    """Stores which notifications were sent and how far each source was read."""
 
     async def read(self) -> NotificationHistory: ...
 
     async def save(self, notification: Notification) -> None:
-        """Write the record over the version that was read.
+        """Write the record of a notification.
 
-        Raises NotificationConflict where it is another.
+        Raises NotificationConflict if the row has changed since it was read.
         """
         ...
 
     async def save_progress(self, source: str, progress: SourceProgress) -> None:
-        """Write how far a source was read, over the version that was read.
+        """Write how far a source was read.
 
-        Raises NotificationConflict where it is another.
+        Raises NotificationConflict if the row has changed since it was read.
         """
         ...
 
@@ -58,11 +62,11 @@ class NotificationStore(Protocol):
 
 
 class NotificationConflict(Exception):
-    """Somebody else has sent it meanwhile."""
+    """Another instance has changed the row since it was read."""
 
 
 class Notifier(Protocol):
-    """Reaches people."""
+    """Sends news to operators."""
 
     async def tell(self, news: News) -> None:
         """Raises NotSent."""
@@ -71,16 +75,17 @@ class Notifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one place has to tell: events since a time, and what lasts now.
+    """The news of one source: events since a given time, and the conditions that last now.
 
-    ``unasked`` are subjects that could not be asked: what was told to last there goes on, and
-    below them (``plan-1`` stands for ``plan-1/backlog`` too).
+    ``unread`` names subjects that could not be read. Their conditions, and those of subjects below
+    them (``plan-1/backlog`` is below ``plan-1``), are assumed to last.
     """
 
     events: Sequence[News] = ()
     conditions: Sequence[News] = ()
-    unasked: Sequence[str] = ()
+    unread: Sequence[str] = ()
 
 
 Source = Callable[[datetime, datetime], Awaitable[Observed]]
-"""Looks from a time on, at another, which is now."""
+"""Reads the news of a source. The arguments are the time from which to read, and the current time.
+"""

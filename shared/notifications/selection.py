@@ -1,4 +1,8 @@
-"""Which news are due: each once, and at most one message of a kind within an interval. Pure."""
+"""Selects the notifications that are due. All functions are pure.
+
+Each event is reported once, and there is at most one notification of a kind and subject within the
+quiet interval.
+"""
 
 from __future__ import annotations
 
@@ -11,36 +15,37 @@ from datetime import datetime, timedelta
 from shared.notifications.news import News
 
 OVERLAP = timedelta(minutes=5)
-"""A line of the log may be written so much later than its time says."""
+"""A line of the log may be written later than its own time, by at most this much."""
 SEEN_MAX = 2000
-"""Ids remembered of one kind and subject: more than are told of within OVERLAP."""
+"""The number of IDs stored for a kind and subject. There are fewer news items within OVERLAP."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationIntervals:
-    """At most one message of a kind and subject within ``quiet``; what lasts is told again after
-    ``repeat``."""
+    """``quiet`` is the minimum time between notifications of one kind and subject. ``repeat`` is
+    the time after which a lasting condition is reported again."""
 
     quiet: timedelta = timedelta(minutes=15)
     repeat: timedelta = timedelta(hours=6)
 
     @property
     def look_back(self) -> timedelta:
-        """How old events may be when they are told: the quiet time, and an hour of standstill."""
+        """The maximum age of an event that is still reported: the quiet interval, and one hour for
+        an outage of the notifier."""
         return self.quiet + OVERLAP + timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationRecord:
-    """What was sent of one kind and subject. ``version`` is the mark of its row."""
+    """The notifications sent for one kind and subject. ``version`` is the ETag of the row."""
 
     seen: tuple[str, ...] = ()
-    """Short ids of the events that were told of late, the newest last."""
+    """Short IDs of the events that were reported last, the newest at the end."""
     seen_until: datetime | None = None
-    """The time of the newest event that was told."""
+    """The time of the newest event that was reported."""
     sent_at: datetime | None = None
     lasting_since: datetime | None = None
-    """When the condition was first told that still lasts."""
+    """When the condition that lasts now was first reported; None if no condition lasts."""
     version: str | None = None
 
 
@@ -51,7 +56,7 @@ NEVER = NotificationRecord()
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """News to send, and what is then to be recorded."""
+    """News to send, and the record to store afterwards."""
 
     key: Key
     news: News
@@ -59,26 +64,28 @@ class Notification:
 
 
 def due_events(
-    found: Iterable[News],
-    known: Mapping[Key, NotificationRecord],
+    events: Iterable[News],
+    records: Mapping[Key, NotificationRecord],
     now: datetime,
     intervals: NotificationIntervals,
 ) -> list[Notification]:
-    """Events: at once, or together when the quiet time is over."""
+    """Notifications of events: at once, or combined into one when the quiet interval is over."""
     by_key: dict[Key, list[News]] = defaultdict(list)
-    for news in found:
-        record = known.get((news.kind, news.subject), NEVER)
+    for news in events:
+        record = records.get((news.kind, news.subject), NEVER)
         if _is_new(news, record) and _may_send(record, now, intervals.quiet):
             by_key[news.kind, news.subject].append(news)
-    return [_notification(key, new, known.get(key, NEVER), now) for key, new in by_key.items()]
+    return [_notification(key, new, records.get(key, NEVER), now) for key, new in by_key.items()]
 
 
 def _is_new(news: News, record: NotificationRecord) -> bool:
-    """By its id, as long as none was forgotten; else by its time as well."""
+    """Whether the event was not reported before, according to the stored IDs. Once the record is
+    full, IDs may have been dropped, so events older than OVERLAP count as reported.
+    """
     if record.seen_until is None or news.time > record.seen_until:
         return True
-    known = len(record.seen) < SEEN_MAX or news.time > record.seen_until - OVERLAP
-    return known and _short(news) not in record.seen
+    remembered = len(record.seen) < SEEN_MAX or news.time > record.seen_until - OVERLAP
+    return remembered and _short(news) not in record.seen
 
 
 def _may_send(record: NotificationRecord, now: datetime, pause: timedelta) -> bool:
@@ -102,18 +109,18 @@ def _short(news: News) -> str:
 
 def due_conditions(
     lasting: Iterable[News],
-    known: Mapping[Key, NotificationRecord],
+    records: Mapping[Key, NotificationRecord],
     now: datetime,
     intervals: NotificationIntervals,
 ) -> list[Notification]:
-    """Conditions: when they begin, and again after an interval; one that comes and goes no more
-    often than the quiet time allows.
+    """Notifications of conditions, when they begin and again after the repeat interval.
 
-    Their ids are made from when they began and when they are told.
+    A condition that comes and goes is reported at most once in the quiet interval. The IDs are made
+    from the time at which the condition began and the time of the notification.
     """
     notifications = []
     for key, news in _by_key(lasting).items():
-        record = known.get(key, NEVER)
+        record = records.get(key, NEVER)
         pause = intervals.repeat if record.lasting_since else intervals.quiet
         if _may_send(record, now, pause):
             since = record.lasting_since or now
@@ -126,48 +133,55 @@ def due_conditions(
 
 def due_endings(
     lasting: Iterable[News],
-    known: Mapping[Key, NotificationRecord],
+    records: Mapping[Key, NotificationRecord],
     now: datetime,
     intervals: NotificationIntervals,
-    unasked: Sequence[str] = (),
+    unread: Sequence[str] = (),
 ) -> list[Notification]:
-    """Conditions that were told and are not among ``lasting`` any more, where all were asked."""
+    """Notifications that a reported condition has ended.
+
+    A condition has ended if it is not among ``lasting`` and its subject could be read.
+    """
     present = _by_key(lasting)
     return [
         _over(key, record, now)
-        for key, record in known.items()
+        for key, record in records.items()
         if record.lasting_since
         and key not in present
-        and not any(key[1] == name or key[1].startswith(f"{name}/") for name in unasked)
+        and not any(key[1] == name or key[1].startswith(f"{name}/") for name in unread)
         and _may_send(record, now, intervals.quiet)
     ]
 
 
 def read_from(
-    looked_until: datetime | None, now: datetime, intervals: NotificationIntervals
+    last_end: datetime | None, now: datetime, intervals: NotificationIntervals
 ) -> datetime:
-    """From when on a source is looked through: what is new since the last look, and what may have
-    been written late, but no further back than events are told.
+    """The time from which to read a source.
 
-    A look from the future was written before the store's clock was set back, and says nothing."""
+    It is OVERLAP before the end of the last read, because lines may be written late, but never
+    earlier than the oldest event that is still reported. If the end of the last read is in the
+    future, it was written before the store's clock was set back, and is ignored.
+    """
     earliest = now - intervals.look_back
-    if looked_until is None or not earliest < looked_until <= now:
+    if last_end is None or not earliest < last_end <= now:
         return earliest
-    return max(earliest, looked_until - OVERLAP)
+    return max(earliest, last_end - OVERLAP)
 
 
 def handled_until(
     events: Iterable[News],
-    known: Mapping[Key, NotificationRecord],
+    records: Mapping[Key, NotificationRecord],
     sent: Collection[Key],
     now: datetime,
 ) -> datetime:
-    """Now, or the time of the first event that is still to be told: it was held back by the quiet
-    time, or could not be sent, and must be found again."""
+    """The time up to which a source need not be read again. This is now, or the time of the first
+    event that is still to be sent. An event is still to be sent if the quiet interval delays it or
+    if sending failed; the next run then reads it again.
+    """
     waiting = [
         news.time
         for news in events
-        if (key := (news.kind, news.subject)) not in sent and _is_new(news, known.get(key, NEVER))
+        if (key := (news.kind, news.subject)) not in sent and _is_new(news, records.get(key, NEVER))
     ]
     return min([now, *waiting])
 
@@ -186,7 +200,7 @@ def _over(key: Key, record: NotificationRecord, now: datetime) -> Notification:
         subject=subject,
         time=now,
         headline=f"{subject}: no longer {kind.replace('.', ' ')}",
-        text=f"It was first told {minutes:.0f} min ago.",
+        text=f"It was first reported {minutes:.0f} min ago.",
     )
     return Notification(key, news, replace(record, sent_at=now, lasting_since=None))
 

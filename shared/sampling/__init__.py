@@ -1,1 +1,1 @@
-"""True event counts and sums from sampled telemetry, and whether a dip is sampling or loss."""
+"""Estimates event counts and sums from sampled telemetry, and detects lost events."""

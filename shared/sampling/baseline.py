@@ -1,7 +1,8 @@
-"""What a day's figure should be, from the same weekdays before and the present level.
+"""The expected figure of a day, estimated from the recent level and from earlier days of the same
+weekday.
 
-Medians and other quantiles throughout, so that a bad day or week in the history moves little.
-Figures are logarithms: weekdays, growth and loss multiply.
+All estimates are medians or other quantiles, so a bad day or week in the history has little effect.
+Figures are logarithms, because the effects of weekdays, growth and loss are multiplicative.
 """
 
 from __future__ import annotations
@@ -18,24 +19,35 @@ LEVEL_DAYS = (7, 14, 28)
 DAYS_MIN = 14
 SAME_WEEKDAYS_MIN = 2
 SPREAD_MIN = 0.015
-"""No series is steadier than that from day to day; it guards against a history that looks so."""
+"""The minimum spread, for a history that by chance looks steadier than any real series."""
 WITHIN = 0.8
-"""Errors within this share of days tell the spread: more of them than the usual half, for a surer
-figure that knows of tails, and few enough that bad days remain outside."""
+"""The spread is estimated from the forecast error that this share of days does not exceed.
+
+A larger share than the usual half makes the estimate more certain and includes the tails. Bad days
+remain outside it.
+"""
 SIGMA_PER_ERROR = 1 / 1.2816
-"""Of normal errors, 80 % are within 1.2816 standard errors."""
+"""80 % of normally distributed errors are within 1.2816 standard errors."""
 WORST_PER_SIGMA = 2.5
-"""A series that has fallen so far by itself may do so again: of the mean of the two worst days."""
+"""The spread is widened until the mean of the two worst falls is within this many standard errors.
+A series that has fallen this far without a loss may fall as far again.
+"""
 WORST_WIDENS_MAX = 1.5
-"""Beyond it those were no ordinary days, and hide no others."""
+"""The maximum factor of that widening. Larger falls in the history were losses, and must not hide
+other losses.
+"""
 LONGER_IF_BETTER = 0.98
+"""A level over more days is preferred if its spread is below this share of the best spread so far.
+"""
 DRIFT_MIN = 0.75
-"""Of the spread: the median of a week is as good as never off by more, if nothing has moved."""
+"""The difference, in units of the spread, above which the series has moved: otherwise the median of
+a week hardly ever differs by more from a level over more days.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The logarithm of one day's figure, and its variance as far as sampling explains it."""
+    """The logarithm of one day's figure, and the part of its variance that sampling explains."""
 
     day: date
     log_value: float
@@ -44,83 +56,87 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Of a logarithm: where it should be, and the standard error of one day around it."""
+    """The expected logarithm of a figure, and the standard error of a single day around it."""
 
     log_value: float
     spread: float
     usual_variance: float
-    """The median of what sampling explains; the spread holds it already."""
+    """The median variance that sampling explains. The spread includes it."""
 
     def spread_with(self, variance: float) -> float:
-        """For a day whose sampling error is larger than usual."""
+        """The spread for a day with this sampling variance, if that is larger than usual."""
         return math.sqrt(self.spread**2 + max(variance - self.usual_variance, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Forecasting each day by the median of the days before it: what it says, how it erred."""
+    """A forecast by the median of the preceding days: its current value, and its spread."""
 
     present: float
     spread: float
 
 
 def expect(history: Sequence[Point], day: date, *, may_drift: bool = False) -> Expectation | None:
-    """None where there is too little history. Points may come in any order and have gaps.
+    """The expected figure of the day; None if there is too little history.
 
-    ``may_drift`` of a series whose slow fall is nothing to be told of, such as traffic itself.
+    Points may be in any order and have gaps. ``may_drift`` is for a series whose slow fall is not
+    an alarm, such as traffic itself.
 
-    1. The effect of each weekday: median distance from the median of the week around.
-    2. The level: median of the last 7, 14 or 28 days, freed of their effects; as many as would
-       have forecast the history best. A steady series is known better by more days, one that
-       drifts by few; and where it may drift, the last week has the say if it is elsewhere.
-    3. The spread: how that forecast erred, which knew the effects beforehand and so looks too
-       good in a short history.
+    1. Estimate the effect of each weekday as the median distance from the median of the week
+       around it.
+    2. Subtract the effects. Estimate the level as the median of the last 7, 14 or 28 days,
+       whichever would have forecast the history best: more days for a steady series, fewer for one
+       that drifts. If the series may drift, the last week is used when it differs from the longer
+       level.
+    3. Estimate the spread from the errors of that forecast. They are scaled up for a short history,
+       because the effects were fitted to the same days.
     """
     since = day - timedelta(days=MEMORY_DAYS)
     points = sorted([p for p in history if since <= p.day < day], key=lambda p: p.day)
     effects = _weekday_effects(points)
-    freed = [p.log_value - effects[p.day.weekday()] for p in points if p.day.weekday() in effects]
-    if len(freed) < DAYS_MIN or day.weekday() not in effects:
+    levels = [p.log_value - effects[p.day.weekday()] for p in points if p.day.weekday() in effects]
+    if len(levels) < DAYS_MIN or day.weekday() not in effects:
         return None
-    level = _level(freed, may_drift)
+    level = _level(levels, may_drift)
     usual_variance = median([p.variance for p in points[-LEVEL_DAYS[0] :]])
-    spread = max(level.spread * _overfit(len(freed)), SPREAD_MIN, math.sqrt(usual_variance))
+    spread = max(level.spread * _overfit(len(levels)), SPREAD_MIN, math.sqrt(usual_variance))
     return Expectation(level.present + effects[day.weekday()], spread, usual_variance)
 
 
-def _level(freed: Sequence[float], may_drift: bool) -> _Level:
-    best = week = _forecast(freed, LEVEL_DAYS[0])
+def _level(levels: Sequence[float], may_drift: bool) -> _Level:
+    best = week = _forecast(levels, LEVEL_DAYS[0])
     for days in LEVEL_DAYS[1:]:
-        if len(freed) < 2 * days:
+        if len(levels) < 2 * days:
             break
-        longer = _forecast(freed, days)
+        longer = _forecast(levels, days)
         if may_drift and abs(longer.present - week.present) > DRIFT_MIN * week.spread:
-            return replace(week, present=week.present + _fall(freed) * 4)
+            return replace(week, present=week.present + _fall(levels) * 4)
         if longer.spread < LONGER_IF_BETTER * best.spread:
             best = longer
     return best
 
 
-def _fall(freed: Sequence[float]) -> float:
-    """A day's, at most 0: the lesser of that between the last two weeks and that within the last.
+def _fall(levels: Sequence[float]) -> float:
+    """The daily fall of the level, at most 0.
 
-    So a step down is not taken to go on, nor is a rise: when it stops, that is no loss. The median
-    of a stretch of days is that of its middle.
+    It is the smaller of the fall between the last two weeks and the fall within the last week, so
+    that a single step down is not extrapolated. A rise is not extrapolated at all, because the end
+    of a rise is not a loss. The median of a range of days estimates the level at its middle.
     """
-    between = (median(freed[-7:]) - median(freed[-14:-7])) / 7
-    within = (median(freed[-4:]) - median(freed[-7:-4])) / 3.5
+    between = (median(levels[-7:]) - median(levels[-14:-7])) / 7
+    within = (median(levels[-4:]) - median(levels[-7:-4])) / 3.5
     return min(max(between, within), 0.0)
 
 
-def _forecast(freed: Sequence[float], days: int) -> _Level:
-    """The first week is forecast by nothing, days soon after it by those there are."""
-    window = sorted(freed[: LEVEL_DAYS[0]])
+def _forecast(levels: Sequence[float], days: int) -> _Level:
+    """Forecast each day after the first week by the median of up to ``days`` days before it."""
+    window = sorted(levels[: LEVEL_DAYS[0]])
     errors = []
-    for index in range(LEVEL_DAYS[0], len(freed)):
-        errors.append(freed[index] - _middle(window))
-        insort(window, freed[index])
+    for index in range(LEVEL_DAYS[0], len(levels)):
+        errors.append(levels[index] - _middle(window))
+        insort(window, levels[index])
         if len(window) > days:
-            del window[bisect_left(window, freed[index - days])]
+            del window[bisect_left(window, levels[index - days])]
     errors.sort(key=abs)
     usual = SIGMA_PER_ERROR * abs(errors[round(WITHIN * (len(errors) - 1))])
     worst = -sum(sorted(errors)[:2]) / 2
@@ -134,17 +150,17 @@ def _middle(ordered: Sequence[float]) -> float:
 
 
 def _overfit(days: int) -> float:
-    """How much further forecasts err than the errors of the fit let think.
+    """The ratio of true forecast errors to the errors of the fit.
 
-    Seven effects fitted to n days: errors look √((n-7)/n) as large, forecasts err √((n+7)/n). The
-    quantile of the n - 7 errors is itself unsure; 3/(n-7) makes up for what that costs in tails,
-    found by simulation.
+    With seven effects fitted to n days, the errors of the fit are too small by √((n-7)/n), and
+    forecasts err by √((n+7)/n). The quantile of the n - 7 errors is itself uncertain; the term
+    3/(n-7), found by simulation, compensates for its effect on the tails.
     """
     return math.sqrt((days + 7) / (days - 7)) * (1 + 3 / (days - 7))
 
 
 def _weekday_effects(points: Sequence[Point]) -> dict[int, float]:
-    """By Monday = 0; a weekday that was seen too seldom has none."""
+    """The effect of each weekday, with Monday = 0. Weekdays with too few days are left out."""
     by_day = {p.day.toordinal(): p.log_value for p in points}
     distances: dict[int, list[float]] = {}
     for point in points:
@@ -153,7 +169,7 @@ def _weekday_effects(points: Sequence[Point]) -> dict[int, float]:
         distance = point.log_value - _middle(around)
         distances.setdefault(point.day.weekday(), []).append(distance)
     return {
-        weekday: median(found)
-        for weekday, found in distances.items()
-        if len(found) >= SAME_WEEKDAYS_MIN
+        weekday: median(of_weekday)
+        for weekday, of_weekday in distances.items()
+        if len(of_weekday) >= SAME_WEEKDAYS_MIN
     }

@@ -1,7 +1,8 @@
-"""Records of the classic continuous export: the payload in a list of one, the rest in context.
+"""Reads records of the classic continuous export of Application Insights.
 
-Schema: Application Insights export data model. Durations there are in tenths of a microsecond;
-properties and measurements are lists of objects; ``context.data.samplingRate`` is in percent.
+The payload is a list with one item; all other fields are in ``context``. Durations are in tenths of
+a microsecond, properties and measurements are lists of objects, and ``context.data.samplingRate``
+is in percent. Source: the Application Insights export data model.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ def _payload(line: f.Fields) -> str | None:
 
 
 def _key(line: f.Fields, payload: str, item: f.Fields, context: f.Fields) -> str:
-    """This export does number its records, at ingestion; without a number all of it must agree."""
+    """The ID that the service assigns at ingestion. A record without an ID is itself the key."""
     ingested = f.text(f.mapping(f.mapping(line, "internal"), "data"), "id")
     return natural_key([payload, ingested] if ingested else [payload, item, context])
 
 
 def _measurements(item: f.Fields, custom: f.Fields) -> dict[str, float]:
-    """Custom ones are plain numbers or objects with a value; durations are told in ms."""
+    """Custom measurements, which are numbers or objects with a value, and the duration in ms."""
     measurements = {}
     for name, metric in _joined(custom, "metrics").items():
         value = metric.get("value") if isinstance(metric, dict) else metric

@@ -1,4 +1,4 @@
-"""A day of an event held against the days before: by itself, and by its control series."""
+"""Compares a day of a series with earlier days, by its value and relative to a control series."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from shared.sampling.baseline import Point, expect
 from shared.sampling.estimates import EventEstimates
 
 SCORE_MAX = 2.8
-"""Standard errors from the expectation beyond which a day is out of the ordinary.
+"""A day is unusual if it is more than this many standard errors away from the expectation.
 
-Held on made-up series of a dozen kinds, so that fewer than one ordinary day in a hundred is called
-loss in each of them.
+Verified on synthetic series of a dozen kinds: in each of them, fewer than 1 % of ordinary days are
+reported as loss.
 """
 SCORE_MAX_CONTROLLED = 2.6
-"""Of the ratio to the control series: it errs less in its tails."""
+"""The same limit for the ratio to the control series, whose errors have lighter tails."""
 SCORE_MAX_LASTING = 1.7
-"""On the day after one of loss: what was lost yesterday may well be lost today."""
+"""The same limit on a day after a loss, because a loss usually continues."""
 FLOOR = 1e-3
-"""Of the median: what is lower counts as that, so that nothing at all has a logarithm."""
+"""Values below this share of the median are raised to it, so that zero has a logarithm."""
 RELATIVE_ERROR_MAX = 10.0
-"""A larger one says no more than this."""
+"""Larger relative errors are cut to this, because they carry no more information."""
 LOG_SHARE_MAX = 100.0
 FEW_MIN = 0.5
-"""Of the variance of days."""
+"""If sampling explains more than this share of the variance between days, there are few records."""
 
 DOUBTFUL_MAX = 0.05
-"""A larger share of records with doubtful weights makes the whole day doubtful."""
+"""If more than this share of the records have doubtful weights, the day is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
     """The figures of one event on one day; a day without records has the value 0.
 
-    ``value`` is the adjusted count or sum; standard error in its unit. ``control`` is the day's
-    figure of the control series in any unit, None where it is not known.
+    ``value`` is the adjusted count or sum, and the standard error has the same unit. ``control`` is
+    the day's figure of the control series in any unit, or None if it is unknown.
     """
 
     day: date
@@ -49,13 +49,13 @@ class Day:
     sampling_rate_percent: float | None = None
     control: float | None = None
     trusted: bool = True
-    """False where weights cannot be trusted."""
+    """False if the weights cannot be trusted."""
     excluded: bool = False
-    """True where the day tells nothing of later ones, such as one of known loss."""
+    """True for a day that must not influence the baseline, such as one of a known loss."""
 
     @property
     def relative_variance(self) -> float:
-        """Of counting and sampling together; 0 where nothing was kept."""
+        """The relative variance due to counting and sampling; 0 without records."""
         if self.value <= 0 or self.effective_records <= 0:
             return 0.0
         relative_error = min(self.standard_error / self.value, RELATIVE_ERROR_MAX)
@@ -68,7 +68,9 @@ def day_of(
     of: Literal["count", "total"] = "count",
     control: float | None = None,
 ) -> Day:
-    """By adjusted count, or by adjusted sum of a measurement that is not negative."""
+    """The day's figures: its adjusted count, or the adjusted sum of a measurement that is never
+    negative.
+    """
     estimate = figures.count if of == "count" else figures.total
     return Day(
         day=day,
@@ -83,16 +85,16 @@ def day_of(
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One comparison: the share of what was expected, and its distance in standard errors."""
+    """One comparison: the ratio to the expected figure, and the distance in standard errors."""
 
     share: float
     score: float
     score_min: float
-    """Below it a day has fallen."""
+    """The day has fallen if the score is below this."""
     smallest_loss: float
-    """The smallest loss that it would have called one, as a share."""
+    """The smallest loss that the test would detect, as a share."""
     few_records: bool
-    """Days differ most by the chance of which records come and are kept."""
+    """True if days differ mainly by chance, because there are few records."""
 
     @property
     def low(self) -> bool:
@@ -105,7 +107,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """None where there is too little history, or no control."""
+    """The comparisons of one day. A test is None if there is too little history, or no control."""
 
     by_value: Test | None
     by_control: Test | None
@@ -113,9 +115,12 @@ class Tests:
 
 
 def compare(today: Day, before: Sequence[Day], lasting: bool) -> Tests:
-    """The control's own test tells whether a ratio moved because the control did."""
-    everything = _logs([(d, d.value) for d in (*before, today)])
-    by_value = _test(today, everything, SCORE_MAX, may_drift=True)
+    """Test the value, the ratio to the control, and the control itself.
+
+    The test of the control shows whether the ratio moved because of the control.
+    """
+    all_values = _logs([(d, d.value) for d in (*before, today)])
+    by_value = _test(today, all_values, SCORE_MAX, may_drift=True)
     if today.control is None or by_value is None:
         return Tests(by_value, None, None)
     controls = _logs([(d, d.control) for d in (*before, today) if d.control is not None])
@@ -134,7 +139,9 @@ def compare(today: Day, before: Sequence[Day], lasting: bool) -> Tests:
 
 
 def _logs(figures: Sequence[tuple[Day, float]]) -> list[Point]:
-    """None of a series that is mostly zero: it has no level to fall from."""
+    """The logarithms of the figures; empty for a series that is mostly zero, because it has no
+    level.
+    """
     floor = FLOOR * median([value for _, value in figures]) if figures else 0.0
     if floor <= 0:
         return []
@@ -142,9 +149,10 @@ def _logs(figures: Sequence[tuple[Day, float]]) -> list[Point]:
 
 
 def _test(today: Day, points: Sequence[Point], score_max: float, *, may_drift: bool) -> Test | None:
-    """The last point against those before it.
+    """Test the last point against the points before it.
 
-    Sampling error is that of the expected figure: a fall must not excuse itself.
+    For a fall, the sampling error is that of the expected figure. With the error of the day itself,
+    which is larger because it has fewer records, the fall would be hidden.
     """
     expected = expect(points[:-1], today.day, may_drift=may_drift) if points else None
     if expected is None:
@@ -160,5 +168,7 @@ def _test(today: Day, points: Sequence[Point], score_max: float, *, may_drift: b
 
 
 def _loss_by_roots(distance: float) -> float:
-    """Few records scatter as their root does, so roots are compared: logarithms overstate falls."""
+    """The loss, as a share, for a distance measured in square roots. Square roots are used because
+    the spread of small counts is then constant. Logarithms would overstate a fall.
+    """
     return 1 - max(1 - distance / 2, 0.0) ** 2

@@ -1,7 +1,7 @@
-"""Records of the diagnostic-settings export, as in insights-logs-app*/…/PT1H.json.
+"""Reads records of the diagnostic-settings export, such as insights-logs-app*/…/PT1H.json.
 
-Columns as in the tables AppEvents, AppRequests, AppDependencies and AppTraces of Azure Monitor's
-reference, with ``time`` for TimeGenerated. The stream to an Event Hub has the same records.
+The columns are those of the Azure Monitor tables AppEvents, AppRequests, AppDependencies and
+AppTraces, with ``time`` instead of TimeGenerated. The stream to an event hub has the same records.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def read_diagnostic(line: f.Fields) -> Record | Ignored:
 
 
 def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
-    """A trace has no name: its template groups what the filled-in message would scatter."""
+    """The name of a record. For a trace it is the message template, so that messages that differ
+    only in their arguments form one series."""
     if kind is not RecordKind.TRACE:
         name = f.text(line, "Name")
         if kind is RecordKind.EVENT and not name:

@@ -1,8 +1,9 @@
-"""From sums over kept records to what was sent: adjusted count and sum, and how sure they are.
+"""Estimates counts and sums of all sent records from the kept ones, with standard errors.
 
-Horvitz and Thompson: a record of weight k was kept with probability 1/k, so counting it k times is
-right on average. Two standard errors are told. By operation is the honest one, as SDKs keep or drop
-whole operations; by record shows how much too small it would be to forget that.
+The method is the Horvitz-Thompson estimator: a record of weight k was kept with probability 1/k, so
+counting it k times is unbiased. There are two standard errors. The standard error by operation is
+correct, because SDKs keep or drop whole operations. The standard error by record assumes
+independent sampling; the comparison shows how much that assumption would underestimate the error.
 """
 
 from __future__ import annotations
@@ -14,33 +15,36 @@ from typing import Any
 
 NORMAL_975 = 1.959963984540054
 T_SMALL = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706)
-"""Student's t at 97.5 % of 1 to 5 degrees of freedom, where the expansion is not close enough."""
+"""Student's t at 97.5 % for 1 to 5 degrees of freedom, where the expansion is too inaccurate."""
 DEGREES_ROUNDING = 1e-9
-"""Whole degrees may come out of sums a little below, depending on the order of these."""
+"""Tolerance for degrees of freedom that rounding errors of the sums make slightly too small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Additive figures of one event on one day: k is a record's weight, x its value.
+    """Additive figures of one event on one day, where k is a record's weight and x its value.
 
-    Merging the sums of files, tasks and days gives the sums of the whole. Copies of records must
-    have been removed before. Shares are what each operation, or record without one, adds to the
-    variance of the adjusted count or sum; a weight of 1 adds none.
+    The sums of several files, tasks and days can be merged. Duplicate records must be removed
+    before they are summed up. A share is the contribution of one operation, or of one record
+    without an operation, to the variance of the adjusted count or sum. A weight of 1 contributes
+    nothing.
 
-    SDKs sample whole operations: a hash of the operation id is compared with the sampling rate, so
-    all records of an operation at one rate are kept or lost together. Where the rate changed within
-    an operation, the records at the lower rate are kept only if those at the higher one are. With
-    inclusion 1/k and joint inclusion 1/max(k, l) Horvitz and Thompson's estimator is the sum over
-    all pairs of records of (1 - 1/min(k, l))·k·x·l·y. Summed by levels k1 < k2 < … that is the sum
-    over levels of (1/k_before - 1/k)·(what all levels from this one up add to the adjusted sum)²,
-    with k0 = 1: of one level k(k - 1)(Σ x)², and never negative.
+    SDKs sample whole operations: they compare a hash of the operation ID with the sampling rate, so
+    all records of an operation at the same rate are kept or dropped together. If the rate changed
+    within an operation, the records at the lower rate are kept only if those at the higher rate
+    are. The inclusion probability of a record is therefore 1/k, and the joint one of two records is
+    1/max(k, l). The Horvitz-Thompson estimate of the variance is then the sum of
+    (1 - 1/min(k, l))·k·x·l·y over all pairs of records. Grouped by levels k1 < k2 < … with k0 = 1,
+    it equals the sum over all levels of (1/k_before - 1/k)·(contribution of this level and all
+    higher ones to the adjusted sum)². For a single level this is k(k - 1)(Σ x)². It is never
+    negative.
     """
 
     records: int = 0
     duplicates: int = 0
     late: int = 0
     doubtful: int = 0
-    """Those whose weight cannot be trusted."""
+    """Records whose weight cannot be trusted."""
     valued: int = 0
     """Records that have the measurement."""
     raw_sum: float = 0
@@ -50,9 +54,9 @@ class Sums:
     adjusted_sum: float = 0
     """Σ kx"""
     count_variance: float = 0
-    """Σ k(k - 1): of the adjusted count, were each record sampled by itself."""
+    """Σ k(k - 1), the variance of the adjusted count if records were sampled independently."""
     sum_variance: float = 0
-    """Σ k(k - 1)x²: of the adjusted sum, were each record sampled by itself."""
+    """Σ k(k - 1)x², the variance of the adjusted sum if records were sampled independently."""
     count_shares: float = 0
     sum_shares: float = 0
     count_share_squares: float = 0
@@ -73,48 +77,50 @@ class Sums:
 NAMES = tuple(field.name for field in fields(Sums))
 
 
-def sums_of(found: Mapping[str, Any]) -> Sums:
-    """What is missing or null is 0: nothing was sampled, so nothing adds to a variance."""
-    return Sums(**{name: found[name] for name in NAMES if found.get(name) is not None})
+def sums_of(row: Mapping[str, Any]) -> Sums:
+    """The sums in a row. A missing or null value is 0, because it adds nothing to a variance."""
+    return Sums(**{name: row[name] for name in NAMES if row.get(name) is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A total over all that was sent, kept or not; everything in the unit of the value.
+    """An estimated total over all sent records, kept or not. All figures have the same unit.
 
-    The interval holds the truth in about 95 % of cases. It knows of sampling only, not of loss.
+    The interval contains the true value in about 95 % of cases. It accounts for sampling only, not
+    for lost records.
     """
 
     value: float
     standard_error: float
-    """Operations sampled as a whole."""
+    """The standard error if operations are sampled as a whole."""
     standard_error_by_record: float
-    """As if each record were sampled by itself."""
+    """The standard error if records were sampled independently."""
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class EventEstimates:
-    """What is known of one event on one day."""
+    """The estimates for one event on one day."""
 
     records: int
     raw_sum: float
     sampling_rate_percent: float | None
     """100·n/Σk, which equals 100/avg(k); None without records.
 
-    Where rates differ, the mean of 100/k over records is too high: kept records favour high rates.
+    The mean of 100/k over records would be too high if rates differ, because records at high rates
+    are kept more often.
     """
     count: Estimate
     total: Estimate
     effective_records: float
-    """(Σk)²/Σk²: as many records of equal weight would be as sure (Kish)."""
+    """(Σk)²/Σk², the number of records of equal weight with the same uncertainty (Kish)."""
     weight_max: float
     doubtful_records: int
 
 
 def figures(sums: Sums) -> EventEstimates:
-    """The final figures. Of no records there are zeros, and no sampling rate."""
+    """The final figures. Without records, all are zero and there is no sampling rate."""
     weights, squares = sums.weight_sum, sums.weight_square_sum
     return EventEstimates(
         records=sums.records,
@@ -140,10 +146,10 @@ def _total(sums: Sums) -> Estimate:
 
 
 def _reach(variance: float, squares: float) -> float:
-    """The factor from the root of a variance to half an interval.
+    """Half the width of the interval, in standard errors.
 
-    Few or uneven shares make a variance unsure itself: Student's t with Satterthwaite's degrees of
-    freedom, (Σv)²/Σv² shares less one.
+    A variance that is estimated from few or uneven shares is itself uncertain. The factor is
+    therefore Student's t with Satterthwaite's degrees of freedom, (Σv)²/Σv² - 1.
     """
     return t_975(variance * variance / squares - 1 if squares > 0 else math.inf)
 
@@ -162,11 +168,10 @@ def _estimate(
 
 
 def t_975(degrees_of_freedom: float) -> float:
-    """The quantile of Student's t at 97.5 %, for 95 % intervals of few shares.
+    """The 97.5 % quantile of Student's t, for 95 % intervals.
 
-    To within 0.1 % for whole degrees; between whole ones, of the next lower below 6.
-
-    Expansion in 1/degrees around the normal quantile: Abramowitz and Stegun, 26.7.5.
+    Accurate to 0.1 % for whole degrees. Below 6, fractional degrees are rounded down. Otherwise the
+    quantile is expanded in 1/degrees around the normal quantile: Abramowitz and Stegun, 26.7.5.
     """
     if degrees_of_freedom < len(T_SMALL) + 1:
         return T_SMALL[min(max(int(degrees_of_freedom + DEGREES_ROUNDING), 1), len(T_SMALL)) - 1]

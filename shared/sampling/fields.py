@@ -1,4 +1,4 @@
-"""Reading fields of decoded JSON: what is missing is missing, what has the wrong type is named."""
+"""Reads typed fields of decoded JSON. A missing field is allowed; a wrong type is an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fields = Mapping[str, Any]
 
 
 class BadField(ValueError):
-    """A field holds what it cannot hold: the schema drifted, or the line is damaged."""
+    """A field has the wrong type or value, because the schema changed or the line is damaged."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
         self.field = field
@@ -20,61 +20,61 @@ class BadField(ValueError):
 
 
 def text(fields: Fields, name: str) -> str:
-    """Empty where it is missing or null."""
-    found = fields.get(name)
-    if found is None:
+    """A text; empty if the field is missing or null."""
+    value = fields.get(name)
+    if value is None:
         return ""
-    if not isinstance(found, str):
-        raise BadField(name, "text", found)
-    return found
-
-
-def number(fields: Fields, name: str) -> float | None:
-    """None where it is missing or null. A number within quotes counts: some exporters quote."""
-    found = fields.get(name)
-    if found is None:
-        return None
-    return as_number(found, name)
-
-
-def as_number(found: object, name: str) -> float:
-    """Finite. Raises BadField for anything else, and for true and false."""
-    if isinstance(found, bool) or not isinstance(found, int | float | str):
-        raise BadField(name, "a number", found)
-    try:
-        value = float(found)
-    except (ValueError, OverflowError):
-        raise BadField(name, "a number", found) from None
-    if not math.isfinite(value):
-        raise BadField(name, "a finite number", found)
+    if not isinstance(value, str):
+        raise BadField(name, "text", value)
     return value
 
 
+def number(fields: Fields, name: str) -> float | None:
+    """A number; None if the field is missing or null. Some exporters put numbers in quotes."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    return as_number(value, name)
+
+
+def as_number(value: object, name: str) -> float:
+    """A finite number. Raises BadField for any other value, including true and false."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise BadField(name, "a number", value)
+    try:
+        parsed = float(value)
+    except (ValueError, OverflowError):
+        raise BadField(name, "a number", value) from None
+    if not math.isfinite(parsed):
+        raise BadField(name, "a finite number", value)
+    return parsed
+
+
 def mapping(fields: Fields, name: str) -> Fields:
-    """Empty where it is missing, null or empty text; an object may come as JSON within text."""
-    found = fields.get(name)
-    if found is None or found == "":
+    """An object, which may be JSON in a text; empty if the field is missing, null or empty."""
+    value = fields.get(name)
+    if value is None or value == "":
         return {}
-    if isinstance(found, str):
+    if isinstance(value, str):
         try:
-            found = json.loads(found)
+            value = json.loads(value)
         except (ValueError, RecursionError):
-            raise BadField(name, "an object", found) from None
-    if not isinstance(found, dict):
-        raise BadField(name, "an object", found)
-    return found
+            raise BadField(name, "an object", value) from None
+    if not isinstance(value, dict):
+        raise BadField(name, "an object", value)
+    return value
 
 
 def only_item(fields: Fields, name: str) -> Fields:
-    """The object of a list of one, as the classic export wraps its payloads."""
-    found = fields.get(name)
-    if not isinstance(found, list) or len(found) != 1 or not isinstance(found[0], dict):
-        raise BadField(name, "a list of one object", found)
-    return found[0]
+    """The object in a list with one item, which is how the classic export wraps its payloads."""
+    value = fields.get(name)
+    if not isinstance(value, list) or len(value) != 1 or not isinstance(value[0], dict):
+        raise BadField(name, "a list of one object", value)
+    return value[0]
 
 
 def numbers(fields: Fields, prefix: str) -> dict[str, float]:
-    """Every entry that is not null, as a number."""
+    """All entries that are not null, as numbers. The prefix is used in the names of errors."""
     return {
         name: as_number(value, f"{prefix}.{name}")
         for name, value in fields.items()
@@ -83,7 +83,7 @@ def numbers(fields: Fields, prefix: str) -> dict[str, float]:
 
 
 def texts(fields: Fields) -> dict[str, str]:
-    """Every entry that is not null, as text; what is no text is written as JSON."""
+    """All entries that are not null, as text. Other values are converted to JSON."""
     return {
         name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         for name, value in fields.items()
@@ -92,32 +92,33 @@ def texts(fields: Fields) -> dict[str, str]:
 
 
 def utc_time(fields: Fields, name: str) -> datetime:
-    """In UTC to the microsecond (Azure writes tenths of one); without an offset it is UTC."""
-    found = fields.get(name)
+    """A time in UTC, cut to microseconds (Azure writes tenths of them). The default zone is UTC."""
+    value = fields.get(name)
     try:
-        if not isinstance(found, str):
-            raise BadField(name, "a time", found)
-        time = datetime.fromisoformat(found)
+        if not isinstance(value, str):
+            raise BadField(name, "a time", value)
+        time = datetime.fromisoformat(value)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise BadField(name, "a time such as 2017-05-15T09:30:00.1234567Z", found) from None
+        raise BadField(name, "a time such as 2017-05-15T09:30:00.1234567Z", value) from None
 
 
 def item_count(fields: Fields, name: str) -> float | None:
-    """At least 1; None where it is missing."""
-    found = number(fields, name)
-    if found is not None and found < 1:
-        raise BadField(name, "a number of at least 1", found)
-    return found
+    """A number of at least 1; None if the field is missing."""
+    value = number(fields, name)
+    if value is not None and value < 1:
+        raise BadField(name, "a number of at least 1", value)
+    return value
 
 
 def rate_percent(fields: Fields, name: str) -> float | None:
-    """Above 0 and at most 100; None where it is missing or no such number: it is a free property.
+    """A sampling rate, above 0 and at most 100; None if the field is missing or has another value.
 
-    A rate of 0 marks records that are exempt from sampling in some SDKs, so it says nothing.
+    An invalid value is not an error, because the field is a custom property, which may contain
+    anything. Some SDKs write 0 for records that are exempt from sampling, so 0 counts as missing.
     """
     try:
-        found = number(fields, name)
+        rate = number(fields, name)
     except BadField:
         return None
-    return found if found is not None and 0 < found <= 100 else None
+    return rate if rate is not None and 0 < rate <= 100 else None

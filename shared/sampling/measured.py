@@ -1,9 +1,9 @@
-"""Whether what was measured fits what was counted: values can get lost while records still come.
+"""Judges the sum of a measurement against the count, because values can be lost while records are
+not.
 
-A chart of a measurement is the sum of measurement times item count. It falls when events are lost,
-which the count shows as well, and when values are, which it does not: senders leave them out, or
-cut them. So the sum is held against its own count, as that is held against its control: a holiday
-moves both, and so does whatever is wrong about weights.
+The sum of a measurement falls when events are lost, which the count also shows. It also falls when
+senders omit or truncate values, which the count does not show. Therefore the count serves as the
+control series of the sum: a holiday or wrong weights move both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COUNT, SUM, BOTH = "count", "sum", "count and sum"
 
 @dataclass(frozen=True, slots=True)
 class CombinedVerdict:
-    """The finding of a day, and which figure it is about: the count, the sum, or both."""
+    """The verdict of a day, and the figure that it is about: the count, the sum, or both."""
 
     kind: VerdictKind
     figure: str
@@ -42,48 +42,48 @@ class CombinedVerdict:
 def judge_measured(
     today: Day,
     history: Sequence[Day],
-    holidays: Collection[date] = (),  # noqa: ARG001  they move the count alike
+    holidays: Collection[date] = (),  # noqa: ARG001  a holiday moves the count, too
     *,
     lasting: bool = False,
 ) -> Verdict:
-    """``value`` of a day is the adjusted sum, ``control`` the adjusted count. See ``judge``."""
+    """Like ``judge``, with the adjusted sum as ``value`` and the adjusted count as ``control``."""
     since = today.day - timedelta(days=MEMORY_DAYS)
     before = [d for d in history if since <= d.day < today.day and not d.excluded]
     if any(d.value < 0 for d in (*before, today)):
-        reason = "it is negative on some days, so a share of it means nothing"
+        reason = "the sum is negative on some days, so its ratio to the count has no meaning"
         return Verdict(today.day, VerdictKind.UNCERTAIN, reason)
     tests = compare(today, before, lasting)
-    finding, reason = _find(tests, before)
-    return Verdict(today.day, finding, reason, evidence_of(today, tests, None))
+    kind, reason = _judge(tests, before)
+    return Verdict(today.day, kind, reason, evidence_of(today, tests, None))
 
 
-def _find(tests: Tests, before: Sequence[Day]) -> tuple[VerdictKind, str]:
+def _judge(tests: Tests, before: Sequence[Day]) -> tuple[VerdictKind, str]:
     by_value, ratio = tests.by_value, tests.by_control
     if by_value is None or ratio is None:
         return VerdictKind.UNCERTAIN, why_unknown(before)
-    expected = f"{ratio.share:.0%} of what the count lets expect"
+    expected = f"{ratio.share:.0%} of what the count suggests"
     if ratio.low and rose_alone(by_value, tests.of_control):
-        return VerdictKind.UNCERTAIN, f"{expected}, as the count rose and the sum did not"
+        return VerdictKind.UNCERTAIN, f"{expected}, because the count rose and the sum did not"
     if ratio.low or fell_alone(by_value, ratio, tests.of_control):
         return _fallen(ratio, expected)
     if ratio.high and by_value.high:
         return VerdictKind.MEASUREMENT_CHANGED, expected
     if ratio.high:
-        return VerdictKind.UNCERTAIN, f"{expected}, as the count fell and the sum did not"
+        return VerdictKind.UNCERTAIN, f"{expected}, because the count fell and the sum did not"
     kind, reason = nothing_seen(ratio)
     return kind, expected if kind is VerdictKind.NORMAL else reason
 
 
 def _fallen(ratio: Test, expected: str) -> tuple[VerdictKind, str]:
     if too_few_records(ratio):
-        return VerdictKind.UNCERTAIN, f"{expected}; there are too few records to tell"
-    return VerdictKind.MEASUREMENT_LOST, f"{expected}: values are missing, or have become smaller"
+        return VerdictKind.UNCERTAIN, f"{expected}; there are too few records for a verdict"
+    return VerdictKind.MEASUREMENT_LOST, f"{expected}: values are missing or have become smaller"
 
 
 def combined(count: Verdict, measured: Verdict | None, measurement: str) -> CombinedVerdict:
-    """One finding of both verdicts; ``measured`` is None where nothing was ever measured.
+    """Combine both verdicts. ``measured`` is None if the event never had the measurement.
 
-    Lost events come first, then lost values, then whatever else moved.
+    Lost events take precedence over lost values, and both take precedence over any other change.
     """
     if measured is None:
         return CombinedVerdict(count.kind, COUNT, count.reason, count.evidence)
@@ -92,8 +92,8 @@ def combined(count: Verdict, measured: Verdict | None, measurement: str) -> Comb
         if count.reason == measured.reason
         else f"count: {count.reason}; sum of {measurement}: {measured.reason}"
     )
-    finding, figure = _leading(count.kind, measured.kind)
-    return CombinedVerdict(finding, figure, reason, {**count.evidence, **_named(measured.evidence)})
+    kind, figure = _leading(count.kind, measured.kind)
+    return CombinedVerdict(kind, figure, reason, {**count.evidence, **_named(measured.evidence)})
 
 
 def _leading(count: VerdictKind, measured: VerdictKind) -> tuple[VerdictKind, str]:

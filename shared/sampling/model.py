@@ -1,4 +1,4 @@
-"""The nouns of sampled telemetry: frozen values, aware UTC times, units in the names."""
+"""The data classes of sampled telemetry. Times are aware and in UTC."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from enum import StrEnum
 
 
 class RecordKind(StrEnum):
-    """Which table of Application Insights a record belongs to."""
+    """The table of Application Insights to which a record belongs."""
 
     EVENT = "event"
     REQUEST = "request"
     DEPENDENCY = "dependency"
     TRACE = "trace"
     METRIC = "metric"
-    """Aggregated before sampling: its weight is what it stands for, so it is a control."""
+    """Metrics are aggregated before sampling, so they can serve as a control series."""
 
 
 class WeightSource(StrEnum):
-    """Where a record's weight comes from, and so how far it can be trusted."""
+    """The source of a record's weight, which determines whether the weight can be trusted."""
 
     ITEM_COUNT = "item_count"
-    SAMPLE_RATE = "sample_rate"  # says the same as the item count, without its rounding
-    ASSUMED = "assumed"  # neither was there: 1
-    CONFLICT = "conflict"  # the two disagree by more than rounding: the larger one
-    UNSTATED = "unstated"  # written by an OpenTelemetry exporter that may drop and not say so
-    IMPLAUSIBLE = "implausible"  # larger than any SDK's lowest sampling rate explains
+    SAMPLE_RATE = "sample_rate"  # consistent with the item count, but not rounded
+    ASSUMED = "assumed"  # the record has neither, so the weight is 1
+    CONFLICT = "conflict"  # the two differ by more than rounding, so the larger one is used
+    UNSTATED = "unstated"  # OpenTelemetry may drop records without stating a rate
+    IMPLAUSIBLE = "implausible"  # larger than the lowest sampling rate of any SDK implies
 
 
 TRUSTED = frozenset({WeightSource.ITEM_COUNT, WeightSource.SAMPLE_RATE, WeightSource.ASSUMED})
@@ -35,7 +35,8 @@ TRUSTED = frozenset({WeightSource.ITEM_COUNT, WeightSource.SAMPLE_RATE, WeightSo
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """How many records one kept record stands for: at least 1, and not always whole."""
+    """The number of sent records that one kept record represents; at least 1, possibly
+    fractional."""
 
     value: float
     source: WeightSource
@@ -47,9 +48,9 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One telemetry record, the same whichever way it was exported.
+    """One telemetry record, independent of the format of its export.
 
-    ``key`` is equal for two copies of the same record: exports repeat records, and number none.
+    ``key`` is equal for copies of a record, because exports repeat records without unique IDs.
     """
 
     kind: RecordKind
@@ -58,17 +59,17 @@ class Record:
     weight: Weight
     key: str
     operation_id: str
-    """Empty where the record belongs to no operation."""
+    """Empty if the record belongs to no operation."""
     measurements: Mapping[str, float]
-    """Custom ones, and DurationMs of requests and dependencies."""
+    """Custom measurements, and DurationMs of requests and dependencies."""
     properties: Mapping[str, str]
     role_name: str = ""
 
 
 class Reason(StrEnum):
-    """Why a line could not be read."""
+    """The reason why a line could not be read."""
 
-    NOT_JSON = "not_json"  # cut in the middle, as the end of a blob that is appended to
+    NOT_JSON = "not_json"  # for example the last line of a blob that is still being written
     NOT_TEXT = "not_text"
     OTHER_PRODUCT = "other_product"
     BAD_FIELD = "bad_field"
@@ -76,9 +77,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A line, or a record of one, that could not be read; kept, counted and never dropped.
-
-    ``text`` is its beginning; ``field`` names the column where one is to blame.
+    """A line, or a record in a line, that could not be read. It is counted and never dropped.
+    ``text`` is the beginning of the line. ``field`` names the wrong column, if there is one.
     """
 
     source: str
@@ -91,7 +91,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A record of a table that holds no event, such as AppMetrics: no fault, and not counted."""
+    """A record of a table that is not evaluated, such as AppExceptions. This is not an error."""
 
     table: str
 

@@ -1,11 +1,13 @@
-"""The key by which two copies of one record are known.
+"""Computes the key that identifies copies of the same record.
 
-Azure promises no unique id of an exported record, and repeats records: in a file after a retry, or
-in a later one. Two copies agree in everything that the application sent, in whatever order; two
-records that agree in all of it, to a tenth of a microsecond, are one. What the service adds on the
-way, such as _BilledSize or an ingestion time, may differ between copies and is left out. A client
-that writes whole milliseconds can send true twins that look like copies; a property such as a
-message id tells them apart.
+Azure exports records more than once, in the same file after a retry or in a later file, and gives
+them no unique ID. Copies agree in all fields that the application sent, in any order. Records that
+agree in all of these fields, including a time with a resolution of 0.1 µs, count as copies. Fields
+that the service adds, such as _BilledSize or an ingestion time, may differ between copies and are
+left out.
+
+A client that writes times in whole milliseconds can send distinct records that look like copies. To
+distinguish them, add a property such as a message ID.
 """
 
 from __future__ import annotations
@@ -16,6 +18,6 @@ from collections.abc import Sequence
 
 
 def natural_key(parts: Sequence[object]) -> str:
-    """32 hexadecimal digits; ``parts`` must be what JSON can hold. Order of names is no matter."""
+    """A hash of 32 hexadecimal digits. ``parts`` are JSON values; the order of names is ignored."""
     canonical = json.dumps(list(parts), sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

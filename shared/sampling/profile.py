@@ -1,7 +1,8 @@
-"""The usual load of each hour of the week, from adjusted counts by hour: robust, and gaps told.
+"""Computes the usual load of each hour of the week from adjusted hourly counts.
 
-168 items-per-minute values, Monday 0:00 first, in the hours of a time zone: people get up by local
-time, so a profile in UTC would be an hour off for half of the year.
+The profile has 168 values in items per minute, starting on Monday at 0:00. The hours are in local
+time, which the load follows: with daylight saving time, a profile in UTC would be off by one hour
+for half of the year.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ WEEKS = 8
 WEEKS_MIN = 2
 HOURS_MIN = HOURS // 2
 RECORDS_MIN = 10
-"""Of fewer kept records the median would be too low: sampled counts of little are mostly zero."""
+"""With fewer kept records than this, the mean is used instead of the median. Most sampled counts of
+a low load are zero, so the median would be too low.
+"""
 UNEVEN = 0.5
 QUARTER = timedelta(minutes=15)
 QUARTERS_MIN = 2
@@ -33,15 +36,15 @@ Cell = tuple[float, "HourMethod"]
 
 
 class HourMethod(StrEnum):
-    """How an hour's value was found."""
+    """The method by which an hour's value was computed."""
 
     MEDIAN = "median over weeks"
     MEAN = "mean over weeks: too few records for a median"
-    UNEVEN = "median over weeks that differ by half and more"
-    LIKE_DAYS = "too few weeks: same hour of like days"
+    UNEVEN = "median over weeks that differ by half or more"
+    LIKE_DAYS = "too few weeks: same hour of similar days"
     ANY_DAY = "too few weeks: same hour of any day"
-    BETWEEN = "too few weeks: between the hours around"
-    UNKNOWN = "no week is known: missing"
+    BETWEEN = "too few weeks: interpolated between the nearest hours"
+    UNKNOWN = "missing: no week is known"
 
 
 CERTAIN = frozenset({HourMethod.MEDIAN, HourMethod.MEAN})
@@ -49,10 +52,10 @@ CERTAIN = frozenset({HourMethod.MEDIAN, HourMethod.MEAN})
 
 @dataclass(frozen=True, slots=True)
 class HourCount:
-    """The adjusted count of one hour, which starts at ``start``, an aware full hour in UTC.
+    """The adjusted count of one hour. ``start`` is an aware time at a full hour in UTC.
 
-    ``items`` is None where the hour is not known, such as one whose file is missing; an hour in
-    which nothing happened has 0. ``records`` is how many were kept.
+    ``items`` is None if the hour is unknown, for example because its file is missing. It is 0 if
+    there were no items. ``records`` is the number of kept records.
     """
 
     start: datetime
@@ -62,26 +65,26 @@ class HourCount:
 
 @dataclass(frozen=True, slots=True)
 class UsualWeek:
-    """Items per minute for each hour of the week, Monday 0:00 first, and how each was found.
+    """Items per minute for each hour of the week, starting on Monday at 0:00, with the method.
 
-    An hour that no week supports is None: it is missing, not zero.
+    An hour that is unknown in every week is None, not zero.
     """
 
     items_per_minute: tuple[float | None, ...]
     time_zone: str
     methods: tuple[HourMethod, ...]
     weeks: tuple[int, ...]
-    """How many weeks support each hour."""
+    """The number of weeks in which each hour is known."""
 
     @property
     def uncertain(self) -> Mapping[int, HourMethod]:
-        """The hours of the week that are missing, were filled in or differ much between weeks."""
+        """The hours that are missing, were filled in, or differ greatly between weeks."""
         return {hour: how for hour, how in enumerate(self.methods) if how not in CERTAIN}
 
 
 @dataclass(frozen=True, slots=True)
 class NoProfile:
-    """There is no profile, and why."""
+    """The reason why there is no profile."""
 
     time_zone: str
     reason: str
@@ -90,21 +93,21 @@ class NoProfile:
 def week_profile(
     counts: Iterable[HourCount], until: datetime, time_zone: str = "UTC", weeks: int = WEEKS
 ) -> UsualWeek | NoProfile:
-    """The profile of the weeks before ``until``; absent where half of the hours are not known.
+    """The profile of the weeks before ``until``; NoProfile if half of the hours are unknown.
 
-    Raises ZoneInfoNotFoundError for a time zone that this machine does not know.
+    Raises ZoneInfoNotFoundError for a time zone that is not installed on this machine.
     """
     zone = ZoneInfo(time_zone)
-    since = (until.astimezone(zone) - timedelta(weeks=weeks)).astimezone(UTC)  # by the local clock
+    since = (until.astimezone(zone) - timedelta(weeks=weeks)).astimezone(UTC)  # local weeks
     recent = [count for count in counts if since <= count.start < until]
     samples = _samples(recent, zone)
-    supported = tuple([len({found.day for found in samples.get(h, ())}) for h in range(HOURS)])
-    known = {hour: _cell(found) for hour, found in samples.items() if supported[hour] >= WEEKS_MIN}
+    supported = tuple([len({hour.day for hour in samples.get(h, ())}) for h in range(HOURS)])
+    known = {h: _cell(hours) for h, hours in samples.items() if supported[h] >= WEEKS_MIN}
     if len(known) < HOURS_MIN:
         return NoProfile(
             time_zone,
             f"{len(known)} of the week's {HOURS} hours are known from {WEEKS_MIN} weeks or more,"
-            f" and a profile needs {HOURS_MIN}",
+            f" but a profile needs {HOURS_MIN}",
         )
     cells = [
         (known.get(hour) or _filled(known, hour)) if supported[hour] else (None, HourMethod.UNKNOWN)
@@ -127,7 +130,10 @@ class _LocalHour:
 
 
 def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_LocalHour]]:
-    """By hour of the week. Quarters of hours: some zones are half or a quarter of one off."""
+    """The local hours, by hour of the week.
+
+    UTC hours are split into quarters, because the offset of some time zones is not a whole hour.
+    """
     local_hours: dict[tuple[date, int, int], _LocalHour] = {}
     for count in counts:
         if count.items is None:
@@ -147,9 +153,9 @@ def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_Loc
     return samples
 
 
-def _cell(found: Sequence[_LocalHour]) -> Cell:
-    rates = [hour.items_per_minute for hour in found]
-    if mean([hour.records for hour in found]) < RECORDS_MIN:
+def _cell(hours: Sequence[_LocalHour]) -> Cell:
+    rates = [hour.items_per_minute for hour in hours]
+    if mean([hour.records for hour in hours]) < RECORDS_MIN:
         return mean(rates), HourMethod.MEAN
     middle = median(rates)
     deviation = median([abs(rate - middle) for rate in rates])
@@ -157,8 +163,9 @@ def _cell(found: Sequence[_LocalHour]) -> Cell:
 
 
 def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
-    """Where one week is too few: from the same hour of days like this one, else of any day, else
-    from the hours around."""
+    """The value of an hour with too few weeks. It is taken from the same hour of similar days,
+    otherwise from the same hour of any day, otherwise from the nearest hours.
+    """
     weekday, hour_of_day = divmod(hour, 24)
     like = next(days for days in LIKE_DAYS if weekday in days)
     for how, days in ((HourMethod.LIKE_DAYS, like), (HourMethod.ANY_DAY, range(7))):
@@ -169,7 +176,7 @@ def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
 
 
 def _between(known: Mapping[int, Cell], hour: int) -> float:
-    """On the line between the nearest known hours before and after, round the week."""
+    """Interpolate between the nearest known hours before and after, wrapping around the week."""
 
     def nearest(step: Callable[[int], int]) -> int:
         return next(distance for distance in range(1, HOURS) if step(distance) % HOURS in known)
@@ -181,7 +188,7 @@ def _between(known: Mapping[int, Cell], hour: int) -> float:
 
 
 def profile_row(resource_name: str, profile: UsualWeek | NoProfile) -> dict[str, Any]:
-    """What the scaling rules read as a floor: one row of the table of scaling state.
+    """The profile as a row of the table with the scaling state, for the policy SeasonalFloor.
 
     A missing hour is null.
     """

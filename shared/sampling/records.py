@@ -1,8 +1,8 @@
-"""One line of exported telemetry → its records, whichever shape it has.
+"""Reads the records in lines of exported telemetry, in any of three formats.
 
-Three shapes: a diagnostic-settings export line, a classic continuous export line, and an Event Hub
-body ``{"records": […]}``. Nothing raises and nothing is dropped: what cannot be read comes back
-quarantined with its place and reason. Unknown columns are ignored.
+The formats are the diagnostic-settings export, the classic continuous export, and the body of an
+event, ``{"records": […]}``. Reading never raises an error and drops no record: a record that cannot
+be read is returned as Quarantined, with its place and the reason. Unknown columns are ignored.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from shared.sampling.model import Ignored, Outcome, Quarantined, Reason, Record
 
 NO_SHAPE = "neither a known Type nor a known payload"
 TEXT_MAX = 200
-"""Characters of a line that are kept in quarantine; the file and line number tell the rest."""
+"""The number of characters of a quarantined line that are kept. The file has the rest."""
 
 
 def read_lines(lines: Iterable[str | bytes], source: str = "") -> Iterator[Outcome]:
-    """The records of a file's lines; blank ones are none. Bytes are UTF-8."""
+    """The records of all lines of a file. Blank lines are skipped. Bytes are UTF-8."""
     for line_number, line in enumerate(lines, start=1):
         yield from read_line(line, source, line_number)
 
 
 def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iterator[Outcome]:
-    """None for a blank line, one for a line of a file, any number for an Event Hub body."""
+    """The records of one line. A blank line has none; the body of an event can have several."""
 
     def quarantined(reason: Reason, detail: str, shown: str, field: str = "") -> Quarantined:
         return Quarantined(source, line_number, reason, detail, shown[:TEXT_MAX], field)
@@ -56,7 +56,7 @@ def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iter
 
 
 def parts_of(decoded: Any) -> list[Any]:
-    """The records of a decoded line: those of an Event Hub body, else the line itself."""
+    """The records in a decoded line: those in the body of an event, otherwise the line itself."""
     if isinstance(decoded, dict) and isinstance(decoded.get("records"), list):
         return list(decoded["records"])
     return [decoded]

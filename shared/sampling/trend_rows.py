@@ -1,6 +1,7 @@
-"""One event on one day as people and the dashboard see it: as JSON, and as a row of a table.
+"""`Trend`, the figures of one event on one day, as JSON and as a row of the table ``Trends``.
 
-PartitionKey = kind, event, measurement and dimensions; RowKey = date. So a series is one range.
+The partition key consists of kind, event, measurement and dimensions, and the row key is the date,
+so that each series is one partition.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import date
 from typing import Any
 
 KEY_LENGTH_MAX = 400
-"""Characters; a key holds 1 KiB of UTF-16."""
+"""The most characters of a key. The service allows 1 KiB of UTF-16."""
 TEXT_LENGTH_MAX = 16_000
 NOT_IN_KEYS = frozenset("/\\#?%!")
 
@@ -23,11 +24,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Sums are in the unit of the measurement; without one each record counts 1.
+    """The figures of one series on one day.
 
-    ``date`` is ISO; rates are in percent, shares between 0 and 1; intervals hold the truth in about
-    95 % of cases, as far as sampling goes. ``quarantined`` counts lines of that date's files: an
-    unread line has no event.
+    ``date`` is in ISO format. Sums are in the unit of the measurement; without a measurement, each
+    record counts as 1. Rates are in percent, shares are between 0 and 1. Intervals contain the true
+    value in about 95 % of cases. They account for sampling only. ``quarantined`` counts unreadable
+    lines in all files of the date, because an unreadable line belongs to no event.
     """
 
     date: str
@@ -37,7 +39,7 @@ class Trend:
     dimensions: Mapping[str, str] = field(default_factory=dict)
     records: int = 0
     raw_sum: float | None = None
-    """As sums below: None where no record has the measurement."""
+    """None if no record has the measurement, as for the other sums."""
     sampling_rate: float | None = None
     adjusted_count: float = 0
     adjusted_count_se: float = 0
@@ -48,48 +50,50 @@ class Trend:
     adjusted_sum_low: float | None = None
     adjusted_sum_high: float | None = None
     n_eff: float = 0
-    """As many records of equal weight would be as sure."""
+    """The number of records of equal weight that would have the same uncertainty."""
     weight_max: float = 0
     duplicates_removed: int = 0
     quarantined: int = 0
     late_share: float | None = None
     complete: bool = True
-    """False where files of that date have not been read, or are still being written."""
+    """False if files of the date were not read or are still being written."""
     warnings: tuple[str, ...] = ()
     verdict: str = ""
     reason: str = ""
     figure: str = "count"
-    """Which figure the verdict is about: ``count``, ``sum`` or ``count and sum``."""
+    """The figure to which the verdict applies: ``count``, ``sum`` or ``count and sum``."""
     count_verdict: str = ""
     sum_verdict: str = ""
-    """Empty where nothing was measured. Both are empty in rows of before there were these."""
+    """Empty for a series without a measurement. Rows of older versions have neither
+    ``count_verdict`` nor ``sum_verdict``.
+    """
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def series(self) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
-        """What it has in common with the same event's other days."""
+        """The identity of the series, which all its days share."""
         return self.kind, self.event, self.measurement, tuple(sorted(self.dimensions.items()))
 
     @property
     def name(self) -> str:
-        """The series in words, such as ``checkout Amount country=CH``."""
+        """The name of the series, such as ``checkout Amount country=CH``."""
         dimensions = [f"{name}={value}" for name, value in sorted(self.dimensions.items())]
         return " ".join(part for part in (self.event, self.measurement, *dimensions) if part)
 
 
 def as_json(trend: Trend) -> str:
-    """One line; what has no lasting form, such as infinity, is null."""
+    """The trend as one line of JSON. Infinity and NaN become null."""
     return json.dumps(_finite(asdict(trend)), ensure_ascii=False, allow_nan=False)
 
 
 def from_json(line: str | bytes) -> Trend:
-    """Raises KeyError, TypeError or ValueError for what is no such line."""
-    found = json.loads(line)
-    return Trend(**{**found, "warnings": tuple(found["warnings"])})
+    """Raises KeyError, TypeError or ValueError if the line is not a trend."""
+    fields = json.loads(line)
+    return Trend(**{**fields, "warnings": tuple(fields["warnings"])})
 
 
 def trend_row(trend: Trend) -> Row:
-    """The row of the table; none of its values is null, as tables know none."""
+    """The row of the table. Null values are left out, because tables do not support them."""
     fields = _finite(asdict(trend))
     texts = {
         name: json.dumps(fields.pop(name), ensure_ascii=False)
@@ -107,13 +111,13 @@ def keys(trend: Trend) -> dict[str, str]:
 
 
 UNREADABLE = "unreadable"
-"""The verdict of a trend that stands in for a row that cannot be read; never written."""
+"""The verdict of the trend that is returned instead of an unreadable row. It is never stored."""
 TEXTS = ("date", "event", "kind", "measurement", "verdict", "reason")
 NUMBERS = ("raw_sum", "adjusted_count", "adjusted_sum", "sampling_rate", "records")
 
 
 def unreadable_trend(row: Mapping[str, Any], error: Exception) -> Trend:
-    """The row by its keys, and why it cannot be read."""
+    """A trend with the keys of an unreadable row, and the reason why it cannot be read."""
     reason = f"{type(error).__name__}: {error}"[:300]
     place = f"{row['PartitionKey']}/{row['RowKey']}"
     why = f"row {place!r} of table Trends cannot be read ({reason})"
@@ -121,18 +125,18 @@ def unreadable_trend(row: Mapping[str, Any], error: Exception) -> Trend:
 
 
 def trend_of(row: Mapping[str, Any]) -> Trend:
-    """Raises KeyError, TypeError or ValueError for a row that is none."""
+    """Raises KeyError, TypeError or ValueError if the row is not a trend."""
     names = {name for name in Trend.__slots__ if name in row}
-    found = {name: row[name] for name in names}
-    found["dimensions"] = json.loads(row["dimensions"])
-    found["warnings"] = tuple(json.loads(row["warnings"]))
-    found["evidence"] = json.loads(row["evidence"])
-    date.fromisoformat(found["date"])
-    return _checked(Trend(**found))
+    fields = {name: row[name] for name in names}
+    fields["dimensions"] = json.loads(row["dimensions"])
+    fields["warnings"] = tuple(json.loads(row["warnings"]))
+    fields["evidence"] = json.loads(row["evidence"])
+    date.fromisoformat(fields["date"])
+    return _checked(Trend(**fields))
 
 
 def _checked(trend: Trend) -> Trend:
-    """Raises TypeError for a value that pages could do nothing with."""
+    """Raises TypeError for a value of the wrong type, which the page could not show."""
     kinds = {**dict.fromkeys(TEXTS, str), **dict.fromkeys(NUMBERS, float | int | None)}
     kinds |= {"dimensions": dict, "evidence": dict}
     for name, kind in kinds.items():
@@ -142,7 +146,8 @@ def _checked(trend: Trend) -> Trend:
 
 
 def _key(text: str) -> str:
-    """What may stand in a key; one that is too long ends in a hash of all of it."""
+    """The text, in which characters that keys must not have are escaped. A long key ends in a
+    hash."""
     escaped = "".join(
         f"!{ord(c):04x}" if c in NOT_IN_KEYS or not c.isprintable() else c for c in text
     )
@@ -154,9 +159,9 @@ def _key(text: str) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(found) for name, found in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(found) for found in value]
+        return [_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

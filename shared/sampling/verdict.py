@@ -1,8 +1,9 @@
-"""What happened to an event on a day: was it sampling, were events lost, or was there less to send?
+"""Judges each day of an event: normal, changed sampling, lost events, or changed traffic.
 
-The adjusted figure is held against its weekday baseline; where a control series exists that is not
-sampled, such as the messages of a queue, so is the ratio to it: loss falls against its control, a
-holiday does not. Without a control a fall is called loss, and the reason says what else it may be.
+The adjusted figure is compared with its weekday baseline. If there is a control series that is not
+sampled, such as the messages of a queue, the ratio of the event to the control series is compared
+as well. When events are lost, the ratio falls; on a holiday, it does not fall. Without a control
+series, a fall is reported as loss, and the reason says that it may also be less traffic.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import Day, Test, Tests, compare
 
 SUPPORT = 2.0
-"""A day that fell out of the ordinary needs only so much of its control to be called loss."""
+"""The limit for the ratio to the control, in standard errors, if the value itself has fallen
+unusually far.
+"""
 FALLEN_ALONG = -1.0
-"""A higher score by value tells that the event did not move while its control rose."""
+"""Above this score, the value did not fall. It is used when the control series rose."""
 RATE_CHANGE_MIN = 1.25
+"""The factor by which the sampling rate must differ from the usual one to count as changed."""
 RATE_DAYS = 7
 LOSS_SEEN_MAX = 0.8
-"""Where only larger losses would show, a fall proves nothing."""
+"""If a test can detect only losses larger than this share, its result is uncertain."""
 ACCEPT_AFTER_DAYS = 28
 ACCEPT_AFTER_DAYS_UNPROVEN = 7
+"""Unusual days enter the baseline when they have lasted for this many days: ACCEPT_AFTER_DAYS for a
+loss against a control series, ACCEPT_AFTER_DAYS_UNPROVEN for anything else."""
 
 Evidence = Mapping[str, float | str | None]
 NOTHING: Evidence = MappingProxyType({})
@@ -40,9 +46,9 @@ class VerdictKind(StrEnum):
     TRAFFIC_CHANGED = "traffic changed"
     UNCERTAIN = "uncertain"
     MEASUREMENT_LOST = "measurement lost"
-    """Fewer or smaller values than the count lets expect."""
+    """The values are fewer or smaller than the count suggests."""
     MEASUREMENT_CHANGED = "measurement changed"
-    """Larger values than the count lets expect."""
+    """The values are larger than the count suggests."""
 
 
 LOST = frozenset({VerdictKind.EVENTS_LOST, VerdictKind.MEASUREMENT_LOST})
@@ -51,7 +57,7 @@ UNUSUAL = LOST | {VerdictKind.TRAFFIC_CHANGED, VerdictKind.MEASUREMENT_CHANGED}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, why, and the numbers behind it. Shares and ratios have no unit."""
+    """The verdict on a day, its reason, and its evidence. Shares and ratios have no unit."""
 
     day: date
     kind: VerdictKind
@@ -70,12 +76,11 @@ class Judge(Protocol):
 def judge_all(
     days: Sequence[Day], holidays: Collection[date] = (), by: Judge | None = None
 ) -> tuple[Verdict, ...]:
-    """One verdict a day, in order of days, by ``judge`` if not by another.
+    """One verdict for each day, in order of the days, by ``judge`` or by another judge.
 
-    What is out of the ordinary is not at once the new one.
-
-    Such days are left out of the baseline, until they have lasted for so long that they are either
-    known or no loss: four weeks of loss against a control series, one week of anything else.
+    Unusual days are left out of the baseline at first. They enter it when they have lasted for four
+    weeks, if they are a loss against a control series, or for one week otherwise. After this time
+    the loss is known, or the change is permanent.
     """
     verdicts: list[Verdict] = []
     history: list[Day] = []
@@ -89,19 +94,19 @@ def judge_all(
         history.append(day)
         if verdict.kind in UNUSUAL and not day.excluded:
             run.append(len(history) - 1)
-            _leave_out(history, run, _patience(day, verdict))
+            _leave_out(history, run, _accept_after_days(day, verdict))
     return tuple(verdicts)
 
 
-def _patience(day: Day, verdict: Verdict) -> int:
+def _accept_after_days(day: Day, verdict: Verdict) -> int:
     proven = verdict.kind is VerdictKind.EVENTS_LOST and day.control is not None
     return ACCEPT_AFTER_DAYS if proven else ACCEPT_AFTER_DAYS_UNPROVEN
 
 
-def _leave_out(history: list[Day], run: Sequence[int], patience: int) -> None:
-    """The days of a run, or none of them once it has lasted."""
+def _leave_out(history: list[Day], run: Sequence[int], days_max: int) -> None:
+    """Exclude the days of a run from the baseline, unless the run is longer than ``days_max``."""
     for index in run:
-        history[index] = replace(history[index], excluded=len(run) <= patience)
+        history[index] = replace(history[index], excluded=len(run) <= days_max)
 
 
 def judge(
@@ -111,34 +116,35 @@ def judge(
     *,
     lasting: bool = False,
 ) -> Verdict:
-    """``history`` holds days before; others in it are passed over. Ten weeks are enough.
+    """The verdict on one day.
 
-    ``lasting`` tells that the day before was one of loss.
+    ``history`` has earlier days; later ones are ignored. Ten weeks are enough. ``lasting`` means
+    that there was a loss on the day before.
     """
     since = today.day - timedelta(days=MEMORY_DAYS)
     before = [d for d in history if since <= d.day < today.day and not d.excluded]
     tests = compare(today, before, lasting)
     usual_rate = _usual_rate(before)
-    finding, reason = _find(today, tests, before, today.day in holidays)
+    kind, reason = _judge(today, tests, before, today.day in holidays)
     if _rate_changed(today.sampling_rate_percent, usual_rate):
         rates = (
             f"{today.sampling_rate_percent:.3g} % of records were kept, {usual_rate:.3g} % before"
         )
-        if finding is VerdictKind.NORMAL:
-            finding = VerdictKind.SAMPLING_CHANGED
-            reason = f"{rates}; adjusted for that the day is as expected"
-        elif finding is not VerdictKind.UNCERTAIN:
-            reason = f"{reason}; adjusted for sampling, which changed too: {rates}"
-    return Verdict(today.day, finding, reason, evidence_of(today, tests, usual_rate))
+        if kind is VerdictKind.NORMAL:
+            kind = VerdictKind.SAMPLING_CHANGED
+            reason = f"{rates}; adjusted for sampling, the day is as expected"
+        elif kind is not VerdictKind.UNCERTAIN:
+            reason = f"{reason}; this is adjusted for sampling, which changed too: {rates}"
+    return Verdict(today.day, kind, reason, evidence_of(today, tests, usual_rate))
 
 
-def _find(
+def _judge(
     today: Day, tests: Tests, before: Sequence[Day], holiday: bool
 ) -> tuple[VerdictKind, str]:
     if tests.by_value is None:
         return VerdictKind.UNCERTAIN, why_unknown(before)
     if tests.by_control is not None:
-        return _find_with_control(today, tests, tests.by_value, tests.by_control)
+        return _judge_with_control(today, tests, tests.by_value, tests.by_control)
     expected = f"{tests.by_value.share:.0%} of what was expected"
     if tests.by_value.high:
         return VerdictKind.TRAFFIC_CHANGED, expected
@@ -147,54 +153,66 @@ def _find(
     if holiday:
         return (
             VerdictKind.UNCERTAIN,
-            f"{expected} on a holiday, and no control series to compare with",
+            f"{expected} on a holiday, without a control series to compare with",
         )
     return _fallen(
-        today, tests.by_value, f"{expected}; no control series to tell it from less traffic"
+        today,
+        tests.by_value,
+        f"{expected}; without a control series, this may also be less traffic",
     )
 
 
 def why_unknown(before: Sequence[Day]) -> str:
     if before and median([d.value for d in before]) <= 0:
-        return "on most days before there was nothing, so there is nothing to fall from"
+        return "most earlier days are zero, so there is no level to compare with"
     return "too little history of this weekday to compare with"
 
 
-def _find_with_control(
+def _judge_with_control(
     today: Day, tests: Tests, by_value: Test, by_control: Test
 ) -> tuple[VerdictKind, str]:
     expected = f"{by_value.share:.0%} of what was expected"
-    against = f"{by_control.share:.0%} of what the control series lets expect"
+    against = f"{by_control.share:.0%} of what the control series suggests"
     control = tests.of_control
     if by_control.low and rose_alone(by_value, control):
-        return VerdictKind.UNCERTAIN, f"{against}, as the control series rose and this one did not"
+        reason = f"{against}, because the control series rose and this one did not"
+        return VerdictKind.UNCERTAIN, reason
     if by_control.low or fell_alone(by_value, by_control, control):
         return _fallen(today, by_control, against)
     if by_control.high and not by_value.high:
-        return VerdictKind.UNCERTAIN, f"{against}: the control series fell and this one did not"
+        reason = f"{against}, because the control series fell and this one did not"
+        return VerdictKind.UNCERTAIN, reason
     if by_control.high:
         return VerdictKind.TRAFFIC_CHANGED, f"{expected}, and {against}"
     if by_value.low or by_value.high:
-        return VerdictKind.TRAFFIC_CHANGED, f"{expected}, and the control series changed alike"
+        return (
+            VerdictKind.TRAFFIC_CHANGED,
+            f"{expected}, and the control series changed by a similar share",
+        )
     return nothing_seen(by_control)
 
 
 def rose_alone(by_value: Test, control: Test | None) -> bool:
-    """The control rose, and this did not fall."""
+    """Whether the control rose and the value did not fall."""
     return control is not None and control.high and by_value.score > FALLEN_ALONG
 
 
 def fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
-    """Out of the ordinary by itself, and more at odds with its control than that with its past."""
+    """Whether the value fell unusually far, and whether its ratio to the control fell more than the
+    control differs from its own past.
+    """
     unmoved = control is None or abs(control.score) < -by_control.score
     return by_value.low and by_control.score < -SUPPORT and unmoved
 
 
 def _fallen(today: Day, test: Test, reason: str) -> tuple[VerdictKind, str]:
     if too_few_records(test):
-        return VerdictKind.UNCERTAIN, f"{reason}; there are too few records to tell"
+        return VerdictKind.UNCERTAIN, f"{reason}; there are too few records for a verdict"
     if not today.trusted:
-        return VerdictKind.UNCERTAIN, f"{reason}; weights cannot be trusted, so it may be sampling"
+        return (
+            VerdictKind.UNCERTAIN,
+            f"{reason}; weights cannot be trusted, so this may be sampling",
+        )
     return VerdictKind.EVENTS_LOST, reason
 
 
@@ -204,8 +222,8 @@ def too_few_records(test: Test) -> bool:
 
 def nothing_seen(test: Test) -> tuple[VerdictKind, str]:
     if test.smallest_loss > LOSS_SEEN_MAX:
-        loss = f"only a loss above {test.smallest_loss:.0%} would show"
-        return VerdictKind.UNCERTAIN, f"days differ too much to tell: {loss}"
+        loss = f"only a loss above {test.smallest_loss:.0%} would be detected"
+        return VerdictKind.UNCERTAIN, f"days differ too much for a verdict: {loss}"
     return VerdictKind.NORMAL, f"{test.share:.0%} of what was expected"
 
 

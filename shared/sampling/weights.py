@@ -1,8 +1,8 @@
-"""How many records a kept record stands for, from what the exporter says of it.
+"""Determines the weight of a record from its item count and sampling rate.
 
-Classic SDKs write 100 / rate, rounded to a whole number, as ItemCount: exact under adaptive
-sampling, whose rates are 100/k, and 10 % too low at a fixed 30 %. Exporters on OpenTelemetry write
-the rate itself as the attribute ``microsoft.sample_rate``; some leave ItemCount at 1.
+Classic SDKs write 100 / rate, rounded to a whole number, as ItemCount. This is exact for adaptive
+sampling, whose rates are 100/k, but 10 % too low at a fixed rate of 30 %. OpenTelemetry exporters
+write the rate itself as the attribute ``microsoft.sample_rate``, and some leave ItemCount at 1.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from shared.sampling.model import Weight, WeightSource
 
 ROUNDING = 1.0
-"""Whole item counts differ from 100 / rate by less than this, rounded or cut."""
+"""Item counts differ from 100 / rate by less than this, because SDKs round or truncate them."""
 WEIGHT_MAX = 1000.0
-"""Adaptive sampling never goes below 0.1 % by default."""
+"""The lowest default rate of adaptive sampling is 0.1 %."""
 
 
 def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
-    """The weight of a record; ``None`` where its export does not have the field."""
+    """The weight of a record. An argument is None if its export does not have the field."""
     weight = _weigh(item_count, rate_percent, sdk_version)
     if weight.value > WEIGHT_MAX:
         return Weight(weight.value, WeightSource.IMPLAUSIBLE)
@@ -40,5 +40,5 @@ def _by_rate(item_count: float | None, by_rate: float) -> Weight:
 
 
 def is_open_telemetry(sdk_version: str) -> bool:
-    """True of versions such as ``py3.11:otel1.25:ext1.6``, but not of ``aspnet5c:2.20.0``."""
+    """True for versions such as ``py3.11:otel1.25:ext1.6``, but not for ``aspnet5c:2.20.0``."""
     return any(part.startswith("otel") for part in sdk_version.lower().split(":"))

@@ -1,6 +1,6 @@
-"""Ways to services: a connection string, or an address that is used with managed identity.
+"""Connections to services: a connection string, or an address used with a managed identity.
 
-Found among the settings as the Functions host finds them: ``AzureWebJobs<name>`` before
+They are looked up in the same way as by the Functions host: ``AzureWebJobs<name>`` before
 ``<name>``, and ``<name>__<suffix>`` for an address.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-AZURITE_KEY = (  # the same for everybody, published by Microsoft
+AZURITE_KEY = (  # published by Microsoft and the same for every user
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
@@ -23,7 +23,7 @@ class StorageConnection:
     queue_url: str = ""
     table_url: str = ""
     client_id: str = ""
-    """Of a user-assigned identity; empty means the app's own."""
+    """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ServiceBusConnection:
     connection_string: str = field(default="", repr=False)
     namespace: str = ""
     client_id: str = ""
-    """Of a user-assigned identity; empty means the app's own."""
+    """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
 
     @property
     def host(self) -> str:
@@ -49,14 +49,14 @@ class EventHubConnection:
     name: str
     hub: str
     namespace: str
-    """Its host name, in lower case."""
+    """The host name of the namespace, in lower case."""
     connection_string: str = field(default="", repr=False)
     client_id: str = ""
-    """Of a user-assigned identity; empty means the app's own."""
+    """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
 
 
 def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection | str:
-    """The connection, or what is wrong with its settings."""
+    """The connection, or the problem with its settings."""
     prefix = _prefix(environ, name)
     if text := environ.get(prefix, "").strip():
         spelled_out = _spelled_out(text)
@@ -64,13 +64,13 @@ def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnecti
         if {"accountname", "accountkey"} <= keys or keys & {"queueendpoint", "tableendpoint"}:
             return StorageConnection(name, spelled_out)
         return f"{prefix}: must be a storage connection string such as UseDevelopmentStorage=true"
-    found = _addresses(environ, prefix)
-    account = found.get("accountName")
+    addresses = _addresses(environ, prefix)
+    account = addresses.get("accountName")
     default = f"https://{account}.{{}}.core.windows.net" if account else ""
-    queue = found.get("queueServiceUri", default.format("queue"))
-    table = found.get("tableServiceUri", default.format("table"))
+    queue = addresses.get("queueServiceUri", default.format("queue"))
+    table = addresses.get("tableServiceUri", default.format("table"))
     if queue and table:
-        return StorageConnection(name, "", queue, table, found.get("clientId", ""))
+        return StorageConnection(name, "", queue, table, addresses.get("clientId", ""))
     return (
         f"{prefix} = '': set a storage connection string or, for managed identity, "
         f"{prefix}__accountName, or both {prefix}__queueServiceUri and {prefix}__tableServiceUri"
@@ -78,15 +78,15 @@ def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnecti
 
 
 def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection | str:
-    """The connection, or what is wrong with its settings."""
+    """The connection, or the problem with its settings."""
     prefix = _prefix(environ, name)
     if text := environ.get(prefix, "").strip():
         if text.lower().startswith("endpoint=sb://"):
             return ServiceBusConnection(name, text)
         return f"{prefix}: must be a Service Bus connection string: Endpoint=sb://…"
-    found = _addresses(environ, prefix)
-    if namespace := found.get("fullyQualifiedNamespace"):
-        return ServiceBusConnection(name, "", namespace, found.get("clientId", ""))
+    addresses = _addresses(environ, prefix)
+    if namespace := addresses.get("fullyQualifiedNamespace"):
+        return ServiceBusConnection(name, "", namespace, addresses.get("clientId", ""))
     return (
         f"{prefix} = '': set a Service Bus connection string or, for managed identity, "
         f"{prefix}__fullyQualifiedNamespace"
@@ -96,17 +96,17 @@ def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusC
 def event_hub_connection(
     environ: Mapping[str, str], name: str, hub: str
 ) -> EventHubConnection | str | None:
-    """The connection, or what is wrong with its settings; None where there are none."""
+    """The connection, or the problem with its settings; None if no connection is set."""
     prefix = _prefix(environ, name)
     if text := environ.get(prefix, "").strip():
         if not text.lower().startswith("endpoint=sb://"):
             return f"{prefix}: must be an Event Hubs connection string: Endpoint=sb://…"
-        found = dict(_pairs(text))
-        if found.get("entitypath", hub) != hub:
+        fields = dict(_pairs(text))
+        if fields.get("entitypath", hub) != hub:
             return (
-                f"{prefix}: its EntityPath is {found['entitypath']!r}, but EventHubName is {hub!r}"
+                f"{prefix}: its EntityPath is {fields['entitypath']!r}, but EventHubName is {hub!r}"
             )
-        return EventHubConnection(name, hub, _host(found["endpoint"]).lower(), text)
+        return EventHubConnection(name, hub, _host(fields["endpoint"]).lower(), text)
     addresses = _addresses(environ, prefix)
     if namespace := addresses.get("fullyQualifiedNamespace"):
         return EventHubConnection(name, hub, namespace.lower(), "", addresses.get("clientId", ""))
@@ -142,7 +142,7 @@ def _keys(connection_string: str) -> set[str]:
 
 
 def _spelled_out(connection_string: str) -> str:
-    """The short form for Azurite on its usual ports, which the Python clients do not know."""
+    """Expands the short form for Azurite, which the Python clients do not accept."""
     if connection_string.lower().rstrip(";") != "usedevelopmentstorage=true":
         return connection_string
     endpoints = "".join(

@@ -1,4 +1,4 @@
-"""Data sets that are processed once a period."""
+"""The settings of data sets, which are processed once per period."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from shared.settings.fields import SettingsModel, number, numbers, setting, text
 # fmt: off
 @dataclass(frozen=True)
 class DataSetSettings(SettingsModel):
-    """``processing_period_hours`` is empty where no telemetry is listened to."""
+    """``processing_period_hours`` is empty if the app does not listen for telemetry."""
 
     processing_period_hours: tuple[float, ...] = setting(numbers, "ProcessingPeriodHours",
-        "hours between commas", "", "lengths of the periods that data sets are processed by, such "
-        "as `24, 2`; empty: no telemetry is listened to", bounds=(1 / 60, 167))
-    processing_delay_minutes: float = setting(number, "ProcessingDelayMinutes", "minutes", 60,
-        "a period is processed so long after its end", bounds=(0, 10_080))
-    processing_lateness_hours: float = setting(number, "ProcessingLatenessHours", "hours", 12,
-        "what comes later has it processed again, once for all data that come within so long",
+        "hours, separated by commas", "", "lengths of the periods by which data sets are "
+        "processed, such as `24, 2`; empty: the app does not listen for telemetry",
         bounds=(1 / 60, 167))
+    processing_delay_minutes: float = setting(number, "ProcessingDelayMinutes", "minutes", 60,
+        "time from the end of a period until it is processed", bounds=(0, 10_080))
+    processing_lateness_hours: float = setting(number, "ProcessingLatenessHours", "hours", 12,
+        "if data arrive after their period was processed, the period is processed once more, "
+        "together for all data that arrive within this time", bounds=(1 / 60, 167))
     processing_queue: str = setting(text, "ProcessingQueue", "text", "processing",
-        "queue of Service Bus (`ServiceBusConnection`) that detects duplicates for longer than "
-        "period and lateness (or delay, if that is longer), and forwards to the next")
+        "Service Bus queue (of `ServiceBusConnection`) that forwards to `WorkingQueue`; its "
+        "duplicate detection must span more than a period plus the lateness or the delay, "
+        "whichever is longer")
     working_queue: str = setting(text, "WorkingQueue", "text", "working",
-        "queue of Service Bus that has sessions", "`telemetry_arrived`, `process_dataset`")
+        "Service Bus queue with sessions", "`telemetry_arrived`, `process_dataset`")
     telemetry_queue: str = setting(text, "TelemetryQueue", "text", "telemetry",
-        "storage queue with Event Grid's events of new blobs")
+        "storage queue in which Event Grid reports new blobs")

@@ -1,10 +1,10 @@
-"""How a setting is declared and read: one field in a model of its capability.
+"""Declares and parses settings. A setting is a field of the model of its capability.
 
     minimum_samples: int = setting(whole, "MinimumSamples", "whole number", 5,
-        "fewer samples than this: no decision", bounds=(1, 1000))
+        "number of samples required for a decision", bounds=(1, 1000))
 
-This parses the environment, and is a row of docs/settings.md. What is wrong with a value is
-collected, and its default takes its place where it cannot be parsed.
+The declaration defines how the environment is parsed, and becomes a row of docs/settings.md.
+Problems are collected. A value that cannot be parsed is replaced by its default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOPBACK = r"http://(?:127\.0\.0\.1|localhost)(?::\d{1,5})?"
 
 
 class Bounds(NamedTuple):
-    """Of a number, both ends included."""
+    """The bounds of a number, both inclusive."""
 
     low: float
     high: float
@@ -41,31 +41,35 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """One app setting. Text is as a settings file has it; ``meaning`` may use Markdown."""
+    """One app setting. ``default`` and ``example`` are text as in a settings file."""
 
     name: str
     form: str
-    """What it may be, in a few words; the unit of a number."""
+    """The kind of value in a few words, or the unit of a number."""
     default: str
     meaning: str
+    """One sentence, which may use Markdown."""
     used_by: str = ""
-    """Functions, or ``rules`` for scaling_rules.py; empty: as the section says."""
+    """The functions that use the setting, or ``rules`` for scaling_rules.py; empty to use the
+    section's.
+    """
     bounds: Bounds | None = None
     pattern: str = ".*"
-    """Of a text, or of each name in a list."""
+    """The pattern of a text, or of each name in a list."""
     must: str = ""
-    """What is said where the pattern does not match."""
+    """The problem that is reported if the pattern does not match, such as "must be a URL"."""
     unset: str = "none"
-    """What holds where there is neither a value nor a default."""
+    """The text for docs/settings.md if there is no default."""
     secret: bool = False
     hidden: bool = False
-    """In no repr and no problem, because a part of it may be a secret."""
+    """If true, the value is not shown in reprs and problems, because a part of it may be a secret.
+    """
     example: str | None = None
-    """What local.settings.json.example has, where that is not the default."""
+    """The value in local.settings.json.example, if it differs from the default."""
 
 
 class Section(NamedTuple):
-    """A table of the reference."""
+    """A table of docs/settings.md."""
 
     title: str
     used_by: str
@@ -74,7 +78,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class RawValue:
-    """The text that a setting has, its default where it is empty, and the list of all problems."""
+    """A setting's text, or its default if the text is empty, and the list of all problems."""
 
     setting: Setting
     text: str
@@ -82,7 +86,7 @@ class RawValue:
     problems: list[str]
 
     def refuse(self, bound: str, shown: str = "") -> None:
-        """Report the value, or the part of it that is shown. A secret is not repeated."""
+        """Report that the value, or its part ``shown``, is wrong. A secret value is left out."""
         hidden = self.setting.secret or self.setting.hidden
         value = "" if hidden else f" = {shown or repr(self.text)}"
         self.problems.append(f"{self.setting.name}{value}: {bound}")
@@ -95,23 +99,23 @@ class RawValue:
 
 
 class SettingsModel:
-    """A frozen dataclass, each field of which is a `setting` or a `group` of them."""
+    """The base of a frozen dataclass whose fields are each a `setting` or a `group`."""
 
     @classmethod
     def read(cls, environ: Environ, problems: list[str]) -> Self:
-        """All fields, from the environment; what is wrong goes to ``problems``."""
+        """All fields, parsed from the environment. Problems are appended to ``problems``."""
         readers = {each.name: each.metadata["read"] for each in fields(cast(Any, cls))}
-        found = cls(**{name: reader(environ, problems) for name, reader in readers.items()})
-        problems += found.conflicts()
-        return found
+        model = cls(**{name: reader(environ, problems) for name, reader in readers.items()})
+        problems += model.conflicts()
+        return model
 
     def conflicts(self) -> Iterable[str]:
-        """What is wrong with settings together, each of which may be right."""
+        """The problems of values that are valid alone but not in combination."""
         return ()
 
 
 def settings_of(*models: type[SettingsModel]) -> tuple[Setting, ...]:
-    """What the models declare, in order; those of a group in its place."""
+    """The settings of the models in order of declaration, including those of their groups."""
     each_field = (each for model in models for each in fields(cast(Any, model)))
     return tuple(setting for each in each_field for setting in each.metadata["settings"])
 
@@ -120,7 +124,7 @@ def setting(
     parse: Callable[[RawValue], T], name: str, form: str, default: str | float, meaning: str,
     used_by: str = "", bounds: tuple[float, float] | None = None, **options: Any,
 ) -> T:  # fmt: skip
-    """A field of a settings model. The options are fields of `Setting`."""
+    """A field of a settings model. The options are further fields of `Setting`."""
     limits = Bounds(*bounds) if bounds else None
     declared = Setting(name, form, str(default), meaning, used_by, limits, **options)
 
@@ -133,12 +137,12 @@ def setting(
 
 
 def group(model: type[Model]) -> Model:
-    """A field that is a model of its own."""
+    """A field that is itself a settings model."""
     return cast(Model, field(metadata={"read": model.read, "settings": settings_of(model)}))
 
 
 def whole_environment() -> Environ:
-    """A field that keeps what the others are read from."""
+    """A field with the environment from which the other fields are parsed."""
     metadata = {"read": lambda environ, _: environ, "settings": ()}
     return cast(Environ, field(repr=False, metadata=metadata))
 
@@ -158,12 +162,12 @@ def required(raw: RawValue) -> str:
 
 
 def names(raw: RawValue) -> tuple[str, ...]:
-    """What stands between commas."""
+    """The parts between commas."""
     return tuple(part for part in _parts(raw) if raw.matches(part))
 
 
 def choice(options: Sequence[T]) -> Callable[[RawValue], T]:
-    """One of them; an empty text may be one."""
+    """A parser that accepts the options only. One of them may be empty."""
     by_text = {str(option): option for option in options}
 
     def parse(raw: RawValue) -> T:
@@ -183,7 +187,7 @@ def flag(raw: RawValue) -> bool:
 
 
 def cron(raw: RawValue) -> str:
-    """A schedule of the Functions host."""
+    """A schedule for the Functions host: six cron fields, or an interval."""
     cron_fields = len(raw.text.split())
     is_cron = cron_fields == 6 and croniter.is_valid(raw.text, second_at_beginning=True)
     if not is_cron and not INTERVAL.fullmatch(raw.text):
@@ -201,7 +205,7 @@ def number(raw: RawValue) -> float:
 
 
 def optional_number(raw: RawValue) -> float | None:
-    """None where it is left out: then it is not known."""
+    """A number, or None if the setting is empty."""
     return number(raw) if raw.text else None
 
 
@@ -210,7 +214,10 @@ def numbers(raw: RawValue) -> tuple[float, ...]:
 
 
 def duration(raw: RawValue, parse: Callable[[RawValue], float] = number) -> timedelta:
-    """The unit is an argument of ``timedelta``, which bears neither NaN nor more than its limit."""
+    """A duration. The setting's ``form`` is its unit, by the name of an argument of ``timedelta``.
+    The value is clamped to its bounds, because ``timedelta`` raises an error for NaN and large
+    numbers.
+    """
     low, high = raw.setting.bounds or (0, 0)
     return timedelta(**{raw.setting.form: min(max(low, parse(raw)), high)})
 
@@ -220,7 +227,8 @@ def _parts(raw: RawValue) -> Iterable[str]:
 
 
 def _bounded(raw: RawValue, text: str, parse: Callable[[str], Number]) -> Number:
-    """A number out of bounds is kept, so that it is compared with others as it is."""
+    """Parse a number. If it is out of bounds, it is reported but kept, for `conflicts` to
+    compare."""
     bounds = raw.setting.bounds or Bounds(-NO_LIMIT, NO_LIMIT)
     try:
         value = parse(text)

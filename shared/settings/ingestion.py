@@ -1,4 +1,4 @@
-"""What comes from an event hub, and the circuit breaker around it."""
+"""The settings of the event hub, its processors, and its circuit breaker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _approval_keys(raw: RawValue) -> tuple[str, ...]:
     keys = fields.names(raw)
     if any(len(each.encode()) < APPROVAL_KEY_CHARACTERS_MIN for each in keys):
         raw.refuse(
-            f"must have {APPROVAL_KEY_CHARACTERS_MIN} or more random characters; several keys "
+            f"must have {APPROVAL_KEY_CHARACTERS_MIN} or more random characters; put several keys "
             "between commas, the newest first"
         )
     return keys
@@ -55,114 +55,123 @@ def _approval_keys(raw: RawValue) -> tuple[str, ...]:
 # fmt: off
 @dataclass(frozen=True)
 class BalancingSettings(SettingsModel):
-    """How processors outside the Functions trigger share the partitions."""
+    """How processors that run outside the Functions trigger share the partitions."""
 
     renew_seconds: float = setting(number, "OwnershipRenewSeconds", "seconds", 10,
-        "outside Functions: how old a process lets its claim on a partition become", PROCESSES,
-        (0.1, 600))
+        "outside Functions: age at which a process renews its ownership of a partition",
+        PROCESSES, (0.1, 600))
     expire_seconds: float = setting(number, "OwnershipExpireSeconds", "seconds", 30,
-        "when others may take it", PROCESSES, (1, 3600))
+        "outside Functions: another process may take a partition whose ownership was not renewed "
+        "for this long", PROCESSES, (1, 3600))
     cycle_seconds: float = setting(number, "BalancingSeconds", "seconds", 5,
-        "how often all look at who has what", PROCESSES, (0.1, 600))
+        "outside Functions: interval at which each process checks how the partitions are shared",
+        PROCESSES, (0.1, 600))
 
     def conflicts(self) -> Iterable[str]:
         needed = self.renew_seconds + self.cycle_seconds
         if self.expire_seconds <= needed:
             yield (
                 f"OwnershipExpireSeconds = {self.expire_seconds:g}: must be more than "
-                f"OwnershipRenewSeconds + BalancingSeconds = {needed:g}, or nobody renews in time"
+                f"OwnershipRenewSeconds + BalancingSeconds = {needed:g}, so that an owner can "
+                "renew in time"
             )
 
 
 @dataclass(frozen=True)
 class BreakerSettings(SettingsModel):
-    """When the breaker opens, for how long, and who may close it.
+    """When the breaker opens, for how long, and which keys sign links to close it.
 
-    The first of ``approval_keys`` signs, all are accepted; without one, nobody is sent a link.
+    The first of ``approval_keys`` signs links; a link signed with any of them is accepted. Without
+    a key no links are sent.
     """
 
     failures_max: int = setting(whole, "BreakerFailures", "whole number", 100,
-        "more failures than this in the window, over all instances, open the circuit breaker; 0: "
-        "any number may fail", bounds=(0, 1_000_000))
+        "the circuit breaker opens if more calls than this fail in the window, over all "
+        "instances together; 0: no limit", bounds=(0, 1_000_000))
     failure_ratio_max: float | None = setting(fields.optional_number, "BreakerFailureRatio",
-        "share", "", "a greater share of failed calls opens it too, such as `0.5`; empty: none "
-        "does", bounds=(0, 1))
+        "share", "", "the breaker also opens if the share of failed calls is greater than "
+        "this, such as `0.5`; empty: no limit", bounds=(0, 1))
     slow_ratio_max: float | None = setting(fields.optional_number, "BreakerSlowRatio", "share", "",
-        "a greater share of slow calls opens it too; empty: none does", bounds=(0, 1))
+        "the breaker also opens if the share of slow calls is greater than this; empty: no limit",
+        bounds=(0, 1))
     slow_seconds: float = setting(number, "BreakerSlowSeconds", "seconds", 10,
-        "a call is slow after so long", bounds=(0.001, 600))
+        "a call that takes longer than this counts as slow", bounds=(0.001, 600))
     throughput_min: int = setting(whole, "BreakerMinimumCalls", "whole number", 20,
-        "shares count from so many calls on", bounds=(1, 1_000_000))
+        "minimum number of calls in the window for the two shares to be evaluated",
+        bounds=(1, 1_000_000))
     counts_bad_events: bool = setting(fields.flag, "BreakerCountsBadEvents", "true or false",
-        "true", "whether an event that is nonsense counts as a failed call; see "
+        "true", "whether an invalid event counts as a failed call; see "
         "[architecture](architecture.md#events)")
-    window_seconds: float = setting(number, "BreakerWindowSeconds", "seconds", 30, "the window",
-        bounds=(1, 1800))
+    window_seconds: float = setting(number, "BreakerWindowSeconds", "seconds", 30,
+        "length of the window in which failures and calls are counted", bounds=(1, 1800))
     break_seconds: float = setting(number, "BreakerBreakSeconds", "seconds", 30,
-        "the first break", bounds=(1, 86_400))
+        "length of the first open interval", bounds=(1, 86_400))
     break_seconds_max: float = setting(number, "BreakerBreakSecondsMaximum", "seconds", 900,
-        "breaks in a row double up to this", bounds=(1, 86_400))
+        "maximum length of an open interval; consecutive ones double in length",
+        bounds=(1, 86_400))
     probe_events: int = setting(whole, "BreakerProbeEvents", "whole number", 10,
-        "after a break so many events must succeed", bounds=(1, 10_000))
+        "number of events that must succeed after an open interval for the breaker to close",
+        bounds=(1, 10_000))
     approval_keys: tuple[str, ...] = setting(_approval_keys, "BreakerApprovalKey",
-        "32 random characters or more", "", "signs the link that closes the breaker; several "
-        "between commas, the newest first; empty: nobody is sent a link", APPROVAL, secret=True)
+        "32 random characters or more", "", "key that signs the links that close the breaker; "
+        "several keys are separated by commas, the newest first; empty: no links are sent",
+        APPROVAL, secret=True)
     approval_valid_for: timedelta = setting(fields.duration, "BreakerApprovalHours", "hours", 24,
-        "how long a link is good", APPROVAL, (0.01, 720))
+        "how long a link is valid", APPROVAL, (0.01, 720))
     disables_app: str = setting(text, "BreakerDisablesApp", "resource ID", "",
-        "this Function App: an opening disables `metric_ingest` by app setting instead of only "
-        "holding it; see [operations](operations.md#the-circuit-breaker-opened)",
+        "resource ID of this Function App; if set, the breaker also disables `metric_ingest` by an "
+        "app setting when it opens; see [operations](operations.md#the-circuit-breaker-opened)",
         pattern=rf"(?i:{FUNCTION_APP}[^/\s]+)", must="must be a resource ID such as "
         "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app")
 
 
 @dataclass(frozen=True)
 class IngestionSettings(SettingsModel):
-    """``hub`` is None where no event hub is listened to, ``effects_kept`` where it is for ever."""
+    """``hub`` is None if the app reads no event hub, ``effects_kept`` if effects never expire."""
 
     hub: EventHubConnection | None = setting(_hub, EVENT_HUB, "connection string", "",
-        "the event hub that metrics come from: a connection string, or "
-        "`EventHubConnection__fullyQualifiedNamespace` with managed identity; empty: none is "
-        "listened to", BOTH, secret=True)
-    hub_name: str = setting(text, "EventHubName", "text", HUB_NAME, "the hub", BOTH)
+        "the event hub from which metrics are read: a connection string, or "
+        "`EventHubConnection__fullyQualifiedNamespace` with managed identity; empty: no hub is "
+        "read", BOTH, secret=True)
+    hub_name: str = setting(text, "EventHubName", "text", HUB_NAME, "name of the hub", BOTH)
     consumer_group: str = setting(text, "EventHubConsumerGroup", "text", "$Default",
-        "the consumer group of the trigger")
+        "consumer group of the trigger")
     read_back_consumer_group: str = setting(text, "EventHubReadBackConsumerGroup", "text",
-        "readback", "a second consumer group, to read again what the host skipped: into the "
-        "trigger's nobody else is let", BOTH)
+        "readback", "second consumer group, with which the app reads events that the host skipped; "
+        "the trigger needs its own group exclusively", BOTH)
     event_bytes_max: int = setting(whole, "EventBytesMaximum", "bytes", 1_048_576,
-        "an event of more bytes, once it is unpacked, becomes a dead letter; reading one takes up "
-        "to 30 times as much memory, and nothing else runs in the process meanwhile", ALL,
+        "an event that is larger when decompressed becomes a dead letter; decoding an event takes "
+        "up to 30 times its size in memory and blocks the process meanwhile", ALL,
         (1024, 16_777_216))
     balancing: BalancingSettings = fields.group(BalancingSettings)
     tail_schedule: str = setting(fields.cron, "IngestTailSchedule", "schedule", "0 * * * * *",
-        "when to look for events that nobody delivered", TAIL)
+        "when to check for events that were not delivered", TAIL)
     database_url: str = setting(_database_url, "IngestionDatabaseUrl", "URL of SQLAlchemy", "",
-        "keep all state of ingestion (checkpoints, what became of events, owners of partitions, "
-        "the breaker) in this database (PostgreSQL, Azure SQL, SQLite) instead of the tables "
-        "`Ingestion`, `Ownership` and `Breaker`; `requirements-sql.txt` installs what that takes",
+        "database (PostgreSQL, Azure SQL, SQLite) for all state of ingestion: checkpoints, "
+        "outcomes of events, ownership of partitions, and the breaker; empty: the tables "
+        "`Ingestion`, `Ownership` and `Breaker`. Requires the packages in `requirements-sql.txt`",
         BOTH, secret=True, pattern=r"[a-z]+(\+[a-z]+)?://.*",
         must="must be a URL such as postgresql+psycopg://host/database")
     handler: str = setting(text, HANDLER, "MODULE:NAME", "",
-        "what handles events instead of the app's own handler, and which "
-        "[tables of your own](architecture.md#tables-of-your-own) take part in their transaction; "
-        "empty: the app's own, which takes in metrics", ALL, pattern=r"\w+(\.\w+)*:\w+",
-        must="must be a name such as my_events:handling")
+        "your own handler of events, with the "
+        "[tables of your own](architecture.md#tables-of-your-own) that take part in its "
+        "transactions; empty: the app's handler, which reads metrics", ALL,
+        pattern=r"\w+(\.\w+)*:\w+", must="must be a name such as my_events:handling")
     outage_errors: tuple[str, ...] = setting(fields.names, "OutageErrors", "class names", "",
-        "exception classes of yours or of a library, by dotted name and between commas, such as "
-        "`my_handler.GatewayGone`: where a handler raises one, or one led to what it raises, the "
-        "call is tried again and the partition held, and no event becomes a dead letter. Errors of "
-        "Python, of database drivers and of the usual HTTP clients that mean an outage are known "
-        "anyway; `builtins.Exception` is refused", ALL, pattern=r"[^\W\d]\w*(\.[^\W\d]\w*)+",
+        "exception classes that mean an outage: dotted names, separated by commas, such as "
+        "`my_handler.GatewayGone`. If a handler raises one, directly or as the cause of another "
+        "exception, the app retries the call and holds the partition, and no event becomes a dead "
+        "letter. The app knows the outage errors of Python, of database drivers, and of the usual "
+        "HTTP clients; `builtins.Exception` is refused", ALL, pattern=r"[^\W\d]\w*(\.[^\W\d]\w*)+",
         must="must be a module and a class with dots between them, such as my_handler.GatewayGone")
     effects_kept: timedelta | None = setting(_days_kept, "EffectsKeptDays", "days", 90,
-        "what handlers kept of events is removed after so long; 0: never. The default is as long "
-        "as any hub keeps its events", TAIL, (0, 36_500))
+        "age at which stored effects of events are deleted; 0: never. No event hub keeps its "
+        "events for longer than the default", TAIL, (0, 36_500))
     breaker: BreakerSettings = fields.group(BreakerSettings)
 
     def conflicts(self) -> Iterable[str]:
         if self.hub and self.consumer_group == self.read_back_consumer_group:
             yield (
-                f"EventHubReadBackConsumerGroup = {self.read_back_consumer_group!r}: must be "
-                "another than EventHubConsumerGroup, which the trigger has for itself"
+                f"EventHubReadBackConsumerGroup = {self.read_back_consumer_group!r}: must differ "
+                "from EventHubConsumerGroup, which the trigger uses exclusively"
             )

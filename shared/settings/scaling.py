@@ -1,4 +1,4 @@
-"""What is scaled, by which rules, when, and with how much patience."""
+"""The settings of scaling: the resource, the default rules, schedules, and timeouts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from shared.settings.fields import Setting, SettingsModel, cron, number, require
 from shared.values.text import NAME, UUID
 
 RULES = "rules"
+NAMESPACE_ID = (
+    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/"
+    r"[Mm]icrosoft\.[Ss]ervice[Bb]us/namespaces/[^/]+"
+)
 CAPACITY = "`metric_collector`, `scaler`, `reconciler`"
 
 # fmt: off
 STORAGE = Setting("AzureWebJobsStorage", "connection string", "",
-    "storage of queues and state: a connection string, or `AzureWebJobsStorage__accountName` with "
-    "managed identity", "all", secret=True, example="UseDevelopmentStorage=true")
+    "storage account for queues and state: a connection string, or "
+    "`AzureWebJobsStorage__accountName` with managed identity", "all", secret=True,
+    example="UseDevelopmentStorage=true")
 SERVICE_BUS = Setting("ServiceBusConnection", "connection string", "",
-    "a connection string, or `ServiceBusConnection__fullyQualifiedNamespace` with managed identity",
+    "Service Bus namespace: a connection string, or "
+    "`ServiceBusConnection__fullyQualifiedNamespace` with managed identity",
     "`metric_collector`, `telemetry_arrived`, `process_dataset`", secret=True,
     example="Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=NAME;"
     "SharedAccessKey=KEY")
@@ -25,24 +31,25 @@ SERVICE_BUS = Setting("ServiceBusConnection", "connection string", "",
 
 @dataclass(frozen=True)
 class SingleResource(SettingsModel):
-    """One App Service Plan, one subscription: the settings of the original, no code needed."""
+    """One App Service Plan that is scaled by the backlog of one subscription, without code."""
 
-    name: str = setting(required, "ResourceToScale", "text", "", "the plan's exact name", CAPACITY,
-        pattern=NAME.pattern, example="my-app-service-plan")
+    name: str = setting(required, "ResourceToScale", "text", "",
+        "exact name of the App Service Plan", CAPACITY, pattern=NAME.pattern,
+        example="my-app-service-plan")
     azure_subscription_id: str = setting(required, "SubscriptionId", "UUID", "",
         "Azure subscription of the plan", CAPACITY, pattern=UUID.pattern,
         example="00000000-0000-0000-0000-000000000000")
-    resource_group: str = setting(required, "ResourceGroup", "text", "", "its resource group",
-        CAPACITY, pattern="[^/]+", example="my-resource-group")
-    topic: str = setting(required, "Topic", "text", "", "with the next: whose backlog to watch",
-        example="my-topic")
+    resource_group: str = setting(required, "ResourceGroup", "text", "",
+        "resource group of the plan", CAPACITY, pattern="[^/]+", example="my-resource-group")
+    topic: str = setting(required, "Topic", "text", "",
+        "Service Bus topic of the subscription below", example="my-topic")
     subscription: str = setting(required, "Subscription", "text", "",
-        "the subscription of that topic", example="my-subscription")
+        "subscription whose backlog determines the capacity", example="my-subscription")
     threshold_up: float = setting(number, "ThresholdUp", "messages", 100,
-        "until the rate is learned: mean backlog above this → scale out",
+        "before the app has seen any work: scale out while the mean backlog is above this",
         bounds=(0, fields.NO_LIMIT))
     threshold_down: float = setting(number, "ThresholdDown", "messages", 10,
-        "until the rate is learned: maximum backlog below this → scale in",
+        "before the app has seen any work: scale in while the maximum backlog is below this",
         bounds=(0, fields.NO_LIMIT))
 
     def conflicts(self) -> Iterable[str]:
@@ -60,50 +67,58 @@ class Schedules(SettingsModel):
     reconciler_schedule: str = setting(cron, "ReconcilerSchedule", "schedule", "*/30 * * * * *",
         "when to compare desired and actual capacity", "`reconciler`")
     log_retention_schedule: str = setting(cron, "LogRetentionSchedule", "schedule",
-        "0 40 3 * * *", "when to delete old decisions", "`log_retention`")
+        "0 40 3 * * *", "when to delete old lines of the decision log", "`log_retention`")
 
 
 @dataclass(frozen=True)
 class RuleSettings(SettingsModel):
-    """What the rules that come with the app go by."""
+    """The parameters of the default rules."""
 
     window_seconds: float = setting(number, "WindowSeconds", "seconds", 600,
-        "how far back samples count", bounds=(1, 14_400))
+        "time window from which samples are used", bounds=(1, 14_400))
     minimum_samples: int = setting(whole, "MinimumSamples", "whole number", 5,
-        "fewer samples than this: no decision", bounds=(1, 1000))
+        "number of samples required for a decision", bounds=(1, 1000))
     scale_out_cooldown_seconds: float = setting(number, "ScaleOutCooldownSeconds", "seconds", 600,
-        "rest of the thresholds after a confirmed change, before more instances",
+        "for threshold rules: minimum time from a confirmed change to the next scale-out",
         bounds=(0, 86_400))
     scale_in_cooldown_seconds: float = setting(number, "ScaleInCooldownSeconds", "seconds", 600,
-        "the same, before fewer instances", bounds=(0, 86_400))
-    scale_out_step: int = setting(whole, "ScaleOutStep", "instances", 1, "so many more at a time",
-        bounds=(1, 100))
-    scale_in_step: int = setting(whole, "ScaleInStep", "instances", 1, "so many fewer at a time",
-        bounds=(1, 100))
+        "for threshold rules: minimum time from a confirmed change to the next scale-in",
+        bounds=(0, 86_400))
+    scale_out_step: int = setting(whole, "ScaleOutStep", "instances", 1,
+        "for threshold rules: number of instances added at a time", bounds=(1, 100))
+    scale_in_step: int = setting(whole, "ScaleInStep", "instances", 1,
+        "for threshold rules: number of instances removed at a time", bounds=(1, 100))
     minimum_capacity: int = setting(whole, "MinimumCapacity", "instances", 1,
-        "capacity is never below", bounds=(1, 100))
+        "lower limit of the capacity", bounds=(1, 100))
     maximum_capacity: int = setting(whole, "MaximumCapacity", "instances", 10,
-        "capacity is never above", bounds=(1, 100))
+        "upper limit of the capacity", bounds=(1, 100))
     age_limit_minutes: float = setting(number, "AgeLimitMinutes", "minutes", 5,
-        "no message should wait for longer", bounds=(0.01, 1440))
+        "how long a message may wait before it counts as late", bounds=(0.01, 1440))
     switch_cost: float = setting(number, "SwitchCost", "instance-minutes", 2,
-        "what one instance more or less costs", bounds=(0, 1e6))
+        "cost of adding or removing one instance", bounds=(0, 1e6))
     late_penalty: float = setting(number, "LatePenalty", "instance-minutes", 10,
-        "what one instance-minute of late work costs", bounds=(0, 1e6))
+        "cost of one instance-minute of late work", bounds=(0, 1e6))
     instance_rate_per_minute: float | None = setting(fields.optional_number,
         "InstanceRatePerMinute", "messages", "",
-        "what one busy instance finishes in a minute: set it if you can",
-        bounds=(1e-6, 1e12), unset="none (learned, slowly)")
+        "throughput of one busy instance in a minute; if it is not set, the app [estimates "
+        "it](rules.md#learning)",
+        bounds=(1e-6, 1e12), unset="none (estimated)")
     dead_time_minutes: float | None = setting(fields.optional_number, "DeadTimeMinutes",
-        "minutes", "", "from the order of an instance until it works", bounds=(0, 120),
-        unset="none (learned)")
+        "minutes", "", "time from the request of an instance until it processes messages",
+        bounds=(0, 120), unset="none (learned)")
     completed_metric: str = setting(fields.text, "CompletedMetric", "text", "",
         "name of a metric, sent to the event hub, that counts the messages finished since its "
-        "last sample: the rate is learned from it [within minutes](rules.md#learning)")
+        "last sample; the app learns the throughput from it [within minutes](rules.md#learning)")
+    service_bus_namespace_id: str = setting(fields.text, "ServiceBusNamespaceId", "text", "",
+        "resource ID of the namespace of `ServiceBusConnection`; the app learns the throughput "
+        "[within minutes](rules.md#learning) from the finished messages that Azure Monitor counts "
+        "there, and needs the role *Monitoring Reader* on it",
+        pattern=NAMESPACE_ID, must="must look like /subscriptions/…/resourceGroups/…/providers/"
+        "Microsoft.ServiceBus/namespaces/NAME")
     planning_step_seconds: float = setting(number, "PlanningStepSeconds", "seconds", 60,
-        "the step in which the default rule plans", bounds=(0.1, 600))
+        "time step in which the default rule plans", bounds=(0.1, 600))
     dry_run: bool = setting(fields.flag, "DryRun", "true or false", "false",
-        "decide and log, change nothing; the example begins with `true`", example="true")
+        "decide and log, but change nothing; `true` in the example", example="true")
 
     def conflicts(self) -> Iterable[str]:
         if self.minimum_capacity > self.maximum_capacity:
@@ -113,25 +128,26 @@ class RuleSettings(SettingsModel):
 
 @dataclass(frozen=True)
 class ActionSettings(SettingsModel):
-    """How patient the functions of the scaler are."""
+    """The timeouts and retries of scale actions, and of the services that they use."""
 
     source_timeout_seconds: float = setting(number, "SourceTimeoutSeconds", "seconds", 10,
-        "patience with one metric source", "`metric_collector`, `reconciler`", (0.1, 60))
+        "timeout for reading one metric source", "`metric_collector`, `reconciler`", (0.1, 60))
     action_resend_seconds: float = setting(number, "ActionResendSeconds", "seconds", 60,
-        "an action without confirmation is sent again after this", "`reconciler`", (1, 3600))
+        "time after which an unconfirmed action is sent again", "`reconciler`", (1, 3600))
     action_retry_seconds: float = setting(number, "ActionRetrySeconds", "seconds", 15,
-        "first wait after a busy or slow plan; doubles up to 16 times, unless the service says how "
-        "long", bounds=(0.1, 3600))
+        "wait before the first retry if the plan is busy or slow; doubles up to 16 times this "
+        "value, unless the service says how long to wait", bounds=(0.1, 3600))
     action_deadline_seconds: float = setting(number, "ActionDeadlineSeconds", "seconds", 600,
-        "an action is given up after this, and the rule decides anew", bounds=(1, 86_400))
+        "time after which an action is abandoned and the rule decides again", bounds=(1, 86_400))
     failure_hold_seconds: float = setting(number, "FailureHoldSeconds", "seconds", 60,
-        "pause after a refused action", bounds=(1, 3600))
+        "wait after a refused action", bounds=(1, 3600))
     arm_endpoint: str = setting(fields.address, "ArmEndpoint", "https address",
-        "https://management.azure.com", "Azure Resource Manager; another in sovereign clouds",
+        "https://management.azure.com",
+        "endpoint of Azure Resource Manager, which differs in sovereign clouds",
         CAPACITY, pattern=f"{fields.HTTPS}/*", must="must look like https://management.azure.com")
     arm_timeout_seconds: float = setting(number, "ArmTimeoutSeconds", "seconds", 120,
-        "patience with one change of a plan", bounds=(1, 180))
+        "timeout for one change of a plan", bounds=(1, 180))
     arm_polling_seconds: float = setting(number, "ArmPollingSeconds", "seconds", 5,
-        "how often to ask whether the change is done", bounds=(0.05, 60))
+        "interval at which the app checks whether the change is complete", bounds=(0.05, 60))
     decision_log_days: float = setting(number, "DecisionLogDays", "days", 14,
-        "how long decisions are kept", "`log_retention`", (0.01, 3650))
+        "how long the decision log is kept", "`log_retention`", (0.01, 3650))

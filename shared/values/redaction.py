@@ -1,9 +1,9 @@
-"""Takes secrets out of texts and errors before anybody is shown them.
+"""Removes secrets from texts and errors before they are logged or shown.
 
-Services and client libraries repeat what they were sent: addresses with signatures in them,
-headers, connection strings. So errors are redacted once, where they leave an adapter (`redacting`).
-Pure, and free of client libraries: errors are changed in place, whatever their class, so that who
-catches them by class or reads their status notices nothing.
+Services and client libraries repeat parts of requests in their errors, such as addresses with
+signatures, headers and connection strings. Errors are therefore redacted once, where they leave an
+adapter (`redacting`). The module needs no client library, because it changes errors of any class in
+place. Their class and their other attributes, such as the HTTP status, stay the same.
 """
 
 from __future__ import annotations
@@ -36,59 +36,62 @@ _BASE64 = r"[\w.~+/-]"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What to look for in a text that has one of the words in it, and what stands there instead."""
+    """A pattern, its replacement, and words; the pattern can only match a text that contains one of
+    the words.
+    """
 
     words: tuple[str, ...]
     pattern: re.Pattern[str]
-    shown: str
+    replacement: str
 
 
-def _rule(words: tuple[str, ...], pattern: str, shown: str = rf"\1{HIDDEN}") -> _Rule:
-    return _Rule(words, re.compile(pattern, re.IGNORECASE), shown)
+def _rule(words: tuple[str, ...], pattern: str, replacement: str = rf"\1{HIDDEN}") -> _Rule:
+    return _Rule(words, re.compile(pattern, re.IGNORECASE), replacement)
 
 
 _RULES = (
-    # A header, to the end of its line or of its quotes.
+    # A header, up to the end of its line or its closing quote.
     _rule(
         ("authorization", "cookie"),
         rf"((?:authorization(?:-auxiliary)?|cookie)(?:{_QUOTE})?\s*[=:]\s*(?:{_QUOTE})?)"
         r"[^\"'\\\r\n]+",
     ),
-    # An address with a password, with or without a user; a port is none.
+    # An address with a password, with or without a user. A port is not a password.
     _rule(("://",), r"(://[^\s/:@\"']{0,256}:)(?!\d{1,5}/)[^\s\"']{1,1024}@", rf"\1{HIDDEN}@"),
     _rule(("://",), r"(https?://)[^\s/:@\"']{1,1024}@", rf"\1{HIDDEN}@"),
-    # The key of a function, in an address.
+    # A function key in an address.
     _rule(("code",), r"((?:[?&]|&amp;|%26|%3F)code(?:=|%3D))[^\s\"'&<>]+"),
-    # A name that tells of a secret: in connection strings and addresses, as JSON, as an option.
+    # The value of a name such as "password": in connection strings, addresses, JSON and options.
     _rule(_NAMED, rf"({_NAMES}\s*(?:=|%3D)\s*(?:{_QUOTE})?){_VALUE}"),
     _rule(_NAMED, rf"({_NAMES}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+"),
     _rule(_NAMED, rf"({_NAMES}\s*:\s*)(?=\S{{0,15}}\d|\S{{16}}){_VALUE}"),
     _rule(("--",), rf"((?<![a-z-])--[a-z-]*{_NAMES}\s+){_VALUE}"),
-    # The schemes of authorization; a word after one may be prose.
+    # Credentials after an authorization scheme. An ordinary word after the scheme is left
+    # unchanged.
     _rule(("bearer",), rf"\b(bearer\s+)(?:(?=\S*\d){_BASE64}{{6,}}|{_BASE64}{{16,}})=*"),
     _rule(("basic",), rf"\b(basic\s+)(?=\S*[\d=]){_BASE64}{{6,}}=*"),
     _rule(("sharedkey",), r"\b(SharedKey(?:Lite)?\s+[^\s:]+:)[^\s\"']+"),
     _rule(("signature",), r"(signature found in the HTTP request ')[^']+"),
-    # What can only be a token of Entra, the key of a storage account, or that of a namespace.
+    # Text in the form of an Entra token, a storage account key or a namespace key.
     _rule(("eyj",), r"\beyJ[\w-]{8,1024}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),
     _rule(("=",), r"(?<![\w+/])(?:[\w+/]{86}==|[\w+/]{43}=)(?![\w+/=])", HIDDEN),
 )
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a secret, cut where it is very long."""
+    """The text with everything that looks like a secret replaced; very long texts are cut."""
     clean = text[:TEXT_LENGTH_MAX]
     lowered = clean.lower()
     for rule in _RULES:
         if any(word in lowered for word in rule.words):
-            clean = rule.pattern.sub(rule.shown, clean)
+            clean = rule.pattern.sub(rule.replacement, clean)
     return clean if len(text) <= TEXT_LENGTH_MAX else f"{clean}…"
 
 
 def redact(error: BaseException) -> None:
-    """Take secrets out of an error and of all that led to it: its text, its repr, its traceback."""
+    """Remove secrets from an error and from its whole chain of causes: text, repr and traceback."""
     for each in _chain(error):
-        with suppress(Exception):  # an error that cannot be printed tells nothing
+        with suppress(Exception):  # an error that cannot be printed reveals nothing
             _redact_one(each)
 
 
@@ -98,16 +101,16 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         each = waiting.pop()
         yield each
         parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        for led in (each.__cause__, each.__context__, *parts):
-            if led is not None and id(led) not in seen:
-                seen.add(id(led))
-                waiting.append(led)
+        for linked in (each.__cause__, each.__context__, *parts):
+            if linked is not None and id(linked) not in seen:
+                seen.add(id(linked))
+                waiting.append(linked)
 
 
 def _redact_one(error: BaseException) -> None:
     error.args = tuple(_clean(each) for each in error.args)
     for name in (*vars(error), "strerror", "filename", "filename2"):
-        with suppress(AttributeError, TypeError):  # what cannot be set is looked at below
+        with suppress(AttributeError, TypeError):  # _fix_texts handles read-only attributes
             value = getattr(error, name)
             if isinstance(value, str):
                 setattr(error, name, redacted(value))
@@ -118,7 +121,7 @@ def _redact_one(error: BaseException) -> None:
 
 
 def _clean(value: Any) -> Any:
-    """A text without secrets; any other value as it is, unless printing it would tell one."""
+    """A text without secrets. Any other value is kept unless its repr contains a secret."""
     if isinstance(value, str):
         return redacted(value)
     form = repr(value)
@@ -127,7 +130,9 @@ def _clean(value: Any) -> Any:
 
 
 def _fix_texts(error: BaseException) -> None:
-    """Where a class makes its text of more than the arguments, such as the body of a response."""
+    """Replace the text of an error whose class builds the text from more than the arguments, for
+    example from the body of a response.
+    """
     text, form = str(error), repr(error)
     clean, clean_form = redacted(text), redacted(form)
     if (clean, clean_form) == (text, form):
@@ -142,12 +147,12 @@ def _fix_texts(error: BaseException) -> None:
     }
     try:
         error.__class__ = type(kind.__name__, (kind,), fixed)
-    except TypeError:  # of the language itself: its text is made of its arguments
+    except TypeError:  # a built-in class, which builds its text from its arguments
         error.args = (clean,)
 
 
 def redacting(adapter: type[T]) -> type[T]:
-    """Around a class: errors that leave its methods are redacted."""
+    """Class decorator: redact the errors that leave the methods of an adapter."""
     for name, method in list(vars(adapter).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             wrap = redacting_call if inspect.iscoroutinefunction(method) else _wrapped
@@ -156,7 +161,7 @@ def redacting(adapter: type[T]) -> type[T]:
 
 
 def redacting_call(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same around one coroutine function, such as a handler that a user wrote."""
+    """Like ``redacting``, for a single coroutine function such as a handler of the user."""
 
     @functools.wraps(function)
     async def called(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""How a value from outside is shown in an error, and what names may look like."""
+"""Patterns of valid names, and a short form of any value for error messages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import re
 from collections.abc import Iterator
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
-"""Names become table keys, which bear neither slashes nor question marks nor number signs."""
+"""Valid names. Names become keys of tables, which must not contain ``/``, ``?`` or ``#``."""
 
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 SHOWN_CHARACTERS_MAX = 80
 INTEGER_BITS_MAX = 10_000
-"""Python refuses to print integers of many thousands of digits, and nobody reads them."""
+"""The most bits of an integer that is shown in digits. Larger integers are described by their size,
+because Python refuses to print very long ones.
+"""
 
 
-def shown(value: object) -> str:
-    """The value as ``repr`` writes it, cut; what is cut off is never written in the first place.
+def quoted(value: object) -> str:
+    """The ``repr`` of a value, cut to ``SHOWN_CHARACTERS_MAX`` characters.
 
-    Whatever its size, type and depth, a value costs little and raises nothing here.
+    Only the part before the cut is generated, so that a value of any size, type and depth is cheap
+    to show and raises no error.
     """
     parts: list[str] = []
     size = 0

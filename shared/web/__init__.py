@@ -1,1 +1,1 @@
-"""A page for people and JSON for programs: what is scaled, what was decided, and why."""
+"""The dashboard and its JSON endpoints: the state of each resource, and its decisions."""

@@ -1,4 +1,4 @@
-"""What the page and the JSON endpoints read, and the one thing that they may change."""
+"""The data behind the page and the JSON endpoints, and the one endpoint that sets an override."""
 
 from __future__ import annotations
 
@@ -29,33 +29,36 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
-from shared.web.http import Refused, Reply, Request, refused, shown
+from shared.web.http import Refused, Reply, Request, error_reply, json_reply
 
 POINTS_MAX = 360
 HOURS_MAX = 72
 LINES_MAX = 1000
-KEPT_LINES_MAX = 20_000
-"""Of one resource: a day of decisions every 15 s on three metrics."""
+CACHED_LINES_MAX = 20_000
+"""The most lines that are kept for a resource: a day of decisions every 15 s on three metrics."""
 OVERLAP = timedelta(seconds=30)
-"""Lines of one time are not written at once; those of the last moments are read again."""
+"""Lines are not always written in the order of their times, so the lines of the last moments are
+read again.
+"""
 PANEL_SECONDS_MAX = 8
-UNKNOWN = "it is not known whether the override was written"
-FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
-"""Of an override."""
-STATUS: Mapping[type[Exception], int] = {
+OUTCOME_UNKNOWN = "it is not known whether the override was written"
+OVERRIDE_FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
+STATUS_CODES: Mapping[type[Exception], int] = {
     UnknownResource: 404,
     OverrideRefused: 400,
     StateConflict: 409,
 }
-"""What a refusal of the flows is answered with."""
+"""The status code for each exception with which a flow refuses a request."""
 log = logging.getLogger(__name__)
 
 Panel = Callable[[], Awaitable[Any]]
 
 
 class RecentLog:
-    """The last hours of the log by resource, newest first, kept between requests: a page that
-    looks again reads what is new."""
+    """A cache of the last hours of the decision log, by resource, newest first.
+
+    The cache is kept between requests. So when the page refreshes itself, only new lines are read.
+    """
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -64,16 +67,17 @@ class RecentLog:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def lines(self, resource_name: str, since: datetime) -> list[LogEntry]:
-        """All lines since then, but no more than KEPT_LINES_MAX of the newest."""
+        """The lines since ``since``, but no more than the newest CACHED_LINES_MAX."""
         async with self._locks[resource_name]:
             await self._catch_up(resource_name, since)
         cached = self._kept[resource_name].values()
         return sorted((e for e in cached if e.time >= since), key=lambda e: e.time, reverse=True)
 
     async def _catch_up(self, name: str, since: datetime) -> None:
-        """Lines are kept without a gap, from the earliest time asked for; or the newest, at most.
+        """Keep the cache free of gaps from its start to the newest line.
 
-        So where the caller looks before that time, or only after the newest line, all is read anew.
+        If the caller asks for an earlier start, or for a start after the newest line, the cache is
+        emptied and all lines are read again.
         """
         cached, start = self._kept[name], since
         newest = max((time for time, _ in cached), default=None)
@@ -82,15 +86,17 @@ class RecentLog:
         else:
             cached.clear()
             self._from[name] = since
-        for line in await self._store.log(name, KEPT_LINES_MAX, since=start):
+        for line in await self._store.log(name, CACHED_LINES_MAX, since=start):
             cached[line.time, line.entry_id] = line
-        for key in sorted(cached)[: max(len(cached) - KEPT_LINES_MAX, 0)]:
+        for key in sorted(cached)[: max(len(cached) - CACHED_LINES_MAX, 0)]:
             del cached[key]
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Everything that can be looked at. A panel answers what JSON can hold."""
+    """The resources, the store and the panels of the page. A panel returns a value that JSON can
+    represent.
+    """
 
     resources: Mapping[str, Resource]
     store: StateStore
@@ -99,7 +105,7 @@ class Board:
 
 
 def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
-    """The panel's answer, asked for again once it is so old."""
+    """The panel, with a cache: it is read again only if its last content is ``seconds`` old."""
     answers: list[tuple[float, Any]] = []
 
     async def answer() -> Any:
@@ -112,12 +118,13 @@ def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monot
 
 
 async def read(board: Board, request: Request) -> Reply:
-    """All resources, or one of them, or its ``decisions`` or ``history``, as the route names it."""
+    """All resources, one resource, or its ``decisions`` or ``history``, depending on the route."""
     return await _answer(request.route.get("name") or "resources", _read(board, request))
 
 
 async def read_panel(board: Board, name: str) -> Reply:
-    """One panel. The caller is the function of that panel, so its key opens no other one."""
+    """One panel. Each panel has its own function, so a function key gives access to no other
+    panel."""
     return await _answer(name, board.panels[name]())
 
 
@@ -126,41 +133,41 @@ async def _answer(
 ) -> Reply:
     try:
         async with asyncio.timeout(PANEL_SECONDS_MAX):
-            return shown(await answer)
+            return json_reply(await answer)
     except Refused as error:
-        return refused(error)
+        return error_reply(error)
     except Exception as error:
-        if status := STATUS.get(type(error)):
-            return refused(Refused(status, str(error)))
-        return refused(Refused(503, (failure or not_read)(name, error)))
+        if status := STATUS_CODES.get(type(error)):
+            return error_reply(Refused(status, str(error)))
+        return error_reply(Refused(503, (failure or unreadable_message)(name, error)))
 
 
 async def _read(board: Board, request: Request) -> Any:
     name, view = request.route.get("name", ""), request.route.get("view", "")
     if not name:
-        return await status.run(board.resources.values(), board.store)
+        return await status.read_all(board.resources.values(), board.store)
     resource = find(board.resources, name)
     if view == "decisions":
         limit = request.number("limit", 50, 1, LINES_MAX)
-        return await status.decisions(resource, board.store, int(limit))
+        return await status.read_decisions(resource, board.store, int(limit))
     if view == "history":
         return await history(board, resource, request.number("hours", 3, 0.01, HOURS_MAX))
     if view:
-        raise Refused(404, f"{view[:50]!r} is not here; known: decisions, history")
-    return await status.one(resource, board.store)
+        raise Refused(404, f"{view[:50]!r} is unknown; known: decisions, history")
+    return await status.read_one(resource, board.store)
 
 
 async def read_part(name: str, read: Awaitable[Any]) -> Any:
-    """What a part of the page shows, or ``error``: one that fails must not hide the others."""
+    """The content of a part of the page, or ``error``, so that the other parts are still shown."""
     try:
         async with asyncio.timeout(PANEL_SECONDS_MAX):
             return await read
     except Exception as error:
-        return {"error": not_read(name, error)}
+        return {"error": unreadable_message(name, error)}
 
 
-def not_read(name: str, error: Exception) -> str:
-    """Why it cannot be shown, for people; the text of another's error is for the log alone."""
+def unreadable_message(name: str, error: Exception) -> str:
+    """The reason that the page shows. The text of a client library's error is only logged."""
     log.warning("[panel_failed] %s: %s: %s", name, type(error).__name__, error)
     if isinstance(error, StateUnreadable | RowUnreadable):
         return str(error)
@@ -174,6 +181,7 @@ def _reason(error: Exception) -> str:
 
 
 async def history(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
+    """The charts' points and the changes of the last hours."""
     now = (await board.store.load(resource.name)).read_at
     span = timedelta(hours=hours)
     lines = await board.recent.lines(resource.name, now - span)
@@ -181,37 +189,39 @@ async def history(board: Board, resource: Resource, hours: float) -> dict[str, A
 
 
 async def put_override(board: Board, name: str, request: Request, change_id: str) -> Reply:
-    """Override the rules, or go back to them: see Override and docs/operations.md.
+    """Set an override, or clear it: see Override and docs/operations.md.
 
-    The body: ``mode, exact, floor, freeze_scale_in, reason, for, by``, or ``{"clear": true}``.
+    The fields of the body are ``mode, exact, floor, freeze_scale_in, reason, for, by``, or
+    ``clear`` and ``by``.
     """
 
     async def put() -> Any:
         resource = find(board.resources, name)
-        line = await control.run(resource, _change(request, change_id), board.store)
+        line = await control.set_override(resource, _change(request, change_id), board.store)
         return {"resource": resource.name, "said": line.reason}
 
-    return await _answer(name, put(), _not_written)
+    return await _answer(name, put(), _unwritten_message)
 
 
-def _not_written(name: str, error: Exception) -> str:
-    if isinstance(error, StateUnreadable):  # nothing is decided as it is
+def _unwritten_message(name: str, error: Exception) -> str:
+    if isinstance(error, StateUnreadable):  # raised before anything is written
         return str(error)
     log.warning("[override_failed] %s: %s: %s", name, type(error).__name__, error)
-    return f"{UNKNOWN}: {_reason(error)}"
+    return f"{OUTCOME_UNKNOWN}: {_reason(error)}"
 
 
 def _change(request: Request, change_id: str) -> Change:
     fields = request.fields()
-    if unknown := sorted(set(fields) - set(FIELDS)):
-        raise Refused(400, f"{unknown[0][:50]!r} is not known; known: {', '.join(FIELDS)}")
+    if unknown := sorted(set(fields) - set(OVERRIDE_FIELDS)):
+        known = ", ".join(OVERRIDE_FIELDS)
+        raise Refused(400, f"unknown field {unknown[0][:50]!r}; known: {known}")
     by = request.headers.get("x-ms-client-principal-name") or _text(fields, "by")
     if _flag(fields, "clear"):
         return Change(None, by, change_id)
     lasts = _text(fields, "for")
     mode = _text(fields, "mode")
     if mode and mode not in list(Mode):
-        raise Refused(400, f"mode = {mode[:50]!r}: one of {', '.join(Mode)}")
+        raise Refused(400, f"mode = {mode[:50]!r}: must be one of {', '.join(Mode)}")
     override = Override(
         mode=Mode(mode) if mode else None,
         reason=_text(fields, "reason"),
@@ -227,14 +237,14 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Refused(400, f"{name}: text is needed")
+        raise Refused(400, f"{name}: must be text")
     return value.strip()
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name, False)
     if not isinstance(value, bool):
-        raise Refused(400, f"{name}: true or false is needed")
+        raise Refused(400, f"{name}: must be true or false")
     return value
 
 
@@ -243,5 +253,5 @@ def _whole(fields: Mapping[str, Any], name: str) -> int | None:
     if value is None or value == "":
         return None
     if type(value) is not int:
-        raise Refused(400, f"{name}: a whole number is needed")
+        raise Refused(400, f"{name}: must be a whole number")
     return value

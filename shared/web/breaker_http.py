@@ -1,4 +1,4 @@
-"""The breaker over HTTP: what is asked, who may ask it, and the answer as page or JSON."""
+"""The HTTP endpoints of the circuit breaker: authorization, and replies as a page or as JSON."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from urllib.parse import parse_qs
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
 from shared.ingestion.operating.breaker import BreakerController
-from shared.web.breaker_page import HEADERS, page, said, view_json, view_page
-from shared.web.http import Refused, Reply, Request, refused, shown
+from shared.web.breaker_page import HEADERS, page, paragraph, view_json, view_page
+from shared.web.http import NO_LENGTH, Refused, Reply, Request, error_reply, json_reply
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
-TOO_LARGE = f"a body of at most {BODY_BYTES_MAX} bytes is needed"
+TOO_LARGE = f"the body must have at most {BODY_BYTES_MAX} bytes"
 REASON_CHARACTERS_MAX = 500
-NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  no password
+NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  not a password
 
 
 async def show(request: Request, controller: BreakerController) -> Reply:
-    """The state, for who holds a link. Looking changes nothing: mail scanners open links."""
+    """The state of the breaker, for a caller with a link. The request changes nothing, because mail
+    scanners open links.
+    """
     if _name(request) != controller.name:
         return _unknown(request)
     token = request.query.get("token", "")
@@ -34,18 +36,18 @@ async def show(request: Request, controller: BreakerController) -> Reply:
     except TokenRefused as error:
         return _message(request, 403, "Not allowed", str(error))
     except StoreUnavailable as error:
-        return _message(request, 503, "Not known", str(error))
+        return _message(request, 503, "State unknown", str(error))
     if _wants_json(request):
-        return shown(view_json(view))
+        return json_reply(view_json(view))
     return _html(200, view_page(view, token))
 
 
 async def close(request: Request, controller: BreakerController) -> Reply:
-    """Close the incident that the token in the body is for."""
+    """Close the breaker, if the token in the body is for the current incident."""
     if _name(request) != controller.name:
         return _unknown(request)
-    if len(request.body) > BODY_BYTES_MAX:
-        return _message(request, 413, "Too large", TOO_LARGE)
+    if refused := _body_refused(request):
+        return refused
     token = _fields(request.body).get("token")
     if not isinstance(token, str) or not token:
         return _message(request, 401, "Not allowed", NO_TOKEN)
@@ -60,51 +62,62 @@ async def close(request: Request, controller: BreakerController) -> Reply:
         return _message(request, 502, "Closed, but the function is still disabled", str(error))
     log.warning("[breaker_closed] %s: incident %s %s", controller.name, breaker.epoch, "by a link")
     if _wants_json(request):
-        return shown({"breaker": controller.name, "mode": breaker.mode.value})
-    text = "Events flow again, from where they were held."
-    return _html(200, page("Closed", said(text)))
+        return json_reply({"breaker": controller.name, "mode": breaker.mode.value})
+    text = "Events flow again, starting with the first one that was held."
+    return _html(200, page("Closed", paragraph(text)))
 
 
 async def status(request: Request, controller: BreakerController) -> Reply:
-    """The state and a new link, for who has a key of the app."""
+    """The state of the breaker and a new link, for a caller with a key of the function app."""
     if _name(request) != controller.name:
         return _unknown(request)
     try:
         view = await controller.view()
     except StoreUnavailable as error:
-        return shown({"error": str(error)}, 503)
-    return shown(view_json(view, controller.link(view.breaker, view.read_at)))
+        return json_reply({"error": str(error)}, 503)
+    return json_reply(view_json(view, controller.link(view.breaker, view.read_at)))
 
 
 async def isolate(request: Request, controller: BreakerController) -> Reply:
-    """Stop everything until a person closes it, for who has a key of the app."""
+    """Stop processing events until an operator closes the breaker.
+
+    The caller needs a key of the function app.
+    """
     if _name(request) != controller.name:
         return _unknown(request)
     try:
         reason = request.fields().get("reason")
     except Refused as error:
-        return refused(error)
+        return error_reply(error)
     if not isinstance(reason, str) or not reason.strip():
-        return shown({"error": 'a reason is needed: {"reason": "..."}'}, 400)
+        return json_reply({"error": 'no reason is given; send {"reason": "..."}'}, 400)
     try:
         breaker = await controller.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
     except (StoreUnavailable, BreakerChanged) as error:
-        return shown({"error": str(error)}, 503)
+        return json_reply({"error": str(error)}, 503)
     log.warning("[breaker_isolated] %s: %s", controller.name, breaker.reason)
     mode, epoch = breaker.mode.value, breaker.epoch
-    return shown({"breaker": controller.name, "mode": mode, "epoch": epoch})
+    return json_reply({"breaker": controller.name, "mode": mode, "epoch": epoch})
+
+
+def _body_refused(request: Request) -> Reply | None:
+    if len(request.body) > BODY_BYTES_MAX:
+        return _message(request, 413, "Too large", TOO_LARGE)
+    if request.lost_its_body:
+        return _message(request, 411, "Length required", NO_LENGTH)
+    return None
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
-    """Of a form or of a JSON object; nothing where it is neither."""
+    """The fields of a form or of a JSON object; empty if the body is neither."""
     text = body.decode("utf-8", "replace").strip()
     try:
         if not text.startswith("{"):
             return {name: values[0] for name, values in parse_qs(text, max_num_fields=9).items()}
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _unknown(request: Request) -> Reply:
@@ -113,8 +126,8 @@ def _unknown(request: Request) -> Reply:
 
 def _message(request: Request, code: int, title: str, text: str) -> Reply:
     if _wants_json(request):
-        return shown({"error": text}, code)
-    return _html(code, page(title, said(f"{text[:1].upper()}{text[1:]}.")))
+        return json_reply({"error": text}, code)
+    return _html(code, page(title, paragraph(f"{text[:1].upper()}{text[1:]}.")))
 
 
 def _html(code: int, text: str) -> Reply:

@@ -1,4 +1,4 @@
-"""A breaker as a page and as JSON. Everything that comes from outside is escaped."""
+"""A circuit breaker rendered as a page and as JSON. All text from outside is escaped."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.operating.breaker import BreakerView
 from shared.notifications.news import stamp
-from shared.web.http import GUARDED
+from shared.web.http import SECURITY_HEADERS
 
 HEADERS: Mapping[str, str] = {
-    **GUARDED,  # no referrer: the address holds the token
+    **SECURITY_HEADERS,  # they suppress the referrer, because the address contains the token
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
     ),
@@ -24,29 +24,29 @@ STYLE = "body{font:16px system-ui;margin:2em auto;max-width:50em}td,th{padding:.
 
 
 def page(title: str, *parts: str) -> str:
-    """``parts`` are HTML already, the title is not."""
+    """``parts`` are HTML; the title is text and is escaped."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     return f"<!doctype html><html lang=en><head>{head}</head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>"  # noqa: E501
 
 
-def said(text: str) -> str:
+def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
 def view_page(view: BreakerView, token: str) -> str:
-    """The page that a link opens; it has a button where there is something to close."""
+    """The page that a link opens. It has a button unless the breaker is closed."""
     breaker = view.breaker
     facts = {
         "state": breaker.mode.value.replace("_", " "),
         "since": stamp(breaker.changed_at) if breaker.epoch else "always",
         "reason": breaker.reason or "-",
-        "tries again at": stamp(breaker.retry_at) if breaker.retry_at else "-",
+        "next attempt at": stamp(breaker.retry_at) if breaker.retry_at else "-",
         "incident": str(breaker.epoch),
         "now": stamp(view.read_at),
     }
     errors = [(stamp(e.since), e.instance, str(e.failures), e.last_error) for e in view.errors]
     backlog = [
-        (each.partition_id, "not known" if each.events is None else str(each.events), each.remark)
+        (each.partition_id, "unknown" if each.events is None else str(each.events), each.remark)
         for each in view.backlog
     ]
     return page(
@@ -54,9 +54,9 @@ def view_page(view: BreakerView, token: str) -> str:
         _table((), facts.items()),
         _button(view, token),
         "<h2>Last errors</h2>",
-        _table(("from", "instance", "failures", "last error"), errors),
+        _table(("since", "instance", "failures", "last error"), errors),
         "<h2>Backlog</h2>",
-        _table(("partition", "events", ""), backlog),
+        _table(("partition", "events", "remark"), backlog),
     )
 
 
@@ -78,10 +78,10 @@ def view_json(view: BreakerView, approval_url: str = "") -> dict[str, Any]:
 
 def _button(view: BreakerView, token: str) -> str:
     if view.breaker.mode is BreakerMode.CLOSED:
-        return said("Nothing is to be done: events flow.")
+        return paragraph("Events flow. There is nothing to do.")
     action = f"{escape(view.name, quote=True)}/close"
     hidden = f'<input type="hidden" name="token" value="{escape(token, quote=True)}">'
-    return f'<form method="post" action="{action}">{hidden}<button>Close it: let events flow</button></form>'  # noqa: E501
+    return f'<form method="post" action="{action}">{hidden}<button>Close the breaker and let events flow</button></form>'  # noqa: E501
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP, for who has a key of the app: JSON only, and bounded."""
+"""The HTTP endpoints of the dead letters. Requests and replies are JSON and bounded in size."""
 
 from __future__ import annotations
 
@@ -21,99 +21,101 @@ from shared.ingestion.errors import (
 from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
-from shared.web.http import Refused, Reply, Request, refused, shown
+from shared.web.http import Refused, Reply, Request, error_reply, json_reply
 
 LIST_MAX = 200
-TAKEN_UP_MAX = 100
-"""In one request, which has to end before the host's patience does."""
+LETTERS_PER_REQUEST_MAX = 100
+"""The most dead letters of one request, so that it ends before the host's time limit."""
 NUMBER = re.compile(r"\d{1,18}")
 DAYS_MAX = 36_500
 
 
 class Store(CheckpointReader, DeadLetterStore, Protocol):
-    """One class serves both ports."""
+    """The checkpoints and the dead letters, which one adapter class implements."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterService:
-    """Serves people at the dead letters. ``sent`` sends what redriving left in an outbox."""
+    """The parts that the endpoints need. ``send_outbox`` sends the messages that a redrive left in
+    the outbox.
+    """
 
     store: Store
     hub: HubReader
     redriver: Redriver
-    sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
+    send_outbox: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
 
 
 Action = Callable[[Request, DeadLetterService], Awaitable[Any]]
 
 
 def _answering(action: Action) -> Callable[[Request, DeadLetterService], Awaitable[Reply]]:
-    """What the action gives, as a reply; so is what it raises."""
+    """Turn the action into an endpoint, which returns its result or error as a reply."""
 
     async def reply(request: Request, service: DeadLetterService) -> Reply:
         try:
-            return shown(await action(request, service))
+            return json_reply(await action(request, service))
         except Refused as error:
-            return refused(error)
+            return error_reply(error)
         except NotFound as error:
-            return shown({"error": str(error)}, 404)
+            return json_reply({"error": str(error)}, 404)
         except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
-            return shown({"error": f"{type(error).__name__}: {error}"}, 503)
+            return json_reply({"error": f"{type(error).__name__}: {error}"}, 503)
         except IngestionError as error:
-            return shown({"error": f"{type(error).__name__}: {error}"}, 500)
+            return json_reply({"error": f"{type(error).__name__}: {error}"}, 500)
 
     return reply
 
 
 @_answering
 async def list_letters(request: Request, service: DeadLetterService) -> Any:
-    """So many of them; ``?partition=&kind=&limit=&after=``."""
+    """The dead letters that match ``?partition=&kind=&limit=&after=``."""
     limit = _number(request.query.get("limit", "100"), "limit", LIST_MAX)
     after = request.query.get("after")
     start = _number(after, "after") if after else None
-    return view.letters_page(await find(service.store, _wanted(request), limit, start), limit)
+    return view.letters_page(await find(service.store, _query(request), limit, start), limit)
 
 
 @_answering
 async def show(request: Request, service: DeadLetterService) -> Any:
-    """One, with its error and body."""
+    """One dead letter, with its error and body."""
     return view.letter_with_body(*await read(service.store, service.hub, _one(request)))
 
 
 @_answering
 async def redrive(request: Request, service: DeadLetterService) -> Any:
-    """One into the pipeline again, exactly once."""
-    letters = await find(service.store, _one(request), TAKEN_UP_MAX)
+    """Redrive one dead letter. Concurrent requests redrive it only once."""
+    letters = await find(service.store, _one(request), LETTERS_PER_REQUEST_MAX)
     if not letters:
-        raise NotFound("no dead letter of this number")
+        raise NotFound("there is no dead letter with this sequence number")
     outcome = await service.redriver.run(letters)
-    await service.sent(outcome.done)
+    await service.send_outbox(outcome.done)
     return view.result(outcome)
 
 
 @_answering
 async def purge_older(request: Request, service: DeadLetterService) -> Any:
-    """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
+    """Delete dead letters older than ``{"older_than_days": 30}``, at most 100 per request."""
     days = _days(request)
-    letters = await _older(service.store, _wanted(request), timedelta(days=days))
+    letters = await _older(service.store, _query(request), timedelta(days=days))
     outcome = await purge(service.store, letters) if letters else DeadLetterResult()
-    return {**view.result(outcome), "more": len(letters) == TAKEN_UP_MAX}
+    return {**view.result(outcome), "more": len(letters) == LETTERS_PER_REQUEST_MAX}
 
 
 async def _older(
-    store: Store, wanted: DeadLetterQuery, age: timedelta
+    store: Store, query: DeadLetterQuery, age: timedelta
 ) -> Sequence[StoredDeadLetter]:
     streams = await store.streams()
     if not streams:
         return ()
     before = await older_than(store, streams[0], age)
-    return await find(store, replace(wanted, failed_before=before), TAKEN_UP_MAX)
+    return await find(store, replace(query, failed_before=before), LETTERS_PER_REQUEST_MAX)
 
 
-def _wanted(request: Request) -> DeadLetterQuery:
+def _query(request: Request) -> DeadLetterQuery:
     kind = request.query.get("kind")
     if kind and kind not in set(FailureKind):
-        raise Refused(400, f"kind: one of {', '.join(FailureKind)} is needed")
+        raise Refused(400, f"kind: must be one of {', '.join(FailureKind)}")
     query = request.query
     return DeadLetterQuery(
         hub=query.get("hub"),
@@ -125,18 +127,18 @@ def _wanted(request: Request) -> DeadLetterQuery:
 
 def _one(request: Request) -> DeadLetterQuery:
     number = _number(request.route.get("sequence", ""), "sequence")
-    return replace(_wanted(request), partition_id=request.route.get("partition"), sequence=number)
+    return replace(_query(request), partition_id=request.route.get("partition"), sequence=number)
 
 
 def _number(text: str, name: str, most: int | None = None) -> int:
     if not NUMBER.fullmatch(text) or (most is not None and not 0 < int(text) <= most):
         bounds = f"from 1 to {most}" if most else "from 0"
-        raise Refused(400, f"{name}: a whole number {bounds} is needed")
+        raise Refused(400, f"{name}: must be a whole number {bounds}")
     return int(text)
 
 
 def _days(request: Request) -> float:
     days = request.fields().get("older_than_days")
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days <= DAYS_MAX:
-        raise Refused(400, f'{{"older_than_days": 30}} is needed, from 0 to {DAYS_MAX}')
+        raise Refused(400, f'older_than_days: send {{"older_than_days": 30}}, 0 to {DAYS_MAX} days')
     return float(days)

@@ -1,4 +1,4 @@
-"""The page: rendered here, kept up to date by a little script that fetches it again."""
+"""The dashboard page, rendered on the server. A script in the page refreshes its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from shared.autoscaling.flows import status
 from shared.web.attention import attention
 from shared.web.board import HOURS_MAX, Board, history, read_part
-from shared.web.http import GUARDED, Refused, Reply, Request, refused
+from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -22,14 +22,13 @@ HOURS = 3
 
 
 async def page(board: Board, request: Request) -> Reply:
-    """HTML with all that it needs inside; with ``live`` in the query what changes, and no more.
-
-    A part that cannot be read says so in its place; 503 where no part could be read.
+    """The page with its styles and scripts, or only its content if the query has ``live``. For a
+    part that cannot be read, an error is shown. The status is 503 if no part can be read.
     """
     try:
         hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
     except Refused as error:
-        return refused(error)
+        return error_reply(error)
     cards, panels = await _read_all(board, hours)
     shown = {
         "resources": cards,
@@ -61,7 +60,7 @@ async def page(board: Board, request: Request) -> Reply:
 
 
 async def _read_all(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """A card of each resource, and what each panel shows, all read at the same time."""
+    """The card of each resource and the content of each panel, all read concurrently."""
     parts = [read_part(name, _card(board, name, hours)) for name in board.resources]
     parts += [read_part(name, panel()) for name, panel in board.panels.items()]
     answers = await gather(*parts)
@@ -74,14 +73,14 @@ def _was_read(shown: Any) -> bool:
 
 
 def _html(status: int, text: str, policy: str) -> Reply:
-    headers = {**GUARDED, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
+    headers = {**SECURITY_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
     return Reply(status, text, "text/html", headers)
 
 
 async def _card(board: Board, name: str, hours: float) -> dict[str, Any]:
     resource = board.resources[name]
     return {
-        "status": await status.one(resource, board.store),
+        "status": await status.read_one(resource, board.store),
         "history": await history(board, resource, hours),
         "age_limit_minutes": resource.goal.age_limit_minutes,
     }
@@ -106,7 +105,7 @@ def _text(name: str) -> str:
 
 
 def _clock(text: str, as_of: str) -> str:
-    """The time of day; of another day its date too."""
+    """The time of day; with the date if the day differs from that of ``as_of``."""
     time, now = datetime.fromisoformat(text), datetime.fromisoformat(as_of)
     return time.strftime("%H:%M:%S" if time.date() == now.date() else "%m-%d %H:%M:%S")
 

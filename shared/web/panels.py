@@ -1,4 +1,5 @@
-"""What the page shows besides resources, as plain values for JSON. Pure."""
+"""The panels of the page besides the resources, as plain values for JSON. All functions are
+pure."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from shared.sampling.trend_rows import UNREADABLE, Trend
 
 BODY_BYTES_SHOWN = 200
 
-Shown = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
-def breaker(name: str, state: Breaker, link: str) -> Shown:
-    """``link`` leads to where it can be closed, or is empty."""
+def breaker(name: str, state: Breaker, link: str) -> JsonObject:
+    """The breaker. ``link`` leads to the page that closes the breaker; empty if there is no
+    link."""
     return {
         "name": name,
         "mode": state.mode.value.replace("_", " "),
@@ -30,8 +32,8 @@ def breaker(name: str, state: Breaker, link: str) -> Shown:
     }
 
 
-def dead_letter(stream: Stream, letter: DeadLetter) -> Shown:
-    """The start of the body as text, or else in base64."""
+def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
+    """A dead letter with the start of its body, as text, or in base64 if it is not UTF-8."""
     body = (letter.body or b"")[:BODY_BYTES_SHOWN]
     try:
         text = body.decode("utf-8")
@@ -50,8 +52,8 @@ def dead_letter(stream: Stream, letter: DeadLetter) -> Shown:
     }
 
 
-def trends(rows: Iterable[Trend]) -> list[Shown]:
-    """One entry for each series, its days in order; those with an alarm first."""
+def trends(rows: Iterable[Trend]) -> list[JsonObject]:
+    """One entry for each series, with its days in order. Series with an alarm come first."""
     series: dict[Any, list[Trend]] = defaultdict(list)
     for row in rows:
         series[row.series].append(row)
@@ -59,7 +61,7 @@ def trends(rows: Iterable[Trend]) -> list[Shown]:
     return sorted(shown, key=lambda each: (not each["alarm"], each["name"]))
 
 
-def _series(days: list[Trend]) -> Shown:
+def _series(days: list[Trend]) -> JsonObject:
     newest = days[-1]
     measured = newest.measurement and any(day.adjusted_sum is not None for day in days)
     of = "sum" if measured else "count"

@@ -1,7 +1,7 @@
-"""The one object that builds each part of the app when it is first used, and closes what it built.
+"""`App`, the object that builds each part of the app on first use and closes what it built.
 
-A part is an attribute. Assign another one, such as a twin in memory, and that one is used; whoever
-assigns it closes it.
+Each part is an attribute. A test may assign its own part, such as an in-memory adapter. The app
+then uses that part, and the test must close it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def utc_now() -> datetime:
 
 
 class App:
-    """All parts, by capability. Settings are those of ``environ``, or of the process.
-
-    Parts are built without waiting for anything, so that no interruption leaves one half open. Who
-    closes the app has ended the functions that use it.
+    """All parts, by capability. The settings come from ``environ``, or from the environment of the
+    process. Parts are built without awaiting, so a cancelled function never leaves a part half
+    open. The caller must end all functions that use the app before closing it.
     """
 
     def __init__(
@@ -79,17 +78,17 @@ class App:
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """What scaling_rules.py declares, by name."""
+        """The resources that scaling_rules.py declares, by name."""
         return self.checked.resources
 
     @property
     def storage(self) -> StorageConnection:
-        """Where the app keeps its own state."""
+        """The storage account with the app's queues and state."""
         return self.settings.storage(checks.STORAGE)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is probably not meant, and stops nothing."""
+        """Probable mistakes in the settings that do not keep the app from starting."""
         return checks.warnings(self.settings)
 
     def log_warnings(self) -> None:
@@ -104,7 +103,7 @@ class App:
 
     @cached_property
     def measuring(self) -> bool:
-        """Whether anything is to be measured; the exporter is started by who asks first."""
+        """Whether telemetry is exported. The first access starts the exporter."""
         notifications = self.settings.notifications
         if not notifications.telemetry:
             return False
@@ -114,16 +113,17 @@ class App:
         return True
 
     def open(self, make: Callable[P, C], *args: P.args, **kwargs: P.kwargs) -> C:
-        """Build a part that is closed with the app; none is built once that is closed."""
+        """Build a part that the app closes when it is closed. Raises RuntimeError after that."""
         if self._closed:
-            raise RuntimeError("the app is closed: it opens nothing any more")
+            raise RuntimeError("the app is closed and opens no further parts")
         part = make(*args, **kwargs)
         self._opened.push_async_callback(part.close)
         return part
 
     async def close(self) -> None:
-        """Close all that was opened, the last first, even where one fails to close. From now on
-        nothing is opened."""
+        """Close all parts in reverse order, even if one fails to close. After that, no part can be
+        opened.
+        """
         self._closed = True
         lines.release()
         await self._opened.aclose()
@@ -136,6 +136,6 @@ class App:
 
 
 async def _close_credentials() -> None:
-    """They are shared by the clients of this process; without a client there are none."""
+    """Close the credentials that all clients of this process share, if any client was built."""
     if credentials := sys.modules.get("shared.adapters.azure.credentials"):
         await credentials.close()

@@ -1,4 +1,4 @@
-"""Builds the sender of messages to Service Bus, for the app and for other programs."""
+"""Builds a sender of messages to Service Bus, for the app and for programs of users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def batch_sender(
     budget: RetryBudget | None = None,
     on_pause: OnPause = lambda *_: None,
 ) -> BatchSender:
-    """A sender to a queue or topic; close it in the end."""
+    """A sender to a queue or topic. The caller closes it."""
     link = ServiceBusLink(connection, entity, now, topic=topic)
     return BatchSender(link, asyncio.sleep, _new_id, budget or RetryBudget(), on_pause=on_pause)
 

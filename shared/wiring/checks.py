@@ -1,4 +1,4 @@
-"""The settings and the rules, checked together: at start, with one message for all problems."""
+"""Checks settings and rules together at start and reports all problems in one message."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 from shared import settings as settings_module
+from shared.autoscaling.counts import with_counts
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
 from shared.autoscaling.policy import Resource
@@ -20,9 +23,12 @@ from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
 from shared.settings import Settings, SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
-from shared.settings.slips import slips
+from shared.settings.misspellings import misspellings
 
 T = TypeVar("T")
+
+RULES = "resources"
+"""The function that scaling_rules.py must define."""
 
 STORAGE = "AzureWebJobsStorage"
 PROCESSING_CONNECTION = "ServiceBusConnection"
@@ -30,11 +36,11 @@ PROCESSING_CONNECTION = "ServiceBusConnection"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The settings and what users declare, without a problem."""
+    """The settings and the users' declarations, after all checks have passed."""
 
     settings: Settings
     resources: Mapping[str, Resource]
-    """What scaling_rules.py declares, by name."""
+    """The resources that scaling_rules.py declares, by name."""
 
     periods: Sequence[Period] = ()
     outages: tuple[type[Exception], ...] = ()
@@ -42,16 +48,16 @@ class Checked:
 
 
 def check(environ: Mapping[str, str] | None = None) -> Checked:
-    """Of these settings, or of those of the process. Raises SettingsError with every problem."""
-    loaded, wrong = settings_module.parse(environ)
-    before = len(wrong)
-    declared = _attempt(wrong, partial(_declared, loaded))
-    if len(wrong) == before:  # the rules could be asked: whatever they answered is looked at
-        wrong += _attempt(wrong, partial(problems, declared)) or []
-    scheduled = _attempt(wrong, partial(periods, loaded))
-    if scheduled:
-        _attempt(wrong, partial(loaded.service_bus, PROCESSING_CONNECTION))
-    named = _attempt(wrong, partial(outages, loaded))
+    """Check these settings, or those of the process. Raises SettingsError with every problem."""
+    loaded, all_problems = settings_module.parse(environ)
+    before = len(all_problems)
+    declared = _attempt(all_problems, partial(_declared_resources, loaded))
+    if len(all_problems) == before:  # scaling_rules.resources() returned, so check what it returned
+        all_problems += _attempt(all_problems, partial(problems, declared)) or []
+    data_set_periods = _attempt(all_problems, partial(periods, loaded))
+    if data_set_periods:
+        _attempt(all_problems, partial(loaded.service_bus, PROCESSING_CONNECTION))
+    outage_classes = _attempt(all_problems, partial(outages, loaded))
     needed = {(StorageQueue, STORAGE), *connections(declared)}
     connects: Mapping[type, Callable[[str], object]] = {
         StorageQueue: loaded.storage,
@@ -59,26 +65,29 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         ServiceBusSubscription: loaded.service_bus,
     }
     for kind, name in sorted(needed, key=str):
-        _attempt(wrong, partial(connects[kind], name))
-    own = _attempt(wrong, partial(handling, loaded))
+        _attempt(all_problems, partial(connects[kind], name))
+    own_handling = _attempt(all_problems, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
-        wrong.append(
-            f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
+        all_problems.append(
+            f"{EVENT_HUB} = '': must be set, because scaling_rules.py declares metrics "
+            "of an event hub"
         )
-    if wrong or declared is None:
-        raise SettingsError(dict.fromkeys(wrong))
-    resources = {resource.name: resource for resource in declared}
-    return Checked(loaded, resources, scheduled or (), named or (), own)
+    if all_problems or declared is None:
+        raise SettingsError(dict.fromkeys(all_problems))
+    namespaces = {PROCESSING_CONNECTION: loaded.service_bus_namespace_id}
+    resources = {each.name: with_counts(each, namespaces) for each in declared}
+    return Checked(loaded, resources, data_set_periods or (), outage_classes or (), own_handling)
 
 
 def handling(loaded: Settings) -> Handling | None:
-    """What the user's own handler is; None where events are the app's. Raises SettingsError."""
+    """The user's own handling of events; None if the app's handling is used. Raises
+    SettingsError."""
     name = loaded.ingestion.handler
     if not name:
         return None
     try:
         return _handling(name, loaded)
-    except Exception as error:  # whatever the import of a user's module raises
+    except Exception as error:  # the import of a user's module may raise anything
         kind = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
         raise SettingsError([f"{HANDLER} = {name!r}: {kind}{error}"]) from error
 
@@ -90,30 +99,48 @@ def _handling(name: str, loaded: Settings) -> Handling:
         return declared
     if not loaded.ingestion.database_url:
         raise TypeError(
-            "its own tables are written in the transaction of a database: set "
-            "IngestionDatabaseUrl, or declare neither take_part nor tables"
+            "its tables need a database transaction: set IngestionDatabaseUrl, "
+            "or declare neither write_in_transaction nor tables"
         )
     from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
 
     ours = {table.casefold() for table in metadata.tables}
     if taken := sorted(t for t in getattr(declared.tables, "tables", ()) if t.casefold() in ours):
-        raise TypeError(f"table {taken[0]} is one of the app's own: give yours another name")
+        raise TypeError(f"the app has a table {taken[0]} of its own: give yours another name")
     return declared
 
 
-def _attempt(wrong: list[str], step: Callable[[], T]) -> T | None:
-    """What the step returns; its problems go to ``wrong`` instead, so that the next step runs."""
+def _attempt(all_problems: list[str], step: Callable[[], T]) -> T | None:
+    """The step's result; None if it raises. Its problems are added to ``all_problems``, so that the
+    caller can go on with the next step."""
     try:
         return step()
     except SettingsError as error:
-        wrong += error.problems
+        all_problems += error.problems
     except Exception as error:
-        wrong.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
+        all_problems.append(_rules_error(error))
     return None
 
 
+def _rules_error(error: Exception) -> str:
+    """The text of an error in scaling_rules.py: what is wrong, where, and what to do."""
+    text = f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError) and error.text:
+        file = Path(error.filename or "scaling_rules.py").name
+        return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
+    if isinstance(error, ModuleNotFoundError):
+        return f"{text}. Correct the name, or add the package to requirements.txt and install it"
+    if isinstance(error, AttributeError) and error.name == RULES and error.obj is _rules():
+        return f"scaling_rules.py has no function {RULES}(settings). Define one that returns a list"
+    return text
+
+
+def _rules() -> ModuleType | None:
+    return sys.modules.get("scaling_rules")
+
+
 def _line(error: Exception) -> str:
-    """Where in the user's file it went wrong."""
+    """The line of scaling_rules.py that raised the error, as part of a sentence."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -122,7 +149,7 @@ def _line(error: Exception) -> str:
 
 
 def periods(loaded: Settings) -> Sequence[Period]:
-    """The kinds of period that data sets are processed by. Raises SettingsError."""
+    """The periods by which data sets are processed. Raises SettingsError."""
     delay = timedelta(minutes=loaded.processing_delay_minutes)
     lateness = timedelta(hours=loaded.processing_lateness_hours)
     hours = loaded.processing_period_hours
@@ -133,7 +160,7 @@ def periods(loaded: Settings) -> Sequence[Period]:
 
 
 def outages(loaded: Settings) -> tuple[type[Exception], ...]:
-    """The classes that OutageErrors names. Raises SettingsError."""
+    """The exception classes that OutageErrors names. Raises SettingsError."""
     classes = [_exception_class(name) for name in loaded.ingestion.outage_errors]
     if wrong := [each for each in classes if isinstance(each, str)]:
         raise SettingsError(wrong)
@@ -141,32 +168,32 @@ def outages(loaded: Settings) -> tuple[type[Exception], ...]:
 
 
 def _exception_class(name: str) -> type[Exception] | str:
-    """The class, or what is wrong with its name."""
+    """The class, or the problem with its name."""
     module, _, of_class = name.rpartition(".")
     try:
         named = getattr(import_module(module), of_class)
     except Exception as error:  # the module may be the user's own
         return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
     if named is Exception:
-        return f"OutageErrors = {name!r}: every error would hold its partition; name the outage's"
+        return f"OutageErrors = {name!r}: every error would hold its partition; name a subclass"
     if isinstance(named, type) and issubclass(named, Exception):
         return named
-    return f"OutageErrors = {name!r}: must be a class of exceptions"
+    return f"OutageErrors = {name!r}: must be an exception class"
 
 
-def _declared(loaded: Settings) -> Sequence[Resource]:
-    import scaling_rules  # noqa: PLC0415  the user's file: its errors belong into the one message
+def _declared_resources(loaded: Settings) -> Sequence[Resource]:
+    import scaling_rules  # noqa: PLC0415  an error in the user's file is reported as a problem
 
     return scaling_rules.resources(loaded)
 
 
 def warnings(loaded: Settings) -> tuple[str, ...]:
-    """Settings whose name is almost one that is read."""
-    mentioned = _source_of_the_rules()
+    """A warning for each unknown setting whose name resembles a known one."""
+    rules = _source_of_the_rules()
     return tuple(
-        f"setting {name}: nobody reads it; is {meant} meant?"
-        for name, meant in slips(loaded.environ).items()
-        if name not in mentioned  # the rules may have settings of their own
+        f"Unknown setting {name}. Did you mean {known}?"
+        for name, known in misspellings(loaded.environ).items()
+        if name not in rules  # the rules may read settings of their own
     )
 
 

@@ -1,4 +1,4 @@
-"""What schedules the processing of data sets, and sees to it that each is processed once."""
+"""Builds the parts that schedule the processing of data sets, once per period."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.wiring.parts import Parts
 class DataSetParts(Parts):
     @cached_property
     def processing_sender(self) -> MessageSender:
-        """To the queue that keeps one message for each data set and period."""
+        """Sends to the queue that keeps one message for each data set and period."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
 
         settings = self._app.settings

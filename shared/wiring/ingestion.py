@@ -1,4 +1,4 @@
-"""What stands between the event hub and the queue ``metrics``."""
+"""Builds the parts that turn events of the event hub into messages of the queue ``metrics``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.breaker import BreakerTimes
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch, NoSwitch
 from shared.ingestion.concurrency import heartbeat_every, task_runner
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.decoding import MetricHandler
+from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
 
 QUEUE = "metrics"
-LANES_MAX = 16
-"""Partition keys of a batch that are worked on at a time."""
+CONCURRENT_KEYS_MAX = 16
+"""The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
-"""A minute less than a function may run: the last event has to end, and all to be committed."""
-TAILS_AT_ONCE = 4
+"""Half a minute below the time after which a function stops itself, which leaves time to finish the
+last event and to commit."""
+CONCURRENT_TAILS_MAX = 4
 
 
 class IngestionParts(IngestionStores):
@@ -57,30 +58,31 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def pipelines(self) -> dict[str, PartitionPipeline]:
-        """By partition. Each remembers what it wrote last."""
+        """The pipelines, by partition ID. Each pipeline remembers its last write."""
         return {}
 
     def pipeline(self, partition_id: str) -> PartitionPipeline:
-        """All that a batch of this partition passes through."""
+        """The pipeline of a partition under the Functions trigger."""
         if partition_id not in self.pipelines:
-            whole = self.pipeline_of(self.stream(partition_id), Writer(self.instance))
-            self.pipelines[partition_id] = replace(whole, seconds_max=BATCH_SECONDS_MAX)
+            unbounded = self.pipeline_of(self.stream(partition_id), Writer(self.instance))
+            self.pipelines[partition_id] = replace(unbounded, seconds_max=BATCH_SECONDS_MAX)
         return self.pipelines[partition_id]
 
     def pipeline_of(self, stream: Stream, writer: Writer) -> PartitionPipeline:
+        """A pipeline without a time limit for a batch."""
         consumer = Consumer(
             stream=stream,
             writer=writer,
             store=self._measured(self.store),
             hub=self.hub,
-            handle=redacting_call(self.handler_of(stream)),  # a user may have written it
+            handle=redacting_call(self.handler_of(stream)),  # a user's handler may leak secrets
             retry=self._app.retry,
-            run_tasks=task_runner(LANES_MAX),
+            run_tasks=task_runner(CONCURRENT_KEYS_MAX),
             new_txid=partial(token_hex, 16),
             outages=self._app.checked.outages,
         )
         beat = heartbeat_every(BEAT_SECONDS)
-        return PartitionPipeline(consumer, self.guard, self.sender, time.monotonic, beat)
+        return PartitionPipeline(consumer, self.breaker_client, self.sender, time.monotonic, beat)
 
     def _measured(self, store: IngestionStore) -> IngestionStore:
         if not self._app.measuring:
@@ -91,20 +93,24 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:
-        """Makes the user's own handler, or that of the app, which takes in metrics."""
+        """Creates the handler of a partition: the user's own handler, or the app's, which reads
+        metrics.
+        """
         if self.handling:
             return self.handling.handler_of
         bytes_max = self.settings.event_bytes_max
-        return lambda stream: MetricHandler(stream, self.interests, bytes_max)
+        return lambda stream: MetricHandler(stream, self.metric_subscriptions, bytes_max)
 
     @property
-    def interests(self) -> MetricSubscriptions:
-        """What the rules ask of the hub."""
-        return interests_of(self._app.resources.values())
+    def metric_subscriptions(self) -> MetricSubscriptions:
+        """The metrics that scaling_rules.py expects from the hub."""
+        return subscriptions_of(self._app.resources.values())
 
     @cached_property
     def instance(self) -> str:
-        """A name of this process; what it counts is its own."""
+        """The name of this instance, unique for each process. Failure counts are stored under this
+        name.
+        """
         return uuid.uuid4().hex[:12]
 
     @cached_property
@@ -128,16 +134,15 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def tail_watch(self) -> TailWatch:
-        return TailWatch(task_runner(TAILS_AT_ONCE))
+        return TailWatch(task_runner(CONCURRENT_TAILS_MAX))
 
     @cached_property
     def effect_retention(self) -> EffectRetention:
-        """Who removes what handlers kept for long enough."""
-        kept = self.settings.effects_kept
-        return EffectRetention(self.store, kept, time.monotonic)
+        """Deletes effects that are older than ``EffectsKeptDays``."""
+        return EffectRetention(self.store, self.settings.effects_kept, time.monotonic)
 
     async def send_event(self, body: bytes) -> None:
-        """To the hub, for people who try things. Raises HubUnavailable."""
+        """Send an event to the hub, for the command ``send-reading``. Raises HubUnavailable."""
         from shared.adapters.event_hubs.hub import send_event  # noqa: PLC0415  heavy to import
 
         await send_event(self.connection, body)
@@ -146,28 +151,32 @@ class IngestionParts(IngestionStores):
 
     @property
     def redriver(self) -> Redriver:
-        """Puts dead letters into the pipeline again."""
+        """Handles the events of dead letters again."""
 
         def handler_of(stream: Stream) -> Handler:
-            return redacting_call(self.handler_of(stream))  # what it raises is shown to people
+            return redacting_call(self.handler_of(stream))  # the error's text is shown to operators
 
         outages = self._app.checked.outages
         return Redriver(self.store, self.hub, handler_of, self._app.retry, outages)
 
     @property
     def dead_letter_service(self) -> DeadLetterService:
-        """Serves people at the dead letters."""
+        """The service behind the HTTP endpoints of the dead letters."""
         return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
 
     async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send what dead letters that were put in again led to: whoever did that is the one to."""
+        """Send the messages that redriven dead letters left in the outbox.
+
+        The process that redrives them must call this, because no other process sends these
+        messages.
+        """
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
             leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
             await outbox.drain(stream, self.store, self.sender, leases)
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
-        """Another place for dead letters."""
+        """Sends dead letters to a Service Bus queue."""
         from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
 
@@ -179,20 +188,20 @@ class IngestionParts(IngestionStores):
     # --- the circuit breaker ------------------------------------------------------------------
 
     @cached_property
-    def guard(self) -> BreakerGuard:
+    def breaker_client(self) -> BreakerClient:
         breaker = self.settings.breaker
-        return BreakerGuard(
+        return BreakerClient(
             self.instance,
             self.breaker_store,
             self.announcer,
-            rule(breaker),
-            times(breaker),
+            trip_rule(breaker),
+            breaker_times(breaker),
             time.monotonic,
         )
 
     @cached_property
     def breaker_controller(self) -> BreakerController:
-        """Serves people at the breaker."""
+        """The service behind the HTTP endpoints of the circuit breaker."""
         breaker, app_url = self.settings.breaker, self._app.settings.notifications.app_url
         return BreakerController(
             name=BREAKER,
@@ -204,18 +213,19 @@ class IngestionParts(IngestionStores):
             keys=[each.encode() for each in breaker.approval_keys],
             valid_for=breaker.approval_valid_for,
             app_url=app_url or self._own_address,
-            times=times(breaker),
+            times=breaker_times(breaker),
         )
 
     @property
     def _own_address(self) -> str:
-        """In Azure the app knows its own host name."""
+        """The address of the app in Azure, from the host name in the environment; empty
+        elsewhere."""
         host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
         return f"https://{host}" if host else ""
 
     @cached_property
     def announcer(self) -> Announcer:
-        from shared.adapters.webhook.webhook import NotifierAnnouncer  # noqa: PLC0415  heavy to import
+        from shared.adapters.notifiers import NotifierAnnouncer  # noqa: PLC0415  heavy to import
 
         notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
         announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
@@ -235,24 +245,24 @@ class IngestionParts(IngestionStores):
         return self._app.open(AppSettingSwitch, app, BREAKER, self._app.settings.arm_endpoint)
 
 
-def interests_of(resources: Iterable[Resource]) -> MetricSubscriptions:
-    """What scaling_rules.py asks events for."""
+def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:
+    """The metrics that the resources expect from the hub."""
     pushed: set[tuple[str, str]] = set()
     monitored: dict[tuple[str, str], tuple[SubscribedMetric, ...]] = {}
     for resource in resources:
         for name, source in resource.metrics.items():
             if isinstance(source, HubMetric):
                 pushed.add((resource.name, name))
-            elif isinstance(source, AzureMonitorMetric):
+            elif isinstance(source, AzureMonitorMetric) and source.streamed:
                 at = key(source.resource_id, source.metric)
-                wanted = SubscribedMetric(
+                subscribed = SubscribedMetric(
                     resource.name, name, source.aggregation, source.time_grain
                 )
-                monitored[at] = (*monitored.get(at, ()), wanted)
+                monitored[at] = (*monitored.get(at, ()), subscribed)
     return MetricSubscriptions(frozenset(pushed), monitored)
 
 
-def rule(breaker: BreakerSettings) -> TripRule:
+def trip_rule(breaker: BreakerSettings) -> TripRule:
     return TripRule(
         window_seconds=breaker.window_seconds,
         failures_max=breaker.failures_max or None,
@@ -264,7 +274,7 @@ def rule(breaker: BreakerSettings) -> TripRule:
     )
 
 
-def times(breaker: BreakerSettings) -> BreakerTimes:
+def breaker_times(breaker: BreakerSettings) -> BreakerTimes:
     return BreakerTimes(
         break_seconds=breaker.break_seconds,
         break_seconds_max=breaker.break_seconds_max,

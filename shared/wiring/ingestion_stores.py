@@ -1,7 +1,8 @@
-"""Where ingestion keeps its state: all of it in the database where one is set, else in tables.
+"""Builds the stores of ingestion: all in the database if one is configured, otherwise all in
+tables.
 
-One place for all, so that who has a database needs no Table Storage for events, and who has none
-needs nothing else.
+So ingestion with a database needs no tables of the storage account, and ingestion without a
+database needs only the storage account.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from shared.adapters.sql.engine import Sql
 
 BREAKER = "metric_ingest"
-"""The name of the circuit breaker around the event hub: that of the function behind it."""
+"""The name of the event hub's circuit breaker, which is the name of the function that it protects.
+"""
 
 
 class EventStore(IngestionStore, DeadLetterStore, NewestDeadLetters, RetentionStore, Protocol):
-    """One class serves all of these ports."""
+    """The ports that one adapter class implements for the events of all partitions."""
 
 
 class IngestionStores(Parts):
@@ -37,29 +39,31 @@ class IngestionStores(Parts):
     @property
     def connection(self) -> EventHubConnection:
         hub = self.settings.hub
-        assert hub is not None, "the functions are registered only where the hub is set"
+        assert hub is not None, "the functions are registered only if the hub is set"
         return hub
 
     @cached_property
     def handling(self) -> Handling | None:
-        """The user's own handler and tables, where ``IngestionHandler`` names them."""
+        """The user's own handler and tables, if ``IngestionHandler`` names them."""
         return self._app.checked.handling
 
     @cached_property
     def store(self) -> EventStore:
-        """Checkpoints and what became of events; the user's own tables take part in its commits."""
+        """Checkpoints and outcomes of events. Its commits also write the user's own tables."""
         if self.settings.database_url:
             from shared.adapters.sql.ingestion import SqlIngestionStore  # noqa: PLC0415  heavy
 
-            take_part = self.handling.take_part if self.handling else None
-            return SqlIngestionStore(self.database, take_part)
+            write_in_transaction = self.handling.write_in_transaction if self.handling else None
+            return SqlIngestionStore(self.database, write_in_transaction)
         from shared.adapters.tables.ingestion import TableIngestionStore  # noqa: PLC0415  heavy
 
         return self._app.open(TableIngestionStore, self._app.storage)
 
     @property
     def store_alone(self) -> EventStore:
-        """The same without the user's tables: what is only tried must not change them."""
+        """The same store without the user's tables, for replays, which must not change these
+        tables.
+        """
         if not self.settings.database_url:
             return self.store
         from shared.adapters.sql.ingestion import SqlIngestionStore  # noqa: PLC0415  heavy
@@ -68,7 +72,7 @@ class IngestionStores(Parts):
 
     @cached_property
     def breaker_store(self) -> BreakerStore:
-        """Of the circuit breaker around the event hub."""
+        """The state of the circuit breaker around the event hub."""
         if self.settings.database_url:
             from shared.adapters.sql.breaker import SqlBreakerStore  # noqa: PLC0415  heavy
 
@@ -79,7 +83,7 @@ class IngestionStores(Parts):
 
     @cached_property
     def owners(self) -> OwnershipStore:
-        """Who reads which partition outside the Functions trigger."""
+        """Which processor owns which partition, outside the Functions trigger."""
         hub = self.connection
         group = (hub.namespace, hub.hub, self.settings.consumer_group)
         if self.settings.database_url:
@@ -92,7 +96,7 @@ class IngestionStores(Parts):
 
     @cached_property
     def database(self) -> Sql:
-        """One pool of connections for all of it."""
+        """The connection pool that all stores share."""
         from shared.adapters.sql.engine import Sql  # noqa: PLC0415  heavy to import
         from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
 

@@ -1,4 +1,4 @@
-"""What starts the nightly job, looks after its runs, and reads what it wrote."""
+"""Builds the parts that start the nightly job, manage its runs, and read its results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class NightlyParts(Parts):
 
     @cached_property
     def recompute(self) -> Recompute:
-        """What processes a data set; without a job the log says what is due."""
+        """Processes a data set with the nightly job, or only logs the request if no job is set
+        up."""
         logged = LoggedRecompute()
         if not self.settings.submitter:
             return logged
@@ -48,7 +49,7 @@ class NightlyParts(Parts):
             self.store,
             self.submitter,
             self._app.notifications.notifier,
-            policy(self.settings),
+            run_policy(self.settings),
             self._job,
             runs.new_token,
         )
@@ -65,7 +66,7 @@ class NightlyParts(Parts):
 
     @cached_property
     def trends(self) -> TableTrends:
-        """What the job wrote."""
+        """The trends that the job wrote."""
         from shared.adapters.tables.trends import TableTrends  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableTrends, self._app.storage)
@@ -79,35 +80,37 @@ class NightlyParts(Parts):
 
     @cached_property
     def submitter(self) -> JobSubmitter:
-        """Raises SettingsError where what it needs is not installed."""
+        """Raises SettingsError if the client of the service is not installed."""
         return self._app.open(submitter_of, self.settings)
 
 
 class JobRecompute:
-    """See Recompute: asks for the dates of a data set, and the nightly job then runs for each. Data
-    sets without a job go to ``otherwise``."""
+    """Implements `Recompute`: requests a run of the nightly job for each date of a data set.
+
+    ``fallback`` handles the data sets that have no job.
+    """
 
     def __init__(
         self,
         datasets: Collection[str],
         run_manager: RunManager,
         inputs: InputReader,
-        otherwise: Recompute,
+        fallback: Recompute,
     ) -> None:
         self._datasets, self._run_manager = datasets, run_manager
-        self._inputs, self._otherwise = inputs, otherwise
+        self._inputs, self._fallback = inputs, fallback
 
     async def run(self, work: DatasetWork) -> None:
-        """What is asked for is done once it is written down; its run may start later."""
+        """Store the demand for a run. The run itself may start later."""
         if work.dataset not in self._datasets:
-            await self._otherwise.run(work)
+            await self._fallback.run(work)
             return
         store = self._run_manager.store
         await demand_period(work.dataset, work.start, work.end, store, self._inputs)
         await self._run_manager.run(work.dataset)
 
 
-def policy(settings: NightlySettings) -> RunPolicy:
+def run_policy(settings: NightlySettings) -> RunPolicy:
     return RunPolicy(
         attempts=settings.attempts,
         retry_delay=timedelta(minutes=settings.retry_minutes),
@@ -117,7 +120,7 @@ def policy(settings: NightlySettings) -> RunPolicy:
 
 
 def submitter_of(settings: NightlySettings) -> JobSubmitter:
-    """Raises SettingsError where what it needs is not installed."""
+    """Raises SettingsError if the client of the service is not installed."""
     if settings.submitter == "local":
         from shared.adapters.spark.local import LocalSubmitter  # noqa: PLC0415  one of several
 
@@ -147,9 +150,9 @@ def _synapse(settings: NightlySettings) -> BatchClient:
 
 
 def _missing(error: ImportError, submitter: str) -> SettingsError:
-    lines = f"add the line `-r requirements-{submitter}.txt` to requirements.txt and deploy again"
+    remedy = f"add the line `-r requirements-{submitter}.txt` to requirements.txt and deploy again"
     return SettingsError(
-        [f"TrendsSubmitter = {submitter!r}: {error.name} is not installed: {lines}"]
+        [f"TrendsSubmitter = {submitter!r}: {error.name} is not installed: {remedy}"]
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the notifier looks, what it remembers, and whom it tells."""
+"""Builds the parts of the notifier: its sources, its store, and the log and webhook."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ TREND_DAYS = timedelta(days=7)
 class NotificationParts(Parts):
     @cached_property
     def notifier(self) -> Notifier:
-        """The log, and the webhook where one is set, of the kinds of news that are asked for."""
-        from shared.adapters.webhook.webhook import LogNotifier, Webhook  # noqa: PLC0415  heavy
+        """Writes all notifications to the log, and sends those of the configured kinds to the
+        webhook, if any.
+        """
+        from shared.adapters.notifiers import LogNotifier, Webhook  # noqa: PLC0415  heavy
 
         settings = self._app.settings.notifications
         if not settings.webhook_url:
@@ -52,11 +54,11 @@ class NotificationParts(Parts):
     async def _resources(self, since: datetime, now: datetime) -> Observed:
         minutes = self._app.settings.notifications.at_maximum_minutes
         resources, store = self._app.resources.values(), self._app.scaling.store
-        return await notify.run(resources, store, since, now, minutes)
+        return await notify.collect_news(resources, store, since, now, minutes)
 
     async def _breaker(self, _since: datetime, _now: datetime) -> Observed:
-        seen = await self._app.ingestion.breaker_store.load()
-        news = closing_news(BREAKER, seen.breaker)
+        snapshot = await self._app.ingestion.breaker_store.load()
+        news = closing_news(BREAKER, snapshot.breaker)
         return Observed([news] if news else [])
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
@@ -64,6 +66,8 @@ class NotificationParts(Parts):
         return Observed(await notices.run(store, store, since))
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
-        """Days are judged a night later, or when late data have come."""
+        """Looks back several days, because verdicts are written by a later nightly run, and again
+        after late data.
+        """
         lost = await self._app.nightly.trends.since((now - TREND_DAYS).date(), LOST)
         return Observed(list(trend_notices(lost)))

@@ -1,4 +1,4 @@
-"""What the parts of each capability have in common."""
+"""The base class of the parts of each capability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds what reads an event hub outside the Functions trigger: a processor among others."""
+"""Reads an event hub outside the Functions trigger, as one of several processors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from shared.wiring.app import App
 log = logging.getLogger(__name__)
 
 TAIL_SECONDS = 60.0
-"""Between two looks at the tails of the partitions that are held, as the trigger's timer does."""
+"""Seconds between two checks of the ends of the owned partitions. The timer of the function app has
+the same interval.
+"""
 
 
 class Runner:
-    """One process that takes its share of the partitions."""
+    """One processor, which reads its share of the partitions."""
 
     def __init__(self, app: App, tail_seconds: float = TAIL_SECONDS) -> None:
         self._app = app
@@ -70,7 +72,7 @@ class Runner:
         self._failures = RepeatedFailures()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until ``stopping`` is set; then everything is given up."""
+        """Read until ``stopping`` is set, then release all partitions."""
         watching = asyncio.create_task(
             run_periodically(self._watch_tails, stopping, self._tail_seconds)
         )
@@ -81,13 +83,13 @@ class Runner:
             await asyncio.wait([watching])
 
     async def _watch_tails(self) -> None:
-        """Account for what the hub has and no receiver delivers, whatever keeps it from that."""
+        """Process events that the hub has but that no receiver delivers."""
         leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
         try:
             await self._app.ingestion.tail_watch.run(
                 list(leases), lambda partition_id: self._pipeline(leases[partition_id])
             )
-        except Exception as error:  # each partition's has a line of its own
+        except Exception as error:  # the watch has logged the error of each partition
             log.warning("[tails_failed] %s: %s", type(error).__name__, error)
 
     def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundTask:

@@ -1,11 +1,19 @@
-"""What reads metrics, decides and scales."""
+"""Builds the parts that read metrics, store decisions, and scale the plans."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
+from shared.autoscaling.declaring import AzureMonitorMetric
+from shared.autoscaling.flows.message_counts import MessageCounts
+from shared.autoscaling.ports import (
+    CapacityControl,
+    MetricReader,
+    Permissions,
+    PlatformMetrics,
+    StateStore,
+)
 from shared.wiring.parts import Parts
 
 
@@ -45,6 +53,27 @@ class ScalingParts(Parts):
             self.control,
             lambda: ingestion.breaker_store,
         )
+
+    @cached_property
+    def platform_metrics(self) -> PlatformMetrics | None:
+        """None if no rule reads a metric of Azure Monitor: its client is heavy to import."""
+        declared = self._app.resources.values()
+        sources = [source for resource in declared for source in resource.metrics.values()]
+        if not any(isinstance(s, AzureMonitorMetric) and not s.streamed for s in sources):
+            return None
+        from shared.adapters.arm.platform_metrics import AzurePlatformMetrics  # noqa: PLC0415  heavy
+
+        settings = self._app.settings
+        return self._app.open(
+            AzurePlatformMetrics,
+            settings.arm_endpoint,
+            settings.source_timeout_seconds,
+            self._app.now,
+        )
+
+    @cached_property
+    def message_counts(self) -> MessageCounts:
+        return MessageCounts()
 
     @cached_property
     def timing(self) -> ActionTiming:

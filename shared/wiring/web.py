@@ -1,4 +1,4 @@
-"""What the page and the JSON endpoints show, each panel only where there is something to see."""
+"""Builds the board behind the page and the JSON endpoints, with the panels that apply."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from shared.wiring.parts import Parts
 
 DEAD_LETTERS_SHOWN = 50
 TREND_DAYS = 60
-TRENDS_KEPT_SECONDS = 300
+TRENDS_CACHED_SECONDS = 300
 
 
 class WebParts(Parts):
     @cached_property
     def board(self) -> Board:
-        shown: dict[str, Panel] = {"trends": cached(self.trends, TRENDS_KEPT_SECONDS)}
+        panels_by_name: dict[str, Panel] = {"trends": cached(self.trends, TRENDS_CACHED_SECONDS)}
         if self._app.settings.ingestion.hub:
-            shown |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
+            panels_by_name |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
         store = self._app.scaling.store
-        return Board(self._app.resources, store, RecentLog(store), shown)
+        return Board(self._app.resources, store, RecentLog(store), panels_by_name)
 
     async def breakers(self) -> list[dict[str, Any]]:
-        breaker_controller = self._app.ingestion.breaker_controller
-        seen = await breaker_controller.breakers.load()
-        here = (seen.breaker, seen.read_at)
-        link = breaker_controller.link(*here) or breaker_controller.path(*here)
-        return [panels.breaker(breaker_controller.name, seen.breaker, link)]
+        controller = self._app.ingestion.breaker_controller
+        snapshot = await controller.breakers.load()
+        state = (snapshot.breaker, snapshot.read_at)
+        link = controller.link(*state) or controller.path(*state)
+        return [panels.breaker(controller.name, snapshot.breaker, link)]
 
     async def dead_letters(self) -> list[dict[str, Any]]:
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)

@@ -1,57 +1,54 @@
-"""The results folder of a version: sums as they are, to be merged later, and trends for people."""
+"""Reads and writes the results folder of a version: sums for later versions, and trends for
+readers.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from typing import Any
 
+from shared.sampling.estimates import sums_of
 from shared.sampling.trend_rows import Trend, as_json
+from spark_jobs.model import HourSums, Series, Totals
 from spark_jobs.publish.stores import Store
-from spark_jobs.sums.sums import HourSums, Series, Sums, Totals, sums_of
 
-SUMS, HOURS, TRENDS, REPORT = "sums.jsonl", "hours.jsonl", "trends.jsonl", "report.json"
+SUMS, TRENDS, REPORT = "sums.jsonl", "trends.jsonl", "report.json"
 
 
 def read(store: Store, results: str) -> Totals:
-    """What an earlier version held; nothing of none."""
+    """Returns the totals of an earlier version; no totals if the name is empty."""
     if not results:
         return Totals()
-    days = {_key(row): sums_of(row) for row in _rows(store, f"results/{results}/{SUMS}")}
-    hours = {
-        _key(row): [HourSums(*found) for found in row["hours"]]
-        for row in _rows(store, f"results/{results}/{HOURS}")
-    }
-    return Totals(days, hours)
+    lines = store.read(f"results/{results}/{SUMS}").splitlines()
+    rows = {_key(row): row for row in map(json.loads, lines)}
+    return Totals(
+        {key: sums_of(row) for key, row in rows.items()},
+        {key: [HourSums(*hour) for hour in row["hours"]] for key, row in rows.items()},
+    )
 
 
 def merged(old: Totals, changed: Collection[str], new: Totals) -> Totals:
-    """The new figures for event dates that changed, the old ones for the others; in order."""
+    """Returns the new totals for the changed event dates, and the old totals for all other
+    dates."""
 
-    def either(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+    def with_changes(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
         kept = {key: value for key, value in one.items() if key[0] not in changed}
-        more = {key: value for key, value in other.items() if key[0] in changed}
-        return dict(sorted({**kept, **more}.items(), key=itemgetter(0)))
+        replaced = {key: value for key, value in other.items() if key[0] in changed}
+        return dict(sorted({**kept, **replaced}.items(), key=itemgetter(0)))
 
-    return Totals(either(old.days, new.days), either(old.hours, new.hours))
-
-
-def no_fuller(old: Totals, new: Totals, dates: Collection[str]) -> set[str]:
-    """Those of the dates whose new figures rest on no more records than the old ones."""
-
-    before, now = _records(old), _records(new)
-    return {date for date in dates if now[date] <= before[date]}
+    return Totals(with_changes(old.days, new.days), with_changes(old.hours, new.hours))
 
 
-def _records(totals: Totals) -> Counter[str]:
-    """By event date."""
-    found = Counter[str]()
-    for (day, _), sums in totals.days.items():
-        found[day] += sums.records
-    return found
+def without_more_records(old: Totals, new: Totals, dates: Collection[str]) -> set[str]:
+    """Returns the dates for which the new totals have no more records than the old ones."""
+
+    def records(totals: Totals, date: str) -> int:
+        return sum(sums.records for (day, _), sums in totals.days.items() if day == date)
+
+    return {date for date in dates if records(new, date) <= records(old, date)}
 
 
 def write(
@@ -61,15 +58,12 @@ def write(
     trends: Sequence[Trend],
     report: Mapping[str, Any],
 ) -> None:
-    days: Iterable[tuple[tuple[str, Series], Sums]] = totals.days.items()
-    sums = [{**_names(key), **asdict(found)} for key, found in days]
-    hours = [
-        {**_names(key), "hours": [[h.hour, h.records, h.weight_sum] for h in found]}
-        for key, found in totals.hours.items()
+    sums = [
+        json.dumps({**_names(key), **asdict(day), "hours": totals.hours.get(key, ())})
+        for key, day in totals.days.items()
     ]
-    store.write(f"results/{results}/{SUMS}", _lines([json.dumps(row) for row in sums]))
-    store.write(f"results/{results}/{HOURS}", _lines([json.dumps(row) for row in hours]))
-    store.write(f"results/{results}/{TRENDS}", _lines([as_json(trend) for trend in trends]))
+    store.write(f"results/{results}/{SUMS}", _lines(sums))
+    store.write(f"results/{results}/{TRENDS}", _lines(map(as_json, trends)))
     store.write(f"results/{results}/{REPORT}", json.dumps(report, indent=1).encode())
 
 
@@ -80,10 +74,6 @@ def _names(key: tuple[str, Series]) -> dict[str, Any]:
 
 def _key(row: Mapping[str, Any]) -> tuple[str, Series]:
     return row["date"], Series(row["kind"], row["event"], tuple(row["dims"]))
-
-
-def _rows(store: Store, name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in store.read(name).splitlines() if line]
 
 
 def _lines(lines: Iterable[str]) -> bytes:

@@ -1,55 +1,64 @@
-"""Output folders: a local one, or what Spark's Hadoop file systems reach (abfss and others)."""
+"""Output folders: a local folder, or a folder in a storage account."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from spark_jobs.errors import BadOutput
-from spark_jobs.read.sources import local_path
+from spark_jobs.read.sources import file_url_problem, local_path
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+PATTERN = frozenset("*?[]{}\\")
+"""Spark takes a path with any of these for a pattern."""
+AZURE = ("abfs", "abfss", "wasb", "wasbs")
 
 
 class Store(Protocol):
-    """Files below the output folder; names have ``/`` between their parts."""
+    """Files below the output folder. Names have ``/`` between their parts.
+
+    All methods raise BadOutput if the folder cannot be reached or written.
+    """
 
     def url(self, name: str) -> str:
-        """As Spark reads and writes it."""
+        """The URL with which Spark reads and writes the file or folder."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Of a folder's children; none where there is no such folder."""
+        """The names of a folder's children; empty if there is no such folder."""
         ...
 
-    def read(self, name: str) -> bytes: ...
+    def read(self, name: str) -> bytes:
+        """Raises FileNotFoundError."""
+        ...
 
     def write(self, name: str, content: bytes) -> None:
-        """All or nothing; replaces what is there."""
+        """Writes the file completely or not at all, and replaces an earlier file."""
         ...
 
     def create(self, name: str, content: bytes) -> bool:
-        """All or nothing; False where it exists already: of two at once only one is told True."""
+        """Writes the file completely or not at all. Returns False if it exists: of two concurrent
+        calls only one returns True.
+        """
         ...
 
     def delete(self, name: str) -> None:
-        """A file, or a folder with all in it; nothing happens where it is not there."""
+        """Deletes a file, or a folder with its contents, if it exists."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
+    """A folder of a file system with hard links."""
+
     root: Path
 
     def url(self, name: str) -> str:
-        return (self.root / name).resolve().as_uri()
+        return f"file://{(self.root / name).resolve()}"  # Spark decodes no %20
 
     def names(self, folder: str) -> list[str]:
         path = self.root / folder
@@ -90,82 +99,29 @@ class LocalStore:
         return temporary
 
 
-class HadoopStore:
-    """By the file system of Spark's own JVM, with the credentials that the cluster has.
-
-    Renaming onto an existing file fails on ABFS with a hierarchical namespace and on HDFS.
-    """
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        try:
-            context = spark.sparkContext
-        except Exception as error:  # PySparkAttributeError, which not all versions have
-            raise BadOutput(
-                f"--output {root}: cannot be written by Spark Connect, which creates no file only"
-                " once: name a folder that client and cluster share"
-            ) from error
-        self._jvm: Any = context._jvm
-        self._root = root.rstrip("/")
-        configuration = context._jsc.hadoopConfiguration()
-        self._fs = self._path("").getFileSystem(configuration)
-
-    def url(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-    def names(self, folder: str) -> list[str]:
-        path = self._path(folder)
-        if not self._fs.exists(path):
-            return []
-        return sorted(status.getPath().getName() for status in self._fs.listStatus(path))
-
-    def read(self, name: str) -> bytes:
-        stream = self._fs.open(self._path(name))
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
-
-    def write(self, name: str, content: bytes) -> None:
-        stream = self._fs.create(self._path(name), True)
-        try:
-            stream.write(bytearray(content))
-        finally:
-            stream.close()
-
-    def create(self, name: str, content: bytes) -> bool:
-        temporary = f"{name}.{uuid.uuid4().hex}.tmp"
-        self.write(temporary, content)
-        if not self._fs.exists(self._path(name)) and self._fs.rename(
-            self._path(temporary), self._path(name)
-        ):
-            return True
-        self.delete(temporary)
-        return False
-
-    def delete(self, name: str) -> None:
-        self._fs.delete(self._path(name), True)
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.url(name) if name else self._root)
-
-
-def store_of(location: str, spark: Callable[[], SparkSession]) -> Store:
-    """Raises BadOutput."""
+def store_of(location: str, connection_string: str = "") -> Store:
+    """Returns the store of an ``--output``. Raises BadOutput."""
     scheme = urlsplit(location).scheme if "://" in location else ""
-    if scheme in ("http", "https"):
+    if scheme in AZURE:
+        from spark_jobs.azure_blobs import BlobStore
+
+        return BlobStore.of(location, connection_string)
+    if scheme not in ("", "file"):
         raise BadOutput(
-            f"--output {location}: must be a local folder or a path of the cluster's file systems,"
-            " such as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/trends"
+            f"--output {location}: must be a local folder or a folder of a storage account, such as"
+            " abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/trends"
         )
-    if scheme in ("", "file"):
-        root = Path(local_path(location))
-        if root.exists() and not root.is_dir():
-            raise BadOutput(f"--output {location}: is a file; name a folder")
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadOutput(f"--output {location}: {error.strerror}") from error
-        if not os.access(root, os.W_OK | os.X_OK):
-            raise BadOutput(f"--output {location}: no permission to write there")
-        return LocalStore(root)
-    return HadoopStore(spark(), location)
+    if problem := file_url_problem(location):
+        raise BadOutput(f"--output {location}: {problem}")
+    root = Path(local_path(location))
+    if not PATTERN.isdisjoint(str(root.resolve())):
+        raise BadOutput(f"--output {location}: Spark cannot read folders with any of *?[]{{}}\\")
+    if root.exists() and not root.is_dir():
+        raise BadOutput(f"--output {location}: is a file; name a folder")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOutput(f"--output {location}: {error.strerror}") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise BadOutput(f"--output {location}: no permission to write there")
+    return LocalStore(root)

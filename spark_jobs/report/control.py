@@ -1,6 +1,7 @@
-"""A control series: what is not sampled, such as the messages of a queue a day.
+"""Reads a control series: daily figures that are not sampled, such as the number of messages of a
+queue.
 
-From a CSV file, or from JSON as `az monitor metrics list` prints a resource's platform metrics.
+The file is CSV, or JSON as ``az monitor metrics list`` prints a resource's platform metric.
 """
 
 from __future__ import annotations
@@ -14,98 +15,88 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.errors import BadInput
-from spark_jobs.read.sources import reason_of
+from spark_jobs.errors import BadInput, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = {"date", "value"}
 AGGREGATIONS = ("total", "count", "average", "maximum")
-"""The first that an answer has; a day without a figure has null."""
+"""The aggregates of a metric. The first one that the file has is used. Its value is null in an
+interval without a figure.
+"""
 
 Controls = Mapping[str, Mapping[str, float]]
-"""By event, and under an empty name for all others, by date."""
+"""Figures by event and date. Figures under an empty name apply to all other events."""
 
 
 def read_controls(location: str, spark: Callable[[], SparkSession]) -> Controls:
-    """Of a local file, or of one that Spark reaches, such as abfss://…. Raises BadInput."""
-    if "://" in location:
-        text = _by_spark(location, spark())
-    else:
-        try:
-            text = Path(location).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"--control {location}: {error}") from error
-    return controls_of(text, location)
-
-
-def _by_spark(location: str, spark: SparkSession) -> str:
+    """Reads a local file, or a file that Spark can open (abfss://…). Raises BadInput."""
     try:
-        found = spark.read.text(location, wholetext=True).collect()
-    except Exception as error:  # the JVM's, by way of py4j
-        raise BadInput(f"--control {location}: {reason_of(error)}") from error
-    if len(found) != 1:
-        raise BadInput(f"--control {location}: name one file")
-    return str(found[0][0])
+        if "://" not in location:
+            return controls_of(Path(location).read_text(encoding="utf-8"), location)
+        rows = spark().read.text(location, wholetext=True).collect()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--control {location}: {error}") from error
+    except BadInput:
+        raise
+    except Exception as error:  # PySpark has no common class for errors of the JVM
+        raise BadInput(f"--control {location}: {first_line(error)}") from error
+    if len(rows) != 1:
+        raise BadInput(f"--control {location}: is not one file; name one")
+    return controls_of(str(rows[0][0]), location)
 
 
 def controls_of(text: str, where: str) -> Controls:
-    """Raises BadInput with file and line.
-
-    A CSV file has columns date and value, and event where it differs by event.
+    """Parses the text of a file. A CSV file has the columns date and value, and the column event if
+    figures differ by event. Raises BadInput, which names file and line.
     """
-    if text.lstrip("\ufeff \n\r\t").startswith("{"):
-        return {"": _platform_metric(text, where)}
-    return _csv(text, where)
+    text = text.removeprefix("\ufeff")
+    controls = (
+        {"": _platform_metric(text, where)} if text.lstrip()[:1] == "{" else _csv(text, where)
+    )
+    if not any(controls.values()):
+        raise BadInput(f"--control {where}: holds no day")
+    return controls
 
 
 def _csv(text: str, where: str) -> Controls:
-    rows = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
+    rows = csv.DictReader(io.StringIO(text))
     missing = COLUMNS - set(rows.fieldnames or ())
     if missing:
         raise BadInput(f"--control {where}: has no column {' and '.join(sorted(missing))}")
-    found: dict[str, dict[str, float]] = {}
+    controls: dict[str, dict[str, float]] = {}
     for row in rows:
         try:
             day, value = date.fromisoformat(row["date"]), _figure(row["value"])
         except (ValueError, TypeError) as error:
             raise BadInput(f"--control {where}, line {rows.line_num}: {error}") from error
-        found.setdefault(row.get("event") or "", {})[day.isoformat()] = value
-    if not found:
-        raise BadInput(f"--control {where}: holds no day")
-    return found
+        controls.setdefault(row.get("event") or "", {})[day.isoformat()] = value
+    return controls
 
 
 def _platform_metric(text: str, where: str) -> Mapping[str, float]:
-    """Sums by UTC day over all time series of the one metric, whatever their interval."""
+    """Adds up the intervals of each UTC day, over all time series of the file's only metric."""
+    days: dict[str, float] = {}
     try:
-        metrics = json.loads(text.removeprefix("\ufeff"))["value"]
+        metrics = json.loads(text)["value"]
         if len(metrics) != 1:
             raise ValueError(f"holds {len(metrics)} metrics; ask for one")
-        found: dict[str, float] = {}
-        for series in metrics[0]["timeseries"]:
-            for point in series["data"]:
-                value = _aggregated(point)
-                if value is not None:
-                    day = date.fromisoformat(point["timeStamp"][:10]).isoformat()
-                    found[day] = found.get(day, 0.0) + _figure(value)
+        for point in [point for series in metrics[0]["timeseries"] for point in series["data"]]:
+            figures = [point[name] for name in AGGREGATIONS if point.get(name) is not None]
+            if figures:
+                day = date.fromisoformat(point["timeStamp"][:10]).isoformat()
+                days[day] = days.get(day, 0.0) + _figure(figures[0])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        why = f"has no {error}" if isinstance(error, KeyError) else error
+        reason = f"has no {error}" if isinstance(error, KeyError) else error
         raise BadInput(
-            f"--control {where}: is not what `az monitor metrics list` prints: {why}"
+            f"--control {where}: is not what `az monitor metrics list` prints: {reason}"
         ) from error
-    if not found:
-        raise BadInput(f"--control {where}: holds no day")
-    return found
-
-
-def _aggregated(point: Mapping[str, Any]) -> Any:
-    return next((point[name] for name in AGGREGATIONS if point.get(name) is not None), None)
+    return days
 
 
 def _figure(value: Any) -> float:
-    found = float(value)
-    if not math.isfinite(found) or found < 0:
-        raise ValueError(f"{value} is no number of at least 0")
-    return found
+    figure = float(value)
+    if not math.isfinite(figure) or figure < 0:
+        raise ValueError(f"{value} is not a number of at least 0")
+    return figure

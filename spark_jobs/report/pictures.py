@@ -1,4 +1,6 @@
-"""A picture of each series: raw and adjusted with its band, the sampling rate, verdicts marked."""
+"""Draws each series: raw and adjusted figures with their 95 % interval, the sampling rate, and
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,18 @@ from shared.sampling.verdict import LOST, VerdictKind
 
 HALF_A_DAY = timedelta(hours=12)
 SERIES_MAX = 50
-"""Of more, those of which events were lost and then the largest: nobody looks through hundreds."""
+"""The most series that are drawn: first those that lost events, then the largest ones."""
 DRAWN_MAX = 1e150
-"""Axes know no larger numbers."""
-COLORS = {
-    VerdictKind.EVENTS_LOST: "#c62828",
-    VerdictKind.MEASUREMENT_LOST: "#ad1457",
-    VerdictKind.SAMPLING_CHANGED: "#ef6c00",
-    VerdictKind.TRAFFIC_CHANGED: "#1565c0",
-    VerdictKind.MEASUREMENT_CHANGED: "#6a1b9a",
-    VerdictKind.UNCERTAIN: "#9e9e9e",
+"""The largest number that an axis can show."""
+STYLES = {
+    VerdictKind.EVENTS_LOST: ("#c62828", "v"),
+    VerdictKind.MEASUREMENT_LOST: ("#ad1457", "v"),
+    VerdictKind.SAMPLING_CHANGED: ("#ef6c00", "s"),
+    VerdictKind.TRAFFIC_CHANGED: ("#1565c0", "^"),
+    VerdictKind.MEASUREMENT_CHANGED: ("#6a1b9a", "^"),
+    VerdictKind.UNCERTAIN: ("#9e9e9e", ""),
 }
-MARKS = {
-    VerdictKind.EVENTS_LOST: "v",
-    VerdictKind.MEASUREMENT_LOST: "v",
-    VerdictKind.SAMPLING_CHANGED: "s",
-    VerdictKind.TRAFFIC_CHANGED: "^",
-    VerdictKind.MEASUREMENT_CHANGED: "^",
-}
+"""The color and the marker of each verdict."""
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -53,40 +49,37 @@ ROW = "<tr><td>{}<td>{:,}<td>{}<td>{:,.0f}<td>{:,.0f}<td><b>{}</b> {}</tr>"
 
 
 def pictures(trends: Sequence[Trend]) -> Mapping[str, bytes]:
-    """File name → content: a PNG and a page of HTML that needs nothing else, for each series.
-
-    A series that cannot be drawn has a page that says so, and no PNG.
+    """Returns the files by name: for each series a PNG, and an HTML page that needs no other file.
+    If a series cannot be drawn, there is no PNG, and its page shows the reason.
     """
-    found = {}
-    for days in most_telling(trends):
+    files = {}
+    for days in series_to_draw(trends):
         name = _file_name(days[0])
         try:
-            png, svg = _drawn(days)
+            files[f"{name}.png"], picture = _drawn(days)
         except (ValueError, OverflowError) as error:
-            found[f"{name}.html"] = _page(days, f"<p>Cannot be drawn: {html.escape(str(error))}")
-        else:
-            found[f"{name}.png"] = png
-            found[f"{name}.html"] = _page(days, svg)
-    return found
+            picture = f"<p>Cannot be drawn: {html.escape(str(error))}"
+        files[f"{name}.html"] = _page(days, picture)
+    return files
 
 
-def left_out(trends: Sequence[Trend]) -> int:
-    """How many series have no picture because there are so many."""
+def undrawn_count(trends: Sequence[Trend]) -> int:
+    """Returns the number of series without a picture, because there are more than
+    ``SERIES_MAX``."""
     return max(len({trend.series for trend in trends}) - SERIES_MAX, 0)
 
 
-def most_telling(trends: Sequence[Trend]) -> list[list[Trend]]:
-    """The days of each series that is drawn, in order of days."""
+def series_to_draw(trends: Sequence[Trend]) -> list[list[Trend]]:
+    """Returns the trends of each series that is drawn, ordered by day."""
     by_series: dict[Any, list[Trend]] = {}
-    for trend in trends:
+    for trend in sorted(trends, key=lambda trend: trend.date):
         by_series.setdefault(trend.series, []).append(trend)
 
     def rank(days: Sequence[Trend]) -> tuple[bool, float]:
         lost = any(trend.verdict in LOST for trend in days)
         return not lost, -sum(trend.adjusted_count for trend in days)
 
-    chosen = sorted(by_series.values(), key=rank)[:SERIES_MAX]
-    return [sorted(days, key=lambda trend: trend.date) for days in chosen]
+    return sorted(by_series.values(), key=rank)[:SERIES_MAX]
 
 
 def title_of(trend: Trend) -> str:
@@ -96,78 +89,67 @@ def title_of(trend: Trend) -> str:
 
 
 def _file_name(trend: Trend) -> str:
-    """Readable, and different for different series."""
+    """Returns a readable name that differs between series."""
     digest = hashlib.blake2b(repr(trend.series).encode("utf-8", "replace"), digest_size=4)
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", trend.event).strip("-.")[:60] or "event"
     return f"{readable}-{digest.hexdigest()}"
 
 
 def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
+    """Draws a series as PNG and SVG. Raises ValueError or OverflowError."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     dates: Any = [datetime.fromisoformat(trend.date) for trend in days]
-    values = [_values(trend) for trend in days]
-    if any(abs(value) > DRAWN_MAX for of_day in values for value in of_day):
+    raw, adjusted, low, high = zip(*map(_values, days), strict=True)
+    if any(abs(value) > DRAWN_MAX for value in (*raw, *adjusted, *low, *high)):
         raise ValueError(f"there are figures beyond {DRAWN_MAX:g}")
-    raw, adjusted, low, high = (list(column) for column in zip(*values, strict=True))
     above.fill_between(dates, low, high, color="#2e7d32", alpha=0.2, label="95 % of sampling")
     above.plot(dates, adjusted, color="#2e7d32", label="adjusted", marker=".")
     above.plot(dates, raw, color="#757575", linestyle="--", label="as recorded", marker=".")
-    for finding, color in COLORS.items():
-        marked = [n for n, trend in enumerate(days) if trend.verdict == finding]
+    for verdict, (color, marker) in STYLES.items():
+        marked = [n for n, trend in enumerate(days) if trend.verdict == verdict]
         at, heights = [dates[n] for n in marked], [adjusted[n] for n in marked]
-        if finding in MARKS and marked:
-            above.scatter(at, heights, color=color, marker=MARKS[finding], s=80, zorder=5,
-                          label=str(finding))  # fmt: skip
+        if marker and marked:
+            above.scatter(at, heights, color=color, marker=marker, s=80, zorder=5, label=verdict)
         for day in at:
             above.axvspan(day - HALF_A_DAY, day + HALF_A_DAY, color=color, alpha=0.1, linewidth=0)
     above.set_title(title_of(days[0]).replace("$", r"\$"))
     above.set_ylim(bottom=min(0, *low))
     figure.legend(loc="outside lower center", ncols=6, fontsize="small")
-    known = [t.sampling_rate for t in days if t.sampling_rate is not None]
     rates = [float("nan") if t.sampling_rate is None else t.sampling_rate for t in days]
     below.step(dates, rates, where="mid", color="#ef6c00")
-    below.set_ylim(0, 1.2 * max(known, default=100))
+    below.set_ylim(0, 1.2 * (max(trend.sampling_rate or 0 for trend in days) or 100))
     below.set_ylabel("kept, %")
     figure.autofmt_xdate()
     png, svg = io.BytesIO(), io.StringIO()
-    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):  # a browser has all fonts
+    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):  # browsers have the fonts
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(png, format="png", dpi=110)
         figure.savefig(svg, format="svg")
     return png.getvalue(), svg.getvalue()[svg.getvalue().index("<svg") :]
 
 
-def _values(trend: Trend) -> tuple[float, float, float, float]:
-    """Raw, adjusted, low, high: of the sum where there is a measurement, else of the count."""
-    if not trend.measurement:
-        return (
-            trend.records,
-            trend.adjusted_count,
-            trend.adjusted_count_low,
-            trend.adjusted_count_high,
-        )
-    found = (trend.raw_sum, trend.adjusted_sum, trend.adjusted_sum_low, trend.adjusted_sum_high)
-    raw, adjusted, low, high = (float("nan") if v is None else v for v in found)
-    return raw, adjusted, low, high
+def _values(trend: Trend) -> tuple[float, ...]:
+    """Returns the raw, adjusted, low and high figure: of the sum if there is a measurement,
+    otherwise of the count. The sum of a day without measured values is NaN.
+    """
+    t = trend
+    if not t.measurement:
+        return t.records, t.adjusted_count, t.adjusted_count_low, t.adjusted_count_high
+    sums = (t.raw_sum, t.adjusted_sum, t.adjusted_sum_low, t.adjusted_sum_high)
+    return tuple(float("nan") if value is None else value for value in sums)
 
 
-def _page(days: Sequence[Trend], svg: str) -> bytes:
-    rows = [
-        ROW.format(
-            trend.date,
-            trend.records,
-            "-" if trend.sampling_rate is None else f"{trend.sampling_rate:.1f} %",
-            _values(trend)[1],
-            (_values(trend)[3] - _values(trend)[2]) / 2,
-            html.escape(trend.verdict),
-            html.escape(trend.reason),
-        )
-        for trend in reversed(days)
-    ]
+def _page(days: Sequence[Trend], picture: str) -> bytes:
+    rows = []
+    for trend in reversed(days):
+        _, adjusted, low, high = _values(trend)
+        rate = "-" if trend.sampling_rate is None else f"{trend.sampling_rate:.1f} %"
+        texts = html.escape(trend.verdict), html.escape(trend.reason)
+        rows.append(ROW.format(trend.date, trend.records, rate, adjusted, (high - low) / 2, *texts))
     title = html.escape(title_of(days[0]))
-    page = PAGE.format(title=title, picture=svg, rows="\n".join(rows))
+    page = PAGE.format(title=title, picture=picture, rows="\n".join(rows))
     return page.encode("utf-8", "replace")

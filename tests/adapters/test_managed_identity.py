@@ -1,4 +1,4 @@
-"""With addresses instead of connection strings every client asks as the app's identity."""
+"""Without connection strings, every client sends tokens of the app's managed identity."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUS = ServiceBusConnection("Bus", namespace="ns.servicebus.windows.net", client_
 
 
 class Identity:
-    """Gives tokens that name the identity and what they are for."""
+    """A credential whose tokens consist of the identity and the scope."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -41,8 +41,8 @@ class Identity:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Host and token of each request; none is answered."""
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The host and the token of each request. All requests fail."""
     requests: list[tuple[str, str]] = []
 
     async def send(_self: ServerTimeTransport, request: Any, **_options: Any) -> Any:
@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
     monkeypatch.setattr(ServerTimeTransport, "send", send)
     monkeypatch.setattr(credentials, "_identity", Identity)
-    monkeypatch.setattr("asyncio.sleep", _at_once)  # between the client's own tries
+    monkeypatch.setattr("asyncio.sleep", _at_once)  # the waits between the client's retries
     return requests
 
 
@@ -98,12 +98,12 @@ async def through_arm() -> None:
         (through_arm, "management.azure.com", "own:https://management.azure.com/.default"),
     ],
 )
-async def test_requests_bear_a_token_of_the_identity_for_the_service(
-    call: Callable[[], Awaitable[None]], host: str, token: str, asked: list[tuple[str, str]]
+async def test_each_request_carries_a_token_of_the_identity_for_its_service(
+    call: Callable[[], Awaitable[None]], host: str, token: str, requests: list[tuple[str, str]]
 ) -> None:
     with pytest.raises((AzureError, AutoscalingError)):
         await call()
-    assert set(asked) == {(host, token)}
+    assert set(requests) == {(host, token)}
 
 
 async def test_clients_of_one_identity_share_its_credential() -> None:
@@ -115,6 +115,6 @@ async def test_clients_of_one_identity_share_its_credential() -> None:
     await credentials.close()
 
 
-def test_no_real_token_goes_to_this_machine() -> None:
+def test_stand_ins_on_this_machine_receive_no_real_token() -> None:
     local = credentials.credential_for("http://127.0.0.1:10002/devstoreaccount1")
     assert isinstance(local, credentials.LoopbackCredential)

@@ -1,4 +1,4 @@
-"""Retries: bounded, with delays that grow and are random, and only for what they may help."""
+"""Retries are bounded, have growing random delays, and are made only after transient errors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from shared.ingestion.errors import TransientFailure
 
 
 class Rig:
+    """An attempt that fails a given number of times, and records of its calls and waits."""
+
     def __init__(self, failures: int, error: Exception | None = None) -> None:
         self.left, self.calls = failures, 0
         self.error = error or TransientFailure("not now")
@@ -29,12 +31,12 @@ class Rig:
         return await self.retrying(self.attempt, lambda e: isinstance(e, TransientFailure))
 
 
-async def test_what_works_at_once_is_tried_once() -> None:
+async def test_a_call_that_succeeds_is_made_only_once() -> None:
     rig = Rig(0)
     assert (await rig.run(), rig.calls, rig.slept) == ("done", 1, [])
 
 
-async def test_what_may_pass_is_tried_again_and_the_last_error_is_raised() -> None:
+async def test_a_transient_failure_is_retried_and_the_last_error_is_raised() -> None:
     rig = Rig(4)
     assert (await rig.run(), rig.calls, len(rig.slept)) == ("done", 5, 4)
     rig = Rig(5)
@@ -43,7 +45,7 @@ async def test_what_may_pass_is_tried_again_and_the_last_error_is_raised() -> No
     assert (rig.calls, len(rig.slept)) == (5, 4)
 
 
-async def test_what_no_attempt_can_help_is_tried_once() -> None:
+async def test_a_permanent_failure_is_not_retried() -> None:
     rig = Rig(1, ValueError("poison"))
     with pytest.raises(ValueError, match="poison"):
         await rig.run()
@@ -59,10 +61,10 @@ async def test_delays_are_random_below_a_bound_that_doubles_up_to_the_maximum() 
     for position, bound in enumerate((0.1, 0.2, 0.4, 0.5)):
         each = [slept[position] for slept in delays]
         assert bound / 2 < max(each) <= bound
-        assert min(each) < bound / 4, "full jitter: from nothing to the bound"
+        assert min(each) < bound / 4, "full jitter: from 0 to the bound"
 
 
-async def test_one_adapter_serves_many_at_a_time() -> None:
+async def test_one_retrying_object_can_serve_several_callers() -> None:
     first, second = Rig(2), Rig(3)
     second.retrying = first.retrying
     assert [await first.run(), await second.run()] == ["done", "done"]

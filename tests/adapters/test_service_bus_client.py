@@ -1,4 +1,4 @@
-"""What the client's errors mean, and what its own batches teach a sender."""
+"""How errors of the Service Bus client, and batches that it rejects, become outcomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ THROTTLED = (
         (client.ServiceBusServerBusyError(message="busy"), ServerBusy(None)),
     ],
 )
-def test_errors_with_a_name_say_what_became_of_the_batch(error: Any, outcome: object) -> None:
+def test_known_errors_give_the_outcome_of_the_batch(error: Any, outcome: object) -> None:
     assert outcome_of(error) == outcome
 
 
@@ -49,7 +49,7 @@ def test_errors_with_a_name_say_what_became_of_the_batch(error: Any, outcome: ob
         client.ServiceBusError("Handler failed"),
     ],
 )
-def test_after_any_other_error_nobody_knows(error: Any) -> None:
+def test_after_any_other_error_the_outcome_is_unknown(error: Any) -> None:
     assert isinstance(outcome_of(error), Disconnected)
     assert isinstance(not_opened(error), ConnectionError)
 
@@ -64,7 +64,7 @@ def test_after_any_other_error_nobody_knows(error: Any) -> None:
         client.ServiceBusQuotaExceededError(),
     ],
 )
-def test_some_errors_are_for_people(error: Any) -> None:
+def test_errors_that_an_operator_must_fix_are_not_retried(error: Any) -> None:
     with pytest.raises(LinkFailed):
         outcome_of(error)
     assert isinstance(not_opened(error), LinkFailed)
@@ -74,22 +74,22 @@ def batch_of(encoded: list[EncodedMessage]) -> Batch:
     return Batch(encoded, sum(item.size_bytes for item in encoded))
 
 
-def test_a_client_that_encodes_larger_than_foretold_says_by_how_much() -> None:
+def test_a_client_that_encodes_messages_larger_than_expected_reports_by_how_much() -> None:
     encoded = [
         item._replace(size_bytes=item.size_bytes - 20)  # as another version might encode
         for item in encode_all([Message(bytes(400), f"m{n}") for n in range(20)], 0)
     ]
-    told = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded))
-    assert told == SizeExceeded(header_bytes=20)
+    outcome = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded))
+    assert outcome == SizeExceeded(header_bytes=20)
     assert fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded[:8])) is None
     sending = begin(build_request(encoded), BatchLimits(4096), Order.KEPT)
-    wiser = advance(sending, told, RetryBudget())
-    for chunk in wiser.chunks:
+    retried = advance(sending, outcome, RetryBudget())
+    for chunk in retried.chunks:
         chosen = [encoded[position] for position in chunk.positions]
         assert fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(chosen)) is None
 
 
-def test_a_client_that_takes_not_even_one_message_says_nothing_about_headers() -> None:
+def test_a_client_that_accepts_no_message_at_all_reports_no_header_size() -> None:
     encoded = encode_all([Message(bytes(5000), "m")], 0)
-    told = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded))
-    assert told == SizeExceeded(header_bytes=0)
+    outcome = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded))
+    assert outcome == SizeExceeded(header_bytes=0)

@@ -1,4 +1,4 @@
-"""What the SQL stores say to databases of all kinds, also those that no test can start."""
+"""The SQL statements of the stores in all dialects, including databases that no test can start."""
 
 from __future__ import annotations
 
@@ -53,42 +53,42 @@ DIALECTS: dict[str, Dialect] = {
 }
 NOW = {"mssql": "SYSDATETIMEOFFSET()", "postgresql": "clock_timestamp()", "sqlite": "strftime("}
 AZURE_SQL: Dialect = MSDialect_pyodbc(paramstyle="qmark")  # type: ignore[no-untyped-call]
-"""As the driver makes it, which is not installed."""
+"""The dialect as its driver, which is not installed, would configure it."""
 A_TIME = datetime(2026, 3, 1, 14, 0, 0, 123457, timezone(timedelta(hours=1)))
 KEY_BYTES_MAX = 900
-"""Of a clustered index in SQL Server."""
+"""The maximum size of a clustered index key in SQL Server."""
 
 
-def said(statement: Any, dialect: Dialect) -> str:
+def compiled_text(statement: Any, dialect: Dialect) -> str:
     if isinstance(statement, Insert | Update):
         keys = list(statement.table.c.keys())
         return str(statement.compile(dialect=dialect, column_keys=keys))
     return str(statement.compile(dialect=dialect))
 
 
-def test_there_are_statements_to_look_at() -> None:
+def test_the_statements_of_all_modules_are_collected() -> None:
     assert len(STATEMENTS) >= 10, sorted(STATEMENTS)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_each_statement_is_said_in_each_dialect(dialect: str) -> None:
+def test_each_statement_compiles_in_each_dialect_and_uses_the_databases_clock(dialect: str) -> None:
     for name, statement in STATEMENTS.items():
-        text = said(statement, DIALECTS[dialect])
+        text = compiled_text(statement, DIALECTS[dialect])
         if "MOVE" in name or "BEGIN" in name or "LOAD" in name:
-            assert NOW[dialect] in text, f"{name} takes another clock: {text}"
+            assert NOW[dialect] in text, f"{name} does not use the database's clock: {text}"
 
 
-def test_azure_sql_gets_unicode_exact_times_and_keys_that_fit() -> None:
+def test_tables_in_azure_sql_have_exact_times_and_keys_that_fit() -> None:
     for table in metadata.sorted_tables:
-        ddl = said(CreateTable(table), DIALECTS["mssql"])
-        assert "IDENTITY" not in ddl, "numbers are the hub's"
-        assert " DATETIME " not in ddl, "would round to 3 ms"
+        ddl = compiled_text(CreateTable(table), DIALECTS["mssql"])
+        assert "IDENTITY" not in ddl, "sequence numbers come from the hub"
+        assert " DATETIME " not in ddl, "DATETIME rounds to 3 ms"
         size = sum(_bytes(column.type) for column in table.primary_key.columns)
         assert size <= KEY_BYTES_MAX, f"{table.name}: {size}"
 
 
-def test_the_move_of_a_checkpoint_is_fenced_by_epoch_number_and_transaction() -> None:
-    text = said(ingestion_sql_writing._MOVE, DIALECTS["mssql"])
+def test_a_checkpoint_moves_only_from_a_given_epoch_sequence_number_and_transaction() -> None:
+    text = compiled_text(ingestion_sql_writing._MOVE, DIALECTS["mssql"])
     where = text.partition("WHERE")[2]
     assert "OUTPUT SYSDATETIMEOFFSET()" in text
     for column in ("Namespace", "Topic", "ConsumerGroup", "PartitionID"):
@@ -97,8 +97,8 @@ def test_the_move_of_a_checkpoint_is_fenced_by_epoch_number_and_transaction() ->
         assert f"[{column}] = " in where
 
 
-class Spoken:
-    """What the stores say while they do all that they can, beside what is built for each call."""
+class RecordedStatements:
+    """Records all statements of the stores, including those that are built for each call."""
 
     def __init__(self) -> None:
         self.statements: dict[str, Any] = {}
@@ -112,10 +112,10 @@ class Spoken:
 
 
 @pytest.fixture
-async def spoken() -> Spoken:
-    """One commit of each kind of row, and every question."""
-    sql, found = Sql("sqlite://", metadata), Spoken()
-    listen(sql.engine, "before_execute", found.note)
+async def recorded() -> RecordedStatements:
+    """The statements of a commit with each kind of row, and of every query."""
+    sql, recorded = Sql("sqlite://", metadata), RecordedStatements()
+    listen(sql.engine, "before_execute", recorded.note)
     stream = new_stream()
     store = SqlIngestionStore(sql)
     await store.commit(
@@ -144,13 +144,15 @@ async def spoken() -> Spoken:
         await breakers.put_tally(Tally(A_TIME, "i1", 5, failures))
     await breakers.tallies(A_TIME)
     await sql.close()
-    return found
+    return recorded
 
 
-async def test_azure_sql_is_told_nothing_that_only_others_know(spoken: Spoken) -> None:
-    assert len(spoken.statements) >= 20
+async def test_azure_sql_receives_no_syntax_of_other_databases(
+    recorded: RecordedStatements,
+) -> None:
+    assert len(recorded.statements) >= 20
     foreign = re.compile(r"ON CONFLICT|RETURNING|LIMIT|FOR UPDATE|strftime|clock_timestamp|\"|:b_")
-    for each, compiled in spoken.statements.items():
+    for each, compiled in recorded.statements.items():
         assert not foreign.search(each), each
         values = each.count("?") + each.count("[POSTCOMPILE_")
         assert values == len(compiled.positiontup), each
@@ -158,25 +160,29 @@ async def test_azure_sql_is_told_nothing_that_only_others_know(spoken: Spoken) -
             assert " WHERE " in each.replace("\n", " ")
         if "OUTPUT" in each:
             assert re.search(r"OUTPUT (inserted\.\[\w+\]|SYSDATETIMEOFFSET\(\))", each), each
-    limited = [each for each in spoken.statements if "SELECT TOP" in each]
+    limited = [each for each in recorded.statements if "SELECT TOP" in each]
     assert len(limited) >= 4
-    assert all("ORDER BY" in each for each in limited), "the first rows of what order?"
+    assert all("ORDER BY" in each for each in limited), (
+        "TOP without an order returns arbitrary rows"
+    )
 
 
-async def test_rows_with_a_time_of_azure_sql_are_compared_to_the_microsecond(
-    spoken: Spoken,
+async def test_times_in_azure_sql_are_compared_to_the_microsecond(
+    recorded: RecordedStatements,
 ) -> None:
     kind = UtcTime().dialect_impl(AZURE_SQL)
     assert kind.compile(AZURE_SQL) == "DATETIMEOFFSET"
     bind = kind.bind_processor(AZURE_SQL)
     assert bind is not None
-    assert bind(A_TIME) == "2026-03-01 13:00:00.123457+00:00", "as text, for the driver drops zones"
-    (ending,) = [each for each in spoken.statements if "DELETE FROM [EventHubDeadLetter]" in each]
+    assert bind(A_TIME) == "2026-03-01 13:00:00.123457+00:00", (
+        "as text, because the driver drops time zones"
+    )
+    (ending,) = [each for each in recorded.statements if "DELETE FROM [EventHubDeadLetter]" in each]
     assert "[FailedAt] = ?" in ending
 
 
 @pytest.mark.parametrize("table", [effects, outbox], ids=str)
-def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_columns(
+def test_statements_that_bypass_the_compiler_have_values_in_the_order_of_columns(
     table: Table,
 ) -> None:
     connection, stream = Mock(dialect=AZURE_SQL), new_stream()
@@ -186,25 +192,27 @@ def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_colum
     assert keys[: len(names)] == names
     own = tuple(f"<{key}>" for key in keys[len(names) :])
     ingestion_sql_writing._insert_plain(connection, table, stream, [own, own])
-    ((said_to_it, values),) = [call.args for call in connection.exec_driver_sql.call_args_list]
-    columns, _, places = said_to_it.partition(" VALUES ")
+    ((sql, values),) = [call.args for call in connection.exec_driver_sql.call_args_list]
+    columns, _, places = sql.partition(" VALUES ")
     assert re.findall(r"\[(\w+)\]", columns)[1:] == [column.name for column in given]
     assert places == f"({', '.join('?' * len(keys))})"
     assert values == [(*stream.names.values(), *own)] * 2
-    assert all(not isinstance(column.type, UtcTime) for column in given), "bound by the compiler"
+    assert all(not isinstance(column.type, UtcTime) for column in given), (
+        "only the compiler converts times"
+    )
 
 
-def test_readers_of_azure_sql_begin_no_transaction_and_writers_fence_by_one_statement() -> None:
-    """READ COMMITTED is enough: the update that moves a row looks at it under its own lock."""
+def test_reads_in_azure_sql_begin_no_transaction_and_conditional_writes_are_one_statement() -> None:
+    """READ COMMITTED is enough, because a conditional update checks the row under its own lock."""
     assert "AUTOCOMMIT" in AZURE_SQL.get_isolation_level_values(None)  # type: ignore[arg-type]
     for name in ("_MOVE", "_UPDATE", "_REPLACE"):
         guarded = [each for key, each in STATEMENTS.items() if key.endswith(name)]
         assert guarded
-        assert all("SELECT" not in said(each, AZURE_SQL) for each in guarded)
+        assert all("SELECT" not in compiled_text(each, AZURE_SQL) for each in guarded)
 
 
 @pytest.mark.parametrize(
-    ("kind", "said_by_it", "passes"),
+    ("kind", "message", "transient"),
     [
         (DatabaseError, "('40001', '[40001] deadlocked, chosen as the victim (1205)')", True),
         (OperationalError, "('08S01', '[08S01] Communication link failure (0)')", True),
@@ -217,11 +225,11 @@ def test_readers_of_azure_sql_begin_no_transaction_and_writers_fence_by_one_stat
         (IntegrityError, "('23000', '[23000] Violation of PRIMARY KEY constraint (2627)')", False),
     ],
 )
-def test_what_azure_sql_gets_over_is_tried_again(
-    kind: type[DBAPIError], said_by_it: str, passes: bool
+def test_transient_errors_of_azure_sql_are_retried(
+    kind: type[DBAPIError], message: str, transient: bool
 ) -> None:
-    error = kind("COMMIT", None, Exception(said_by_it))
-    with pytest.raises(StoreUnavailable if passes else kind), store_errors("mssql"):
+    error = kind("COMMIT", None, Exception(message))
+    with pytest.raises(StoreUnavailable if transient else kind), store_errors("mssql"):
         raise error
 
 
@@ -232,7 +240,7 @@ def _bytes(kind: object) -> int:
     return int(length) * (2 if "Unicode" in type(kind).__name__ else 1)
 
 
-async def test_the_queries_of_the_operations_page_are_answered() -> None:
+async def test_the_queries_on_the_operations_page_can_be_executed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     queries = re.findall(r"`(SELECT [^`]*)`", page)
     assert len(queries) == 6
@@ -242,6 +250,9 @@ async def test_the_queries_of_the_operations_page_are_answered() -> None:
     await sql.close()
 
 
-def test_a_driver_that_is_missing_is_named() -> None:
-    with pytest.raises(ModuleNotFoundError, match="mysql needs the package MySQLdb"):
+def test_an_error_names_the_package_of_a_missing_driver() -> None:
+    with pytest.raises(
+        ModuleNotFoundError,
+        match="a mysql database needs the package MySQLdb, which is not installed",
+    ):
         Sql("mysql://host/database", metadata)

@@ -1,4 +1,4 @@
-"""The last keys of a range that can be read from its start only: found, by few requests."""
+"""Finding the last keys of a range, which can only be read from its start, with few requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.adapters.tables.newest import PAGE, newest_keys
 
 
 class Range:
-    """Keys of numbers, and what was asked of them."""
+    """A range of keys with these numbers, and counts of the requests and of the keys read."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.numbers = sorted(set(numbers))
@@ -23,13 +23,13 @@ class Range:
         self.requests += 1
         first = bisect_left(self.numbers, start)
         last = len(self.numbers) if end is None else bisect_left(self.numbers, end)
-        found = self.numbers[first:last][:most]
-        self.read += len(found)
-        return [f"dead|{number:019d}" for number in found]
+        numbers = self.numbers[first:last][:most]
+        self.read += len(numbers)
+        return [f"dead|{number:019d}" for number in numbers]
 
 
-def made(seed: int) -> tuple[list[int], int]:
-    """Crowds and stragglers somewhere below the last number."""
+def random_numbers(seed: int) -> tuple[list[int], int]:
+    """Random numbers, single ones and dense groups, up to a last number."""
     rng = random.Random(seed)
     last = 10 ** rng.randint(1, 12)
     numbers = [rng.randint(0, last) for _ in range(rng.choice([0, 1, 40, 300]))]
@@ -42,20 +42,20 @@ def made(seed: int) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("seed", range(60))
 async def test_the_last_keys_are_found_by_a_bounded_number_of_requests(seed: int) -> None:
-    numbers, last = made(seed)
+    numbers, last = random_numbers(seed)
     kept = Range(numbers)
-    found = await newest_keys(kept.keys, 0, last, 50)
-    assert found == [f"dead|{number:019d}" for number in kept.numbers[-50:]]
+    keys = await newest_keys(kept.keys, 0, last, 50)
+    assert keys == [f"dead|{number:019d}" for number in kept.numbers[-50:]]
     assert kept.requests <= 30
     assert kept.read <= kept.requests * PAGE
 
 
-async def test_keys_added_behind_the_last_number_are_found_too() -> None:
+async def test_keys_after_the_last_number_are_found_too() -> None:
     kept = Range([5, 2001, 2002])
     assert [int(key[-4:]) for key in await newest_keys(kept.keys, 0, 2000, 2)] == [2001, 2002]
 
 
-async def test_a_million_keys_are_not_read_for_the_last_fifty() -> None:
+async def test_finding_the_last_fifty_keys_does_not_read_a_million() -> None:
     kept = Range(range(1_000_000))
     assert len(await newest_keys(kept.keys, 0, 999_999, 50)) == 50
     assert (kept.requests, kept.read) == (2, PAGE)

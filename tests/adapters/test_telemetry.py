@@ -1,4 +1,4 @@
-"""What is measured: every decision with its numbers, and lines of the log by kind."""
+"""The metrics of decisions, of the decision log, and of ingestion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.builders import NOW, resource
 
 
 class Measured:
-    """A resource whose store is measured."""
+    """A resource whose store records metrics."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -44,14 +44,14 @@ class Measured:
         time = self.now - timedelta(seconds=late_seconds)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", backlog)):
             sent = Metric("plan-1", name, MetricValue(time, value))
-            await scaling_logic.run(sent, {"plan-1": self.resource}, self.store)
+            await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
 
     def points(self) -> dict[str, list[Any]]:
-        found = self.reader.get_metrics_data()
-        assert found is not None
+        data = self.reader.get_metrics_data()
+        assert data is not None
         return {
             metric.name: list(metric.data.data_points)
-            for scope in found.resource_metrics[0].scope_metrics
+            for scope in data.resource_metrics[0].scope_metrics
             for metric in scope.metrics
         }
 
@@ -61,7 +61,9 @@ def measured() -> Measured:
     return Measured()
 
 
-async def test_backlog_capacity_and_wish_are_the_newest(measured: Measured) -> None:
+async def test_gauges_show_the_newest_backlog_and_the_current_and_desired_capacity(
+    measured: Measured,
+) -> None:
     for backlog in (100, 150, 200, 250, 300):
         await measured.minute(backlog)
     points = measured.points()
@@ -91,14 +93,14 @@ async def test_the_age_of_samples_is_measured(measured: Measured) -> None:
     assert (age.count, age.sum) == (1, 20)
 
 
-async def test_other_lines_of_the_log_are_counted_by_kind(measured: Measured) -> None:
-    word = Change(Override(reason="sale", floor=2), "anna", "c-1")
-    await control.run(measured.resource, word, measured.store)
+async def test_other_entries_of_the_decision_log_are_counted_by_kind(measured: Measured) -> None:
+    change = Change(Override(reason="sale", floor=2), "anna", "c-1")
+    await control.set_override(measured.resource, change, measured.store)
     (line,) = measured.points()["autoscaler.log"]
     assert (line.value, line.attributes["kind"]) == (1, "override")
 
 
-async def test_the_lag_of_a_partition_and_what_became_of_its_events_are_measured() -> None:
+async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measured() -> None:
     measured, stream = Measured(), Stream("bus", "metrics", "$Default", "2")
     store = MeasuredIngestion(MemoryIngestionStore(lambda: NOW), measured.meter)
     letter = DeadLetter(1, "1", NOW, NOW, FailureKind.POISON, "bad")

@@ -1,4 +1,4 @@
-"""The life of an action, field by field: what each step changes, and what it leaves alone."""
+"""The life cycle of an action: which fields each step changes, and which it keeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from shared.autoscaling import ManualChange, Mode
 from shared.autoscaling.actions import (
-    AS_IT_SHOULD_BE,
+    NO_CHANGE,
     Reconciliation,
     Settlement,
     adopt,
@@ -34,7 +34,7 @@ ENFORCING = resource(on_manual_change=ManualChange.ENFORCE)
 
 
 def line(kind: EntryKind, reason: str, last: Desired) -> LogEntry:
-    """The log line of an action that was ``last`` when it was written."""
+    """The log entry about an action in the state ``last``."""
     return LogEntry(
         resource_name="plan-1",
         time=NOW,
@@ -48,16 +48,16 @@ def line(kind: EntryKind, reason: str, last: Desired) -> LogEntry:
 
 
 def reconciled(
-    last: Desired, actual: int, found: object = None, override: Override | None = None
+    last: Desired, actual: int, declared: object = None, override: Override | None = None
 ) -> Reconciliation:
     state = ScalingState(desired=last, override=override)
-    return reconcile(found or resource(), state, actual, NOW, TIMING)  # type: ignore[arg-type]
+    return reconcile(declared or resource(), state, actual, NOW, TIMING)  # type: ignore[arg-type]
 
 
 # --- requested ---
 
 
-def test_a_request_is_sent_at_once_and_remembers_the_last_change_and_its_direction() -> None:
+def test_a_request_is_sent_at_once_and_keeps_the_last_change_and_its_direction() -> None:
     decision = Decision("plan-1", NOW, 2, 4, "busy", applies=True)
     last = confirmed(900, target=2, epoch=7, changed_out=False)
     assert request(decision, last) == Desired(
@@ -72,7 +72,7 @@ def test_a_request_is_sent_at_once_and_remembers_the_last_change_and_its_directi
     )
 
 
-def test_the_first_request_knows_of_no_change() -> None:
+def test_the_first_request_has_no_previous_change() -> None:
     first = request(Decision("plan-1", NOW, 2, 4, "busy", applies=True), None)
     assert (first.epoch, first.changed_at, first.changed_out) == (1, None, None)
 
@@ -95,14 +95,14 @@ def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_erro
     )
 
 
-def test_a_deferred_action_stays_pending_with_its_error_and_the_time_of_the_next_try() -> None:
+def test_a_deferred_action_stays_pending_with_its_error_and_the_time_of_its_retry() -> None:
     last = desired(attempts=1)
     assert defer(last, NOW, "409", TIMING) == replace(
         last, retry_at=ago(-30), attempts=2, last_error="409"
     )
 
 
-def test_a_failed_action_holds_the_rules_back_for_a_while_and_says_why() -> None:
+def test_a_failed_action_records_its_error_and_when_the_next_one_is_allowed() -> None:
     last = desired(attempts=1)
     assert fail(last, NOW, "403", TIMING) == replace(
         last, status=ActionStatus.FAILED, retry_at=ago(-60), attempts=2, last_error="403"
@@ -120,19 +120,19 @@ SETTLEMENTS = [
 
 
 @pytest.mark.parametrize("late", SETTLEMENTS, ids=lambda s: str(s.kind))
-def test_a_late_answer_changes_nothing_about_a_confirmed_action(late: Settlement) -> None:
-    """A doubled message may end in an error after its twin has succeeded."""
+def test_a_late_outcome_does_not_change_a_confirmed_action(late: Settlement) -> None:
+    """The second delivery of a message may fail after the first one has succeeded."""
     assert settle(confirmed(5, target=3), late, NOW, TIMING) is None
 
 
 @pytest.mark.parametrize("late", SETTLEMENTS[:3], ids=lambda s: str(s.kind))
-def test_only_a_confirmation_changes_an_action_that_was_given_up(late: Settlement) -> None:
+def test_only_a_confirmation_changes_a_failed_action(late: Settlement) -> None:
     given_up = desired(status=ActionStatus.FAILED, retry_at=ago(-60))
     assert settle(given_up, late, NOW, TIMING) is None
     assert settle(given_up, SETTLEMENTS[3], NOW, TIMING) == confirm(given_up, NOW)
 
 
-def test_how_a_pending_action_ended_is_kept_with_time_reason_and_wait() -> None:
+def test_each_outcome_of_a_pending_action_is_recorded_with_time_reason_and_wait() -> None:
     last = desired()
     failed, deferred, by_hand, done = SETTLEMENTS
     assert settle(last, failed, NOW, TIMING) == fail(last, NOW, "403", TIMING)
@@ -143,15 +143,15 @@ def test_how_a_pending_action_ended_is_kept_with_time_reason_and_wait() -> None:
     assert settle(last, throttled, NOW, TIMING) == defer(last, NOW, "429", TIMING, 90)
 
 
-# --- changed by hand ---
+# --- manual changes ---
 
 
 @pytest.mark.parametrize(("actual", "out"), [(6, True), (1, False)])
-def test_an_adopted_capacity_is_confirmed_now_in_its_direction(actual: int, out: bool) -> None:
+def test_an_adopted_capacity_is_confirmed_now_with_its_direction(actual: int, out: bool) -> None:
     assert adopt(confirmed(900, target=3, epoch=7), actual, NOW) == Desired(
         target=actual,
         epoch=8,
-        reason=f"capacity was changed by hand from 3 to {actual}: adopted",
+        reason=f"the capacity was changed manually from 3 to {actual}: adopted",
         requested_at=NOW,
         previous=3,
         status=ActionStatus.CONFIRMED,
@@ -161,15 +161,15 @@ def test_an_adopted_capacity_is_confirmed_now_in_its_direction(actual: int, out:
     )
 
 
-def test_what_a_person_set_to_the_same_capacity_is_no_scale_out() -> None:
+def test_a_manual_change_to_the_same_capacity_is_not_a_scale_out() -> None:
     assert adopt(confirmed(900, target=3), 3, NOW).changed_out is False
 
 
-def test_an_enforced_capacity_is_ordered_now_and_the_cooldown_runs_on() -> None:
+def test_an_enforced_capacity_is_requested_now_and_keeps_the_running_cooldown() -> None:
     assert enforce(confirmed(900, target=3, epoch=7, changed_out=True), 6, NOW) == Desired(
         target=3,
         epoch=8,
-        reason="capacity was changed by hand from 3 to 6: set back to 3",
+        reason="the capacity was changed manually from 3 to 6: set back to 3",
         requested_at=NOW,
         previous=6,
         sent_at=NOW,
@@ -178,41 +178,41 @@ def test_an_enforced_capacity_is_ordered_now_and_the_cooldown_runs_on() -> None:
     )
 
 
-def test_a_manual_change_is_adopted_or_set_back_with_its_line_in_the_log() -> None:
+def test_a_manual_change_is_adopted_or_set_back_and_logged() -> None:
     last = confirmed(900, target=3, epoch=7)
     adopted, back = adopt(last, 6, NOW), enforce(last, 6, NOW)
     kind = EntryKind.MANUAL_CHANGE
     assert reconciled(last, 6) == Reconciliation(adopted, None, line(kind, adopted.reason, adopted))
     action = ScaleAction("plan-1", 3, 8, back.reason, NOW)
-    found = Reconciliation(back, action, line(kind, back.reason, back))
-    assert reconciled(last, 6, ENFORCING) == found
+    reconciliation = Reconciliation(back, action, line(kind, back.reason, back))
+    assert reconciled(last, 6, ENFORCING) == reconciliation
 
 
-def test_a_pending_order_is_sent_again_before_a_manual_change_is_set_back() -> None:
-    """The order is absolute: carried out, it ends the manual change too. No second epoch."""
-    found = reconciled(desired(sent_at=ago(60)), 6, ENFORCING)
-    assert found.entry is not None
-    assert found.entry.kind is EntryKind.RESENT
-    assert found.action is not None
-    assert (found.action.target, found.action.epoch) == (3, 7)
-    assert reconciled(desired(sent_at=ago(59)), 6, ENFORCING) == AS_IT_SHOULD_BE
+def test_a_pending_action_is_sent_again_instead_of_setting_a_manual_change_back() -> None:
+    """The target is absolute, so the action also reverts the manual change, without a new epoch."""
+    reconciliation = reconciled(desired(sent_at=ago(60)), 6, ENFORCING)
+    assert reconciliation.entry is not None
+    assert reconciliation.entry.kind is EntryKind.RESENT
+    assert reconciliation.action is not None
+    assert (reconciliation.action.target, reconciliation.action.epoch) == (3, 7)
+    assert reconciled(desired(sent_at=ago(59)), 6, ENFORCING) == NO_CHANGE
 
 
-def test_whose_change_it_was_is_known_until_the_apps_own_next_one() -> None:
+def test_a_change_counts_as_manual_until_the_next_change_by_the_app_is_confirmed() -> None:
     by_hand = adopt(confirmed(900, target=3), 6, ago(60))
-    ordered = request(Decision("plan-1", NOW, 6, 4, "idle", applies=True), by_hand)
+    requested = request(Decision("plan-1", NOW, 6, 4, "idle", applies=True), by_hand)
     assert by_hand.changed_by_hand
-    assert ordered.changed_by_hand
-    assert fail(ordered, NOW, "403", TIMING).changed_by_hand
+    assert requested.changed_by_hand
+    assert fail(requested, NOW, "403", TIMING).changed_by_hand
     assert enforce(by_hand, 9, NOW).changed_by_hand
-    assert not confirm(ordered, NOW).changed_by_hand
+    assert not confirm(requested, NOW).changed_by_hand
     assert confirm(reopen(by_hand, 3, NOW), NOW).changed_by_hand
 
 
 # --- reopened ---
 
 
-def test_a_confirmed_capacity_that_a_late_change_may_have_undone_is_pending_from_now_on() -> None:
+def test_a_late_change_makes_a_confirmed_action_pending_again() -> None:
     last = confirmed(900, target=3, previous=2)
     assert reopen(last, 4, NOW) == replace(
         last,
@@ -221,7 +221,7 @@ def test_a_confirmed_capacity_that_a_late_change_may_have_undone_is_pending_from
         superseded=(4,),
         requested_at=NOW,
         retry_at=NOW,
-        last_error="a late change may have undone it",
+        last_error="a late change by an older action may have undone this action",
     )
 
 
@@ -234,17 +234,17 @@ def test_a_confirmed_capacity_that_a_late_change_may_have_undone_is_pending_from
         (desired(target=3), 3),
     ],
 )
-def test_a_late_change_to_the_same_capacity_or_of_what_is_open_reopens_nothing(
+def test_a_late_change_to_a_capacity_that_the_action_explains_does_not_reopen_it(
     last: Desired, capacity: int
 ) -> None:
     assert reopen(last, capacity, NOW) is last
 
 
 @pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
-def test_a_late_change_of_the_app_beside_an_open_action_is_not_taken_for_a_persons(
+def test_a_late_change_by_the_app_beside_an_open_action_is_not_taken_for_a_manual_one(
     status: ActionStatus,
 ) -> None:
-    """Epoch 5, long confirmed by a twin, arrives a second time while epoch 7 is under way."""
+    """Epoch 5 was confirmed long ago, and is delivered again while epoch 7 is pending."""
     last = desired(previous=2, target=3, superseded=(4,), status=status)
     late = reopen(last, 5, NOW)
     assert late == replace(last, superseded=(4, 5))
@@ -253,16 +253,16 @@ def test_a_late_change_of_the_app_beside_an_open_action_is_not_taken_for_a_perso
     assert reopen(late, 5, NOW) is late
 
 
-def test_a_reopened_action_has_a_whole_deadline_before_it_and_is_sent_at_once() -> None:
+def test_a_reopened_action_gets_a_new_deadline_and_is_sent_at_once() -> None:
     again = reopen(confirmed(900, target=3, epoch=7), 2, NOW)
-    found = reconciled(again, 2)
-    assert found.entry is not None
-    assert found.entry.kind is EntryKind.RESENT
-    assert found.action is not None
-    assert (found.action.target, found.action.epoch) == (3, 7)
+    reconciliation = reconciled(again, 2)
+    assert reconciliation.entry is not None
+    assert reconciliation.entry.kind is EntryKind.RESENT
+    assert reconciliation.action is not None
+    assert (reconciliation.action.target, reconciliation.action.epoch) == (3, 7)
 
 
-def test_a_capacity_seen_before_an_action_was_reopened_does_not_confirm_it() -> None:
+def test_a_capacity_sample_from_before_an_action_was_reopened_does_not_confirm_it() -> None:
     again = ScalingState(desired=reopen(confirmed(900, target=3), 2, ago(10)))
     assert confirm_if_observed(again, sample(3, seconds_ago=11)) is again
     seen = confirm_if_observed(again, sample(3, seconds_ago=9)).desired
@@ -270,20 +270,20 @@ def test_a_capacity_seen_before_an_action_was_reopened_does_not_confirm_it() -> 
     assert seen.status is ActionStatus.CONFIRMED
 
 
-def test_a_capacity_seen_in_the_very_second_of_the_order_does_not_confirm_it() -> None:
-    """The server's clock shows whole seconds: it may have been read before."""
-    ordered = ScalingState(desired=desired(requested_at=NOW))
-    assert confirm_if_observed(ordered, sample(3)) is ordered
+def test_a_capacity_sample_of_the_same_second_as_the_request_does_not_confirm_it() -> None:
+    """The server's clock shows whole seconds, so the sample may be older than the request."""
+    requested = ScalingState(desired=desired(requested_at=NOW))
+    assert confirm_if_observed(requested, sample(3)) is requested
 
 
-def test_a_decision_beside_a_reopened_action_knows_the_late_change_for_the_apps_own() -> None:
-    """Its capacity is an old sample's: only the reopened action knows what the plan has now."""
+def test_a_new_request_keeps_the_late_change_of_a_reopened_action_as_the_apps_own() -> None:
+    """The decision uses an old capacity sample; only the reopened action has the actual one."""
     again = reopen(confirmed(900, target=5), 4, ago(60))
     newest = request(Decision("plan-1", NOW, 5, 6, "busy", applies=True), again)
     assert not any(changed_by_hand(newest, capacity) for capacity in (4, 5, 6))
 
 
-# --- ignored, and reconciled, by the mode in force ---
+# --- the mode in force ---
 
 
 @pytest.mark.parametrize(("expires_at", "ignored"), [(ago(-1), True), (NOW, False)])
@@ -292,50 +292,50 @@ def test_an_override_stops_actions_until_it_expires(expires_at: datetime, ignore
     state = ScalingState(desired=desired(sent_at=ago(600)), override=paused)
     action = ScaleAction("plan-1", 3, 7, "why", ago(30))
     assert (reason_to_ignore(resource(), state, action, NOW) is not None) is ignored
-    found = reconcile(resource(), state, 2, NOW, TIMING)
-    assert (found == AS_IT_SHOULD_BE) is ignored
+    reconciliation = reconcile(resource(), state, 2, NOW, TIMING)
+    assert (reconciliation == NO_CHANGE) is ignored
 
 
 # --- reconciled ---
 
 
 @pytest.mark.parametrize("last", [desired(), desired(status=ActionStatus.FAILED)])
-def test_a_capacity_that_is_reached_is_confirmed_now_with_its_line_in_the_log(
+def test_a_desired_capacity_that_is_reached_is_confirmed_and_logged(
     last: Desired,
 ) -> None:
     done = confirm(last, NOW)
-    told = line(EntryKind.CONFIRMED, "capacity is 3, as epoch 7 asked for", done)
-    assert reconciled(last, 3) == Reconciliation(done, None, told)
+    entry_written = line(EntryKind.CONFIRMED, "the capacity is 3, as requested by epoch 7", done)
+    assert reconciled(last, 3) == Reconciliation(done, None, entry_written)
 
 
-@pytest.mark.parametrize(("error", "said"), [("", "no confirmation"), ("409", "409")])
-def test_an_action_past_its_deadline_is_given_up_for_its_last_error(error: str, said: str) -> None:
+@pytest.mark.parametrize(("error", "reason"), [("", "no confirmation arrived"), ("409", "409")])
+def test_an_action_past_its_deadline_fails_with_its_last_error(error: str, reason: str) -> None:
     last = desired(requested_at=ago(601), attempts=3, last_error=error)
-    failed = fail(last, NOW, said, TIMING)
-    told = line(EntryKind.FAILED, f"epoch 7 given up after 600 s: {said}", failed)
-    assert reconciled(last, 2) == Reconciliation(failed, None, told)
+    failed = fail(last, NOW, reason, TIMING)
+    entry_written = line(EntryKind.FAILED, f"gave up epoch 7 after 600 s: {reason}", failed)
+    assert reconciled(last, 2) == Reconciliation(failed, None, entry_written)
 
 
-def test_an_action_is_not_given_up_at_its_very_deadline() -> None:
-    found = reconciled(desired(requested_at=ago(600), sent_at=ago(600)), 2)
-    assert found.entry is not None
-    assert found.entry.kind is EntryKind.RESENT
+def test_an_action_exactly_at_its_deadline_is_not_given_up() -> None:
+    reconciliation = reconciled(desired(requested_at=ago(600), sent_at=ago(600)), 2)
+    assert reconciliation.entry is not None
+    assert reconciliation.entry.kind is EntryKind.RESENT
 
 
-@pytest.mark.parametrize(("error", "said"), [("", "no answer"), ("409", "409")])
-def test_an_action_is_sent_again_once_for_each_wait_with_its_line_in_the_log(
-    error: str, said: str
-) -> None:
+@pytest.mark.parametrize(("error", "reason"), [("", "no answer"), ("409", "409")])
+def test_an_action_is_sent_again_and_logged_once_per_wait(error: str, reason: str) -> None:
     last = desired(sent_at=ago(600), retry_at=NOW, attempts=2, last_error=error)
     again = replace(last, sent_at=NOW, retry_at=None)
     action = ScaleAction("plan-1", 3, 7, last.reason, last.requested_at)
-    told = line(EntryKind.RESENT, f"epoch 7 not confirmed ({said}): sent again", again)
-    assert reconciled(last, 2) == Reconciliation(again, action, told)
-    assert reconciled(again, 2) == AS_IT_SHOULD_BE
+    entry_written = line(
+        EntryKind.RESENT, f"epoch 7 is not confirmed yet ({reason}): sent again", again
+    )
+    assert reconciled(last, 2) == Reconciliation(again, action, entry_written)
+    assert reconciled(again, 2) == NO_CHANGE
 
 
-def test_the_log_line_of_an_action_names_what_it_is_about() -> None:
+def test_the_log_entry_of_an_action_names_resource_epoch_and_capacities() -> None:
     last = desired(attempts=2)
-    told = line(EntryKind.DEFERRED, "409", last)
-    assert entry(resource(), last, EntryKind.DEFERRED, NOW, "409") == told
-    assert told.entry_id == "deferred-7-2"
+    entry_written = line(EntryKind.DEFERRED, "409", last)
+    assert entry(resource(), last, EntryKind.DEFERRED, NOW, "409") == entry_written
+    assert entry_written.entry_id == "deferred-7-2"

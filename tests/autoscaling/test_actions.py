@@ -38,24 +38,25 @@ def test_each_decision_has_the_next_epoch_and_keeps_the_time_of_the_last_change(
     ("message", "last", "reason"),
     [
         (action(), desired(), None),
-        (action(epoch=6), desired(), "void"),
-        (action(epoch=8), desired(), "never decided"),
-        (action(), None, "never decided"),
-        (action(target=4), desired(), "decided 3, the message says 4"),
-        (action(), confirmed(5, target=3), "confirmed already"),
-        (action(), desired(status=ActionStatus.FAILED), "failed already"),
+        (action(epoch=6), desired(), "was replaced by the decision of epoch 7"),
+        (action(epoch=8), desired(), "has no decision of epoch"),
+        (action(), None, "has no decision of epoch"),
+        (action(target=4), desired(), "the target of epoch 7 is 3, but the message says 4"),
+        (action(), confirmed(5, target=3), "already confirmed"),
+        (action(), desired(status=ActionStatus.FAILED), "already failed"),
     ],
 )
 def test_only_the_pending_epoch_is_carried_out(
     message: ScaleAction, last: Desired | None, reason: str | None
 ) -> None:
-    said = reason_to_ignore(resource(), ScalingState(desired=last), message, NOW)
-    assert (said is None) if reason is None else (said is not None and reason in said)
+    ignored = reason_to_ignore(resource(), ScalingState(desired=last), message, NOW)
+    assert (ignored is None) if reason is None else (ignored is not None and reason in ignored)
 
 
-def test_a_paused_resource_carries_out_nothing() -> None:
+def test_an_action_of_a_resource_that_is_not_active_is_ignored() -> None:
     pending = ScalingState(desired=desired(), override=Override(Mode.PAUSED))
-    assert reason_to_ignore(resource(), pending, action(), NOW) == "paused by override"
+    reason = "mode paused, set by an override"
+    assert reason_to_ignore(resource(), pending, action(), NOW) == reason
     running = ScalingState(desired=desired())
     assert reason_to_ignore(resource(mode=Mode.DRY_RUN), running, action(), NOW) is not None
 
@@ -73,13 +74,13 @@ def test_a_paused_resource_carries_out_nothing() -> None:
         (confirmed(900, target=3), 3, False),
     ],
 )
-def test_a_capacity_that_no_decision_explains_was_set_by_hand(
+def test_a_capacity_that_no_decision_explains_was_set_manually(
     last: Desired, actual: int, by_hand: bool
 ) -> None:
     assert changed_by_hand(last, actual) is by_hand
 
 
-def test_of_three_orders_within_one_dead_time_none_is_taken_for_a_persons() -> None:
+def test_no_action_within_one_dead_time_is_taken_for_a_manual_change() -> None:
     last = None
     for target in (3, 4, 3, 5):
         decision = replace(decide(resource(), state([200] * 5), NOW), desired=target)
@@ -94,14 +95,14 @@ def test_of_three_orders_within_one_dead_time_none_is_taken_for_a_persons() -> N
 # --- confirmation by observation ---
 
 
-def test_a_pending_capacity_that_is_observed_is_confirmed() -> None:
+def test_a_pending_action_is_confirmed_once_its_capacity_is_observed() -> None:
     seen = confirm_if_observed(ScalingState(desired=desired(target=3)), sample(3))
     assert seen.desired is not None
     assert (seen.desired.status, seen.desired.changed_at) == (ActionStatus.CONFIRMED, NOW)
 
 
 @pytest.mark.parametrize("observed", [sample(2), sample(3, seconds_ago=31)])
-def test_another_or_an_earlier_capacity_confirms_nothing(observed: object) -> None:
+def test_another_capacity_or_an_earlier_sample_does_not_confirm_an_action(observed: object) -> None:
     before = ScalingState(desired=desired(target=3, requested_at=ago(30)))
     assert confirm_if_observed(before, observed) is before  # type: ignore[arg-type]
 
@@ -109,7 +110,7 @@ def test_another_or_an_earlier_capacity_confirms_nothing(observed: object) -> No
 # --- deferring ---
 
 
-def test_waits_double_up_to_sixteen_times() -> None:
+def test_the_wait_after_a_deferral_doubles_up_to_sixteen_times() -> None:
     waits = []
     last = desired()
     for _ in range(7):
@@ -119,7 +120,7 @@ def test_waits_double_up_to_sixteen_times() -> None:
     assert waits == [15, 30, 60, 120, 240, 240, 240]
 
 
-def test_retry_after_of_the_server_is_respected() -> None:
+def test_retry_after_of_the_server_determines_the_wait() -> None:
     assert defer(desired(), NOW, "429", TIMING, 90).retry_at == ago(-90)
     assert defer(desired(), NOW, "429", TIMING, 1).retry_at == ago(-15)
 
@@ -128,9 +129,9 @@ def test_retry_after_of_the_server_is_respected() -> None:
 
 
 def kinds(last: Desired | None, actual: int, **changes: Any) -> tuple[str | None, int | None]:
-    found = reconcile(resource(**changes), ScalingState(desired=last), actual, NOW, TIMING)
-    kind = str(found.entry.kind) if found.entry else None
-    return kind, found.action.target if found.action else None
+    reconciliation = reconcile(resource(**changes), ScalingState(desired=last), actual, NOW, TIMING)
+    kind = str(reconciliation.entry.kind) if reconciliation.entry else None
+    return kind, reconciliation.action.target if reconciliation.action else None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def kinds(last: Desired | None, actual: int, **changes: Any) -> tuple[str | None
         (confirmed(900, target=3), 6, EntryKind.MANUAL_CHANGE, None),
     ],
 )
-def test_reconciler_brings_desired_and_actual_together(
+def test_the_reconciler_brings_desired_and_actual_capacity_together(
     last: Desired | None, actual: int, kind: str | None, sent: int | None
 ) -> None:
     assert kinds(last, actual) == (kind, sent)
@@ -160,26 +161,26 @@ def test_reconciler_brings_desired_and_actual_together(
 
 def test_a_manual_change_is_adopted_as_the_new_desired_capacity_with_cooldown() -> None:
     held = ScalingState(desired=confirmed(900, target=3, epoch=7))
-    found = reconcile(resource(), held, 6, NOW, TIMING).desired
-    assert found is not None
-    assert (found.target, found.epoch, found.status) == (6, 8, ActionStatus.CONFIRMED)
-    assert found.changed_at == NOW
+    adopted = reconcile(resource(), held, 6, NOW, TIMING).desired
+    assert adopted is not None
+    assert (adopted.target, adopted.epoch, adopted.status) == (6, 8, ActionStatus.CONFIRMED)
+    assert adopted.changed_at == NOW
 
 
-def test_a_manual_change_is_set_back_where_the_resource_says_so() -> None:
+def test_a_manual_change_is_set_back_if_the_resource_enforces_its_capacity() -> None:
     enforcing = resource(on_manual_change=ManualChange.ENFORCE)
     held = ScalingState(desired=confirmed(900, target=3, epoch=7))
-    found = reconcile(enforcing, held, 6, NOW, TIMING)
-    assert found.action is not None
-    assert (found.action.target, found.action.epoch) == (3, 8)
+    reconciliation = reconcile(enforcing, held, 6, NOW, TIMING)
+    assert reconciliation.action is not None
+    assert (reconciliation.action.target, reconciliation.action.epoch) == (3, 8)
 
 
-def test_what_failed_is_not_forced_upon_a_plan_that_was_changed_by_hand() -> None:
+def test_after_a_failed_action_a_manual_change_is_set_back_to_the_capacity_before_it() -> None:
     enforcing = resource(on_manual_change=ManualChange.ENFORCE)
     failed = ScalingState(desired=desired(previous=2, target=3, status=ActionStatus.FAILED))
-    found = reconcile(enforcing, failed, 6, NOW, TIMING)
-    assert found.action is not None
-    assert (found.action.target, found.action.epoch) == (2, 8)
+    reconciliation = reconcile(enforcing, failed, 6, NOW, TIMING)
+    assert reconciliation.action is not None
+    assert (reconciliation.action.target, reconciliation.action.epoch) == (2, 8)
 
 
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.DRY_RUN])
@@ -195,8 +196,8 @@ def test_a_resource_that_is_not_active_is_watched_but_never_changed(mode: Mode) 
 
 def test_a_resent_action_keeps_its_epoch() -> None:
     held = ScalingState(desired=desired(sent_at=ago(61)))
-    found = reconcile(resource(), held, 2, NOW, TIMING)
-    assert found.action is not None
-    assert found.action.epoch == 7
-    assert found.desired is not None
-    assert found.desired.sent_at == NOW
+    reconciliation = reconcile(resource(), held, 2, NOW, TIMING)
+    assert reconciliation.action is not None
+    assert reconciliation.action.epoch == 7
+    assert reconciliation.desired is not None
+    assert reconciliation.desired.sent_at == NOW

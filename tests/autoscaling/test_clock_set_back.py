@@ -1,4 +1,4 @@
-"""What a state means whose times lie in the future, because the servers' clock was set back."""
+"""States with times in the future, as after the clock of the servers was set back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WITHIN, BEYOND = -FUTURE_TOLERANCE_SECONDS, -FUTURE_TOLERANCE_SECONDS - 1
 
 
 def written_before(**changes: object) -> ScalingState:
-    """A state of which the clock was set back by ten minutes: it read NOW plus that before."""
+    """A state written before the clock was set back by ten minutes, from NOW + 10 min to NOW."""
     fields = {
         "histories": {
             "backlog": Window((sample(50, 5), sample(5, -TEN_MINUTES))),
@@ -29,47 +29,47 @@ def written_before(**changes: object) -> ScalingState:
     return ScalingState(**fields)  # type: ignore[arg-type]
 
 
-def test_samples_of_the_future_do_not_count_and_those_of_before_do() -> None:
+def test_samples_from_the_future_are_dropped_and_older_ones_stay() -> None:
     state = as_of(written_before(), NOW)
     assert state.histories["backlog"].samples == (sample(50, 5),)
     assert state.histories[CAPACITY_METRIC].samples == (sample(4, 5),)
 
 
-def test_clocks_that_differ_by_no_more_than_those_of_services_change_nothing() -> None:
+def test_times_in_the_future_within_the_tolerance_of_clocks_stay() -> None:
     before = ScalingState(
         {"backlog": Window((sample(5, WITHIN),))},
         confirmed(WITHIN),
-        wishes=Window((sample(3, 0),)),
+        recommendations=Window((sample(3, 0),)),
     )
     assert as_of(before, NOW) is before
     beyond = ScalingState({"backlog": Window((sample(5, BEYOND),))}, confirmed(BEYOND))
     assert as_of(beyond, NOW).histories["backlog"].samples == ()
 
 
-def test_an_order_of_a_clock_that_differs_by_no_more_stays_as_it_was() -> None:
-    ordered = ScalingState(desired=desired(requested_at=ago(WITHIN), sent_at=ago(30)))
-    assert as_of(ordered, NOW) is ordered
+def test_an_action_from_the_future_within_the_tolerance_of_clocks_stays() -> None:
+    pending = ScalingState(desired=desired(requested_at=ago(WITHIN), sent_at=ago(30)))
+    assert as_of(pending, NOW) is pending
     sent = ScalingState(desired=desired(requested_at=ago(30), sent_at=ago(WITHIN)))
     assert as_of(sent, NOW) is sent
 
 
-def test_a_cooldown_begins_now_at_the_latest() -> None:
+def test_a_cooldown_from_the_future_starts_now() -> None:
     state = as_of(written_before(desired=confirmed(-TEN_MINUTES)), NOW)
     assert state.desired is not None
     assert state.desired.changed_at == NOW
 
 
-def test_times_of_the_past_stay() -> None:
-    order = desired(requested_at=ago(-TEN_MINUTES), sent_at=ago(30), changed_at=ago(90))
-    state = as_of(written_before(desired=order), NOW)
+def test_only_the_times_in_the_future_are_moved_to_now() -> None:
+    action = desired(requested_at=ago(-TEN_MINUTES), sent_at=ago(30), changed_at=ago(90))
+    state = as_of(written_before(desired=action), NOW)
     assert state.desired is not None
     assert (state.desired.requested_at, state.desired.sent_at) == (NOW, ago(30))
     assert state.desired.changed_at == ago(90)
 
 
-def test_an_order_of_the_future_was_sent_now_at_the_latest() -> None:
-    order = desired(requested_at=ago(90), sent_at=ago(-TEN_MINUTES))
-    state = as_of(written_before(desired=order), NOW)
+def test_a_sending_time_in_the_future_is_moved_to_now() -> None:
+    action = desired(requested_at=ago(90), sent_at=ago(-TEN_MINUTES))
+    state = as_of(written_before(desired=action), NOW)
     assert state.desired is not None
     assert (state.desired.requested_at, state.desired.sent_at) == (ago(90), NOW)
 
@@ -78,7 +78,7 @@ def test_an_order_of_the_future_was_sent_now_at_the_latest() -> None:
     ("retry_at", "expected"),
     [(ago(-TEN_MINUTES - 60), NOW), (ago(30), ago(30)), (None, None)],
 )
-def test_the_hold_after_a_failure_ends_now_at_the_latest(
+def test_a_hold_after_a_failure_that_ends_in_the_future_ends_now(
     retry_at: datetime | None, expected: datetime | None
 ) -> None:
     failed = desired(status=ActionStatus.FAILED, requested_at=ago(-TEN_MINUTES), retry_at=retry_at)
@@ -87,52 +87,54 @@ def test_the_hold_after_a_failure_ends_now_at_the_latest(
     assert state.desired.retry_at == expected
 
 
-def test_wishes_of_the_future_hold_nobody_back() -> None:
-    state = as_of(ScalingState(wishes=Window((sample(3, 1), sample(9, -1)))), NOW)
-    assert state.wishes.samples == (sample(3, 1),)
+def test_recommendations_from_the_future_are_dropped() -> None:
+    state = as_of(ScalingState(recommendations=Window((sample(3, 1), sample(9, -1)))), NOW)
+    assert state.recommendations.samples == (sample(3, 1),)
 
 
-def test_an_order_that_was_to_be_repeated_in_the_future_is_repeated_now() -> None:
-    order = desired(
+def test_an_action_whose_retry_time_lies_in_the_future_is_sent_again_now() -> None:
+    action = desired(
         requested_at=ago(-TEN_MINUTES), sent_at=ago(-TEN_MINUTES), retry_at=ago(-TEN_MINUTES - 15)
     )
-    found = reconcile(resource(), ScalingState(desired=order), order.previous, NOW, TIMING)
-    assert found.action is not None
-    assert found.desired is not None
-    assert (found.desired.sent_at, found.desired.retry_at) == (NOW, None)
+    reconciliation = reconcile(
+        resource(), ScalingState(desired=action), action.previous, NOW, TIMING
+    )
+    assert reconciliation.action is not None
+    assert reconciliation.desired is not None
+    assert (reconciliation.desired.sent_at, reconciliation.desired.retry_at) == (NOW, None)
 
 
-def test_an_order_of_the_future_is_sent_again_and_given_up_no_later_than_others() -> None:
-    order = desired(requested_at=ago(-TEN_MINUTES), sent_at=ago(-TEN_MINUTES))
-    resent = reconcile(resource(), ScalingState(desired=order), order.previous, NOW, TIMING)
+def test_an_action_from_the_future_is_sent_again_and_given_up_after_its_usual_deadline() -> None:
+    action = desired(requested_at=ago(-TEN_MINUTES), sent_at=ago(-TEN_MINUTES))
+    resent = reconcile(resource(), ScalingState(desired=action), action.previous, NOW, TIMING)
     assert resent.desired is not None
     late = NOW + timedelta(seconds=TIMING.deadline_seconds + 1)
     ended = reconcile(
-        resource(), ScalingState(desired=resent.desired), order.previous, late, TIMING
+        resource(), ScalingState(desired=resent.desired), action.previous, late, TIMING
     )
     assert ended.desired is not None
     assert ended.desired.status is ActionStatus.FAILED
 
 
-def test_a_new_sample_of_the_capacity_counts_though_one_of_before_seems_newer() -> None:
-    """Or the app would decide for as long on a capacity that is not there any more."""
-    found = resource()
+def test_a_new_capacity_sample_replaces_older_ones_that_seem_newer() -> None:
+    """Otherwise the app would decide from an outdated capacity until the clock has caught up."""
+    declared = resource()
     seen = Metric("plan-1", CAPACITY_METRIC, sample(5, 1))
     for new in (
-        advance(found, written_before(), seen, NOW).state,
-        advance_all(found, written_before(), [seen], NOW).step.state,
+        advance(declared, written_before(), seen, NOW).state,
+        advance_all(declared, written_before(), [seen], NOW).step.state,
     ):
         assert new.histories[CAPACITY_METRIC].samples[-1] == sample(5, 1)
 
 
-def test_a_decision_is_taken_on_the_capacity_that_there_is() -> None:
+def test_a_decision_uses_the_newest_capacity_that_is_not_from_the_future() -> None:
     state = written_before(desired=confirmed(TEN_MINUTES * 2, target=4))
     step = advance(resource(), state, metric(500, 1), NOW)
     assert step.decision is not None
     assert step.decision.current == 4
 
 
-def test_what_was_moved_is_not_taken_for_a_confirmation() -> None:
+def test_moving_times_back_does_not_count_as_a_confirmation() -> None:
     before = written_before(desired=Desired(4, 1, "why", ago(-TEN_MINUTES), 2))
     steps = advance_all(resource(), before, [metric(50, 1)], NOW)
     assert steps.step.confirmed is False

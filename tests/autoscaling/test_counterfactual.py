@@ -1,4 +1,4 @@
-"""What would have changed a decision: the whole decision, not only what the rule wanted."""
+"""The counterfactual of a decision: the nearest change that would have led to another one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,20 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.deciding.decide import Decision, decide, explained
 from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.state import Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from shared.autoscaling.transition import advance
-from tests.builders import NOW, SOURCE, confirmed, history, metric, resource, state
+from tests.builders import (
+    NOW,
+    SOURCE,
+    ago,
+    confirmed,
+    desired,
+    history,
+    metric,
+    resource,
+    sample,
+    state,
+)
 
 ROOMY = Limits(1, 20)
 
@@ -42,15 +53,15 @@ def each(seen: Observation) -> Recommendation:
         return Recommendation(seen.capacity, "no samples")
     share = latest.value / seen.capacity
     change = (share > 60) - (share < 30)
-    return Recommendation(seen.capacity + change, "a rule of one's own")
+    return Recommendation(seen.capacity + change, "a custom rule")
 
 
-def told(found: Resource, held: ScalingState) -> Decision:
-    return explained(found, held, decide(found, held, NOW))
+def explain(declared: Resource, held: ScalingState) -> Decision:
+    return explained(declared, held, decide(declared, held, NOW))
 
 
 @pytest.mark.parametrize(
-    ("backlog", "said", "level"),
+    ("backlog", "text", "level"),
     [
         (70, "would have scaled in at backlog <", 60),
         (110, "would have scaled out at backlog >", 120),
@@ -58,12 +69,12 @@ def told(found: Resource, held: ScalingState) -> Decision:
         (50, "would have stayed at backlog >", 60),
     ],
 )
-def test_any_rule_is_explained_by_where_it_would_have_turned(
-    backlog: float, said: str, level: float
+def test_the_counterfactual_names_the_level_at_which_a_custom_rule_decides_otherwise(
+    backlog: float, text: str, level: float
 ) -> None:
-    text = told(resource(policy=each), state([backlog] * 3, 2)).counterfactual
-    assert text.startswith(said)
-    assert float(text.split()[-1]) == pytest.approx(level, rel=0.03)
+    decision = explain(resource(policy=each), state([backlog] * 3, 2))
+    assert decision.counterfactual.startswith(text)
+    assert float(decision.counterfactual.split()[-1]) == pytest.approx(level, rel=0.03)
 
 
 QUEUE_AGE = QueueAge("backlog", Threshold("backlog", 100, 10))
@@ -83,13 +94,12 @@ KNOWN = Throughput(100, 3)
         (QUEUE_AGE, [800.0] * 12, {"override": Override(floor=6)}),
     ],
 )
-def test_what_is_said_is_true_of_the_decision(
+def test_the_decision_changes_just_beyond_the_named_level_and_not_before(
     policy: Any, backlog: list[float], changes: dict[str, Any]
 ) -> None:
-    """Just beyond the level that is named the decision is another, just before it the same."""
-    found = resource(policy=policy, limits=ROOMY, throughput=KNOWN, cooldown=Cooldown(0, 0))
+    declared = resource(policy=policy, limits=ROOMY, throughput=KNOWN, cooldown=Cooldown(0, 0))
     held = state(backlog, 4, **changes)
-    decision = told(found, held)
+    decision = explain(declared, held)
     match = re.fullmatch(r"would have .* at backlog ([<>]) ([\d.e+]+)", decision.counterfactual)
     assert match, decision
     level, beyond = float(match[2]), 1.05 if match[1] == ">" else 0.95
@@ -100,92 +110,96 @@ def test_what_is_said_is_true_of_the_decision(
         changed = samples[-1:] if follows else samples
         moved = (*samples[: -len(changed)], *[MetricValue(s.time, at) for s in changed])
         asked = held.with_history("backlog", Window(moved))
-        return decide(found, asked, NOW).desired
+        return decide(declared, asked, NOW).desired
 
     assert desired(level * beyond) != decision.desired
     assert desired(level / beyond) == decision.desired
 
 
-def test_a_level_far_below_the_present_one_is_found() -> None:
-    text = told(resource(policy=Threshold("backlog", 100, 10)), state([50_000] * 6)).counterfactual
+def test_a_turning_point_far_below_the_present_level_is_found() -> None:
+    text = explain(
+        resource(policy=Threshold("backlog", 100, 10)), state([50_000] * 6)
+    ).counterfactual
     assert text.startswith("would have stayed at backlog < ")
     assert float(text.split()[-1]) == pytest.approx(100, rel=0.02)
 
 
 @pytest.mark.parametrize("newest", [0.0, 10.0, 99.0, 5_000.0])
-def test_what_is_said_of_a_rule_that_reads_the_mean_is_true_of_the_window(newest: float) -> None:
-    found = resource(policy=Threshold("backlog", 100, 10))
-    decision = told(found, state([300.0] * 5 + [newest]))
+def test_for_a_rule_that_reads_a_mean_the_named_level_is_that_of_the_whole_window(
+    newest: float,
+) -> None:
+    declared = resource(policy=Threshold("backlog", 100, 10))
+    decision = explain(declared, state([300.0] * 5 + [newest]))
     match = re.search(
         r"would have (\w+( \w+)?) at backlog ([<>]) ([\d.]+)", decision.counterfactual
     )
     assert match, decision.counterfactual
     beyond = float(match[4]) * (1.05 if match[3] == ">" else 0.95)
-    changed = told(found, state([beyond] * 6))
+    changed = explain(declared, state([beyond] * 6))
     assert changed.desired != decision.desired
 
 
-def test_a_guard_that_no_level_would_have_moved_is_named_instead() -> None:
-    found = resource(policy=Threshold("backlog", 100, 10), limits=ROOMY)
+def test_the_counterfactual_names_the_guard_if_no_level_would_change_the_decision() -> None:
+    declared = resource(policy=Threshold("backlog", 100, 10), limits=ROOMY)
     resting = state([500.0] * 6, 2, confirmed(120, target=2, changed_out=True))
     early = replace(resting, histories={**resting.histories, "backlog": _since_the_change()})
-    decision = told(found, early)
+    decision = explain(declared, early)
     assert decision.desired == 2
-    assert decision.counterfactual == "would have scaled out without cooldown"
+    assert decision.counterfactual == "would have scaled out to 3 without cooldown"
 
 
 def _since_the_change() -> Window:
     return Window(tuple(metric(500, seconds).value for seconds in (100, 80, 60, 40, 20)))
 
 
-def test_missing_data_is_what_would_have_to_change() -> None:
-    found = resource(
+def test_the_counterfactual_names_missing_data_if_it_prevents_a_scale_in() -> None:
+    declared = resource(
         policy=lambda _: Recommendation(1, "always one"),
         guards=Guards(missing=Missing(60)),
         metrics={"backlog": SOURCE, "other": SOURCE},
     )
-    decision = told(found, state([5.0] * 3, 2))
-    assert decision.counterfactual == "would have scaled in without missing_data"
+    decision = explain(declared, state([5.0] * 3, 2))
+    assert decision.counterfactual == "would have scaled in to 1 without missing_data"
 
 
-def test_one_that_goes_further_in_the_same_direction_says_where_to() -> None:
-    found = resource(policy=BacklogTarget("backlog"), limits=ROOMY, throughput=KNOWN)
-    text = told(found, state([1500.0] * 6, 2)).counterfactual
+def test_a_counterfactual_in_the_same_direction_names_the_other_capacity() -> None:
+    declared = resource(policy=BacklogTarget("backlog"), limits=ROOMY, throughput=KNOWN)
+    text = explain(declared, state([1500.0] * 6, 2)).counterfactual
     assert re.fullmatch(r"would have scaled out to [35] at backlog [<>] .*", text)
 
 
-def test_the_samples_that_led_to_a_decision_explain_it_not_the_order_that_followed() -> None:
-    found = resource(policy=Threshold("backlog", 100, 10), limits=ROOMY)
-    step = advance(found, state([500.0] * 6, 2), metric(600, -20), NOW)
+def test_a_decision_is_explained_on_the_state_before_it_was_requested() -> None:
+    declared = resource(policy=Threshold("backlog", 100, 10), limits=ROOMY)
+    step = advance(declared, state([500.0] * 6, 2), metric(600, -20), NOW)
     assert step.decision is not None
     assert step.decision.applies
     assert step.decided_on is not None
-    text = explained(found, step.decided_on, step.decision).counterfactual
+    text = explained(declared, step.decided_on, step.decision).counterfactual
     assert text.startswith("would have stayed at backlog < ")
 
 
-def test_a_rule_that_no_level_changes_has_no_counterfactual() -> None:
+def test_a_decision_that_no_level_would_change_has_no_counterfactual() -> None:
     always = resource(policy=lambda seen: Recommendation(seen.capacity, "always"))
-    assert told(always, state([50])).counterfactual == ""
+    assert explain(always, state([50])).counterfactual == ""
 
 
-def test_a_rule_that_only_knows_the_levels_it_met_is_still_explained_or_left_alone() -> None:
+def test_a_rule_that_raises_at_other_levels_has_no_counterfactual() -> None:
     def picky(seen: Observation) -> Recommendation:
         latest = seen.window("backlog").latest
         if latest is None or latest.value > 100:
-            raise ValueError("never seen that")
+            raise ValueError("unexpected level")
         return Recommendation(seen.capacity, "fine")
 
-    decision = told(resource(policy=picky), state([50]))
+    decision = explain(resource(policy=picky), state([50]))
     assert (decision.desired, decision.counterfactual) == (2, "")
 
 
-def test_nothing_is_said_to_have_led_beyond_the_limits() -> None:
-    text = told(resource(policy=each), state([20] * 3, 1)).counterfactual
+def test_the_counterfactual_at_the_minimum_is_never_a_scale_in() -> None:
+    text = explain(resource(policy=each), state([20] * 3, 1)).counterfactual
     assert text.startswith("would have scaled out at backlog >")
 
 
-def test_explaining_asks_a_bounded_number_of_times() -> None:
+def test_explaining_a_decision_calls_the_rule_a_bounded_number_of_times() -> None:
     asked = []
 
     def counting(seen: Observation) -> Recommendation:
@@ -193,33 +207,35 @@ def test_explaining_asks_a_bounded_number_of_times() -> None:
         return each(seen)
 
     names = [f"metric{i}" for i in range(30)]
-    found = resource(policy=counting, metrics={"backlog": SOURCE, **dict.fromkeys(names, SOURCE)})
+    declared = resource(
+        policy=counting, metrics={"backlog": SOURCE, **dict.fromkeys(names, SOURCE)}
+    )
     held = state([70.0] * 3)
-    decision = decide(found, held, NOW)
+    decision = decide(declared, held, NOW)
     asked.clear()
-    explained(found, held, decision)
+    explained(declared, held, decision)
     assert 0 < len(asked) <= 150
 
 
 def levels_asked(
     resource_of: Callable[[PolicyFunction], Resource], held: ScalingState
 ) -> list[set[float]]:
-    """The levels in the window, each time that a rule is asked what it would have wanted."""
+    """The levels in the window at each call of the rule while the decision is explained."""
     asked = list[set[float]]()
 
     def steady(seen: Observation) -> Recommendation:
         asked.append({sample.value for sample in seen.window("backlog").samples})
         return Recommendation(seen.capacity, "always")
 
-    found = resource_of(steady)
-    decision = decide(found, held, NOW)
+    declared = resource_of(steady)
+    decision = decide(declared, held, NOW)
     asked.clear()
-    assert explained(found, held, decision).counterfactual == ""
+    assert explained(declared, held, decision).counterfactual == ""
     return asked
 
 
 @pytest.mark.parametrize(("level", "least"), [(50.0, 50.0), (0.5, 1.0), (0.0, 1.0)])
-def test_upwards_it_looks_at_four_times_the_level_and_at_sixteen_up_to_a_million(
+def test_the_search_upwards_tries_four_times_the_level_then_sixteen_up_to_a_million_times(
     level: float, least: float
 ) -> None:
     asked = levels_asked(lambda rule: resource(policy=rule), state([level] * 3))
@@ -228,7 +244,7 @@ def test_upwards_it_looks_at_four_times_the_level_and_at_sixteen_up_to_a_million
     assert all(min(at) != level for at in asked)
 
 
-def test_a_level_is_that_of_all_samples_that_count_and_of_no_other() -> None:
+def test_only_the_samples_inside_the_window_are_varied_and_all_to_the_same_level() -> None:
     distinct = [float(value) for value in range(101, 111)]
     held = state(distinct)
     samples = held.histories["backlog"].samples
@@ -253,10 +269,8 @@ def above(**levels: float) -> PolicyFunction:
 @pytest.mark.parametrize(
     ("level", "turn"), [(100, 101), (0.5, 0.508), (0, 3), (100, 51), (1.9, 0.963)]
 )
-def test_the_level_that_is_named_is_the_right_one_to_about_a_hundredth(
-    level: float, turn: float
-) -> None:
-    text = told(resource(policy=above(backlog=turn)), state([level] * 3)).counterfactual
+def test_the_named_level_is_exact_to_about_one_percent(level: float, turn: float) -> None:
+    text = explain(resource(policy=above(backlog=turn)), state([level] * 3)).counterfactual
     assert float(text.split()[-1]) == pytest.approx(turn, rel=0.011)
 
 
@@ -264,42 +278,90 @@ def test_the_level_that_is_named_is_the_right_one_to_about_a_hundredth(
     ("backlog", "other", "named"),
     [((1000, 1100), (10, 20), "backlog"), ((0, 3), (10, 30), "other")],
 )
-def test_of_several_metrics_the_one_that_had_the_least_way_to_go_for_its_size_is_named(
+def test_of_several_metrics_the_one_with_the_smallest_relative_change_is_named(
     backlog: tuple[float, float], other: tuple[float, float], named: str
 ) -> None:
-    """A level of 0 counts as 1."""
-    found = resource(
+    """The change from a level of 0 is relative to 1."""
+    declared = resource(
         policy=above(backlog=backlog[1], other=other[1]),
         metrics={"backlog": SOURCE, "other": SOURCE},
     )
     held = state([backlog[0]] * 3).with_history("other", history([other[0]] * 3))
-    assert told(found, held).counterfactual.startswith(f"would have scaled out at {named} > ")
+    assert explain(declared, held).counterfactual.startswith(f"would have scaled out at {named} > ")
 
 
-def test_only_the_metrics_that_a_rule_reads_are_asked_about_however_many_there_are() -> None:
+def test_only_the_metrics_that_the_policy_reads_are_varied() -> None:
     others = dict.fromkeys([f"metric{i}" for i in range(9)], SOURCE)
-    found = resource(policy=Threshold("backlog", 100, 10), metrics={**others, "backlog": SOURCE})
+    declared = resource(policy=Threshold("backlog", 100, 10), metrics={**others, "backlog": SOURCE})
     held = state([70.0] * 6)
     for name in others:
         held = held.with_history(name, history([70.0] * 6))
-    assert " at backlog " in told(found, held).counterfactual
+    assert " at backlog " in explain(declared, held).counterfactual
 
 
-def test_every_guard_that_stood_in_the_way_is_named() -> None:
-    found = resource(
-        policy=lambda _: Recommendation(9, "always nine"),
-        limits=ROOMY,
-        guards=Guards(rate_limits=(RateLimit("out", 600, instances=1),)),
-    )
+NINE = resource(
+    policy=lambda _: Recommendation(9, "always nine"),
+    limits=ROOMY,
+    guards=Guards(rate_limits=(RateLimit("out", 600, instances=1),)),
+)
+
+
+def test_all_guards_that_limited_the_decision_are_named() -> None:
     resting = state([50.0] * 3, 2, confirmed(120, target=2, changed_out=True))
-    assert told(found, resting).counterfactual == (
-        "would have scaled out without rate_limits, cooldown"
+    assert explain(NINE, resting).counterfactual == (
+        "would have scaled out to 9 without rate_limits, cooldown"
     )
 
 
-def test_a_dry_run_decides_the_same_so_it_is_not_what_would_have_to_change() -> None:
-    found = resource(
+def test_a_guard_that_limits_a_scale_out_is_named_with_the_capacity_without_it() -> None:
+    decision = explain(NINE, state([50.0] * 3, 2))
+    assert (decision.desired, decision.applies) == (3, True)
+    assert decision.counterfactual == "would have scaled out to 9 without rate_limits"
+
+
+def test_the_capacity_without_a_guard_is_still_limited_by_the_other_guards() -> None:
+    decision = explain(replace(NINE, limits=Limits(1, 5)), state([50.0] * 3, 2))
+    assert decision.desired == 3
+    assert decision.counterfactual == "would have scaled out to 5 without rate_limits"
+
+
+def test_a_later_guard_that_allows_no_more_is_named_as_well() -> None:
+    declared = replace(NINE, guards=Guards())
+    refused = desired(
+        status=ActionStatus.FAILED, target=9, retry_at=ago(-60), changed_at=ago(120),
+        changed_out=True, requested_at=ago(90), last_error="403",
+    )  # fmt: skip
+    decision = explain(declared, state([50.0] * 3, 2, refused))
+    assert decision.limited_by == ("cooldown",)
+    assert decision.counterfactual == "would have scaled out to 9 without cooldown, failed_action"
+
+
+def test_a_revoked_action_would_have_been_kept_without_the_guard_that_held_the_policy() -> None:
+    declared = resource(
+        policy=lambda _: Recommendation(8, "always eight"),
+        limits=ROOMY,
+        guards=Guards(missing=Missing(180, "hold")),
+    )
+    held = state((), 4, desired(target=8, previous=4))
+    held = held.with_history("backlog", Window((sample(50, 300),)))
+    decision = explain(declared, held)
+    assert (decision.desired, decision.limited_by) == (4, ("missing_data", "revoked"))
+    assert decision.counterfactual == (
+        "would have kept the pending action (target 8) without missing_data"
+    )
+
+
+def test_a_revoked_action_would_have_been_kept_without_the_guard_that_refuses_its_target() -> None:
+    declared = resource(policy=lambda _: Recommendation(4, "always four"), limits=Limits(1, 6))
+    held = state([50.0] * 3, 4, desired(target=8, previous=4))
+    decision = explain(declared, held)
+    assert (decision.desired, decision.limited_by) == (6, ("revoked",))
+    assert decision.counterfactual == "would have kept the pending action (target 8) without bounds"
+
+
+def test_a_dry_run_is_not_a_counterfactual_because_it_decides_the_same() -> None:
+    declared = resource(
         policy=lambda seen: Recommendation(seen.capacity + 1, "always more"), mode=Mode.DRY_RUN
     )
-    decision = told(found, state([50.0] * 3))
+    decision = explain(declared, state([50.0] * 3))
     assert (decision.limited_by, decision.counterfactual) == (("dry_run",), "")

@@ -19,7 +19,7 @@ HIGH = [200.0] * 6
 LOW = [1.0] * 6
 
 
-# --- the original's rule ---
+# --- thresholds ---
 
 
 @pytest.mark.parametrize(
@@ -44,26 +44,26 @@ def test_threshold_scales_out_on_a_high_mean_and_in_on_a_low_maximum(
     assert decision.applies == (target != 2)
 
 
-def test_steps_are_configurable() -> None:
+def test_the_steps_of_a_threshold_are_configurable() -> None:
     two = resource(policy=Threshold("backlog", 100, 10, step_out=2, step_in=3))
     assert decide(two, state(HIGH, 2), NOW).desired == 4
     assert decide(two, state(LOW, 5), NOW).desired == 2
 
 
-def test_only_samples_in_the_window_count() -> None:
+def test_only_samples_inside_the_window_are_used() -> None:
     old = {"backlog": Window(tuple(sample(500, 601 + i) for i in range(5)))}
     seen = replace(state(), histories={**state().histories, **old})
     assert "0 of 5 samples" in decide(resource(), seen, NOW).reason
 
 
-def test_load_from_before_the_last_change_does_not_count_again() -> None:
+def test_samples_from_before_the_last_change_are_not_used() -> None:
     short = resource(cooldown=Cooldown(0, 0))
     decision = decide(short, state(HIGH, 3, confirmed(90, target=3)), NOW)
     assert decision.desired == 3
     assert "2 of 5 samples" in decision.reason
 
 
-def test_the_decision_carries_the_numbers_behind_it() -> None:
+def test_the_decision_has_the_numbers_behind_it_as_evidence() -> None:
     decision = decide(resource(), state([200, 100, 300, 200, 200]), NOW)
     assert decision.evidence == {
         "metric": "backlog",
@@ -84,7 +84,7 @@ def test_the_decision_carries_the_numbers_behind_it() -> None:
     ("backlog", "seconds_ago", "scales"),
     [(HIGH, 300, False), (HIGH, 301, True), (LOW, 600, False), (LOW, 601, True)],
 )
-def test_cooldown_runs_from_the_confirmed_change_by_direction(
+def test_the_cooldown_of_each_direction_runs_from_the_confirmed_change(
     backlog: list[float], seconds_ago: float, scales: bool
 ) -> None:
     ruled = resource(
@@ -107,18 +107,18 @@ def test_a_capacity_outside_its_limits_is_brought_back_even_in_cooldown() -> Non
     assert decide(resource(limits=Limits(3, 5)), state([], 1), NOW).desired == 3
 
 
-def test_an_order_that_is_pending_is_not_given_twice() -> None:
+def test_a_pending_action_is_not_requested_again() -> None:
     decision = decide(resource(), state(HIGH, 2, desired(target=3)), NOW)
     assert not decision.applies
     assert "already requested as epoch 7" in decision.reason
 
 
-def test_a_pending_order_is_superseded_by_another_wish() -> None:
+def test_a_pending_action_is_replaced_by_a_different_recommendation() -> None:
     decision = decide(resource(), state(LOW, 2, desired(target=3)), NOW)
     assert (decision.applies, decision.desired) == (True, 1)
 
 
-def test_after_a_failure_the_rule_waits_a_little_and_may_then_ask_again() -> None:
+def test_after_a_failure_the_next_action_waits_for_the_retry_time() -> None:
     failed = desired(status=ActionStatus.FAILED, last_error="403", retry_at=ago(-60))
     held = decide(resource(), state(HIGH, 2, failed), NOW)
     assert (held.applies, held.limited_by) == (False, ("failed_action",))
@@ -155,10 +155,10 @@ def test_an_override_can_resume_what_the_rules_file_pauses() -> None:
     assert decide(resource(mode=Mode.PAUSED), running, NOW).applies
 
 
-# --- what is known ---
+# --- the known capacity ---
 
 
-def test_unknown_capacity_means_hold() -> None:
+def test_a_resource_with_unknown_capacity_holds() -> None:
     decision = decide(resource(), state(HIGH, None), NOW)
     assert (decision.current, decision.desired, decision.applies) == (None, None, False)
 
@@ -178,15 +178,15 @@ def test_unknown_capacity_means_hold() -> None:
         (None, confirmed(5, target=3), 3),
     ],
 )
-def test_the_newest_word_on_capacity_counts(
+def test_the_newest_of_observed_and_confirmed_capacity_is_the_known_one(
     observed: tuple[int, int] | None, last: Desired | None, known: int | None
 ) -> None:
     histories = {CAPACITY_METRIC: Window((sample(*observed),))} if observed else {}
-    found = known_capacity(ScalingState(histories, last))
-    assert (found.value if found else None) == known
+    capacity = known_capacity(ScalingState(histories, last))
+    assert (capacity.value if capacity else None) == known
 
 
-# --- the user's rule is the user's code ---
+# --- policies of rule authors ---
 
 
 def raising(_: Observation) -> Recommendation:
@@ -194,23 +194,29 @@ def raising(_: Observation) -> Recommendation:
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "error"),
     [
         (raising, "raised ZeroDivisionError: division by zero"),
-        (lambda _: None, "answered None"),
+        (lambda _: None, "returned None"),
         (lambda _: Recommendation(2.5, "half"), "instead of a Recommendation"),  # type: ignore[arg-type]
-        (lambda _: Recommendation(10**400, "all"), "wants more than 1000000 instances"),
-        (lambda _: Recommendation(2, None), "gave None as reason"),  # type: ignore[arg-type]
-        (lambda _: Recommendation(2, "x", evidence=[1]), "a mapping is needed"),  # type: ignore[arg-type]
+        (
+            lambda _: Recommendation(10**400, "all"),
+            "returned a capacity that is not from -1000000 to 1000000",
+        ),
+        (lambda _: Recommendation(2, None), "returned the reason None"),  # type: ignore[arg-type]
+        (
+            lambda _: Recommendation(2, "x", evidence=[1]),  # type: ignore[arg-type]
+            "returned the evidence [1]: must be a mapping",
+        ),
     ],
 )
-def test_a_rule_that_fails_means_hold_with_its_error(policy: Any, said: str) -> None:
+def test_a_policy_that_fails_leads_to_a_hold_with_its_error(policy: Any, error: str) -> None:
     decision = decide(resource(policy=policy), state(HIGH), NOW)
     assert (decision.desired, decision.applies) == (2, False)
-    assert said in decision.reason
+    assert error in decision.reason
 
 
-def test_any_python_function_is_a_rule() -> None:
+def test_any_python_function_can_be_a_policy() -> None:
     def per_instance(seen: Observation) -> Recommendation:
         latest = seen.window("backlog").latest or MetricValue(seen.now, 0)
         return Recommendation(round(latest.value / 50), "50 each")
@@ -223,14 +229,14 @@ def test_any_python_function_is_a_rule() -> None:
     capacity=st.integers(1, 30),
     low=st.integers(1, 5),
     span=st.integers(0, 10),
-    wish=st.integers(-100, 100),
+    recommended=st.integers(-100, 100),
     last=st.sampled_from([None, confirmed(30), confirmed(900), desired(), desired(target=9)]),
 )
-def test_no_rule_and_no_state_ever_takes_capacity_out_of_bounds(
-    backlog: list[float], capacity: int, low: int, span: int, wish: int, last: Desired | None
+def test_no_policy_and_no_state_leads_to_a_capacity_out_of_bounds(
+    backlog: list[float], capacity: int, low: int, span: int, recommended: int, last: Desired | None
 ) -> None:
     ruled = resource(
-        policy=lambda _: Recommendation(wish, "any wish"), limits=Limits(low, low + span)
+        policy=lambda _: Recommendation(recommended, "any capacity"), limits=Limits(low, low + span)
     )
     decision = decide(ruled, state(backlog, capacity, last), NOW)
     if decision.applies:
@@ -239,7 +245,7 @@ def test_no_rule_and_no_state_ever_takes_capacity_out_of_bounds(
         assert decision.desired != decision.current or "revoked" in decision.limited_by
 
 
-def test_windows_of_other_metrics_are_all_seen() -> None:
+def test_a_policy_sees_the_windows_of_all_declared_metrics() -> None:
     seen: list[Observation] = []
 
     def look(observation: Observation) -> Recommendation:
@@ -251,12 +257,14 @@ def test_windows_of_other_metrics_are_all_seen() -> None:
     decide(resource(policy=look, metrics=declared), both, NOW)
     assert seen[0].window("backlog").mean == 1.5
     assert seen[0].window("other").maximum == 7
-    assert seen[0].metrics["never_read"].mean is None  # there, so that a rule cannot overlook it
+    assert (
+        seen[0].metrics["never_read"].mean is None
+    )  # present, so that a policy cannot overlook it
     assert CAPACITY_METRIC not in seen[0].metrics
 
 
 @pytest.mark.parametrize("ask", [Observation.window, Observation.history])
-def test_a_rule_that_asks_for_a_metric_nobody_declared_holds_and_names_those_that_are(
+def test_a_policy_that_reads_an_undeclared_metric_holds_and_names_the_declared_ones(
     ask: Callable[[Observation, str], Window],
 ) -> None:
     def mistyped(seen: Observation) -> Recommendation:
@@ -269,7 +277,7 @@ def test_a_rule_that_asks_for_a_metric_nobody_declared_holds_and_names_those_tha
     )
 
 
-def test_a_metric_that_is_not_declared_any_more_is_not_seen() -> None:
+def test_a_policy_does_not_see_a_metric_that_is_no_longer_declared() -> None:
     seen: list[Observation] = []
 
     def look(observation: Observation) -> Recommendation:

@@ -1,4 +1,4 @@
-"""The flows on memory twins: what each does to state, log and capacity."""
+"""The flows on in-memory adapters: their effect on state, log and capacity."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.builders import NOW, SOURCE, TIMING, metric, resource
 
 
 class Control(MemoryCapacityControl):
-    """A control that can be told to raise; ``after`` lets the change happen all the same."""
+    """Raises ``error`` on a change; if ``after`` is true, only after changing the capacity."""
 
     error: Exception | None = None
     after = False
@@ -57,7 +57,7 @@ class Control(MemoryCapacityControl):
 
 @dataclass
 class World:
-    """One resource, a clock that tests turn, and everything in memory."""
+    """One resource with in-memory adapters and a clock that tests set."""
 
     resource: Resource = field(default_factory=resource)
     now: datetime = NOW
@@ -70,10 +70,10 @@ class World:
 
     async def sample(self, value: float, name: str = "backlog") -> ScaleAction | None:
         sent = Metric("plan-1", name, MetricValue(self.now, value))
-        return await scaling_logic.run(sent, self.resources, self.store)
+        return await scaling_logic.process_sample(sent, self.resources, self.store)
 
     async def load(self, values: list[float], every_seconds: float = 15) -> ScaleAction | None:
-        """Capacity and samples at a steady pace; the last action that came out."""
+        """Send capacity and backlog samples at a fixed interval, and return the last action."""
         action = None
         for value in values:
             self.now += timedelta(seconds=every_seconds)
@@ -82,10 +82,10 @@ class World:
         return action
 
     async def scale(self, action: ScaleAction) -> EntryKind:
-        return await scaler.run(action, self.resources, self.store, self.control, TIMING)
+        return await scaler.execute(action, self.resources, self.store, self.control, TIMING)
 
     async def reconcile(self) -> list[ScaleAction]:
-        return await reconciler.run([self.resource], self.store, self.control, TIMING, 10)
+        return await reconciler.reconcile_all([self.resource], self.store, self.control, TIMING, 10)
 
     async def desired(self) -> Desired:
         desired = (await self.store.load("plan-1")).state.desired
@@ -105,7 +105,7 @@ async def scaled_out(world: World) -> ScaleAction:
 # --- scaling_logic ---
 
 
-async def test_five_high_samples_order_one_more_instance_once() -> None:
+async def test_five_high_samples_request_one_more_instance_once() -> None:
     world = World()
     action = await scaled_out(world)
     assert (action.target, action.epoch) == (3, 1)
@@ -113,7 +113,7 @@ async def test_five_high_samples_order_one_more_instance_once() -> None:
     assert (await world.desired()).epoch == 1
 
 
-async def test_a_redelivered_sample_changes_nothing_and_repeats_the_pending_order() -> None:
+async def test_a_redelivered_sample_changes_nothing_and_repeats_the_pending_action() -> None:
     world = World()
     action = await scaled_out(world)
     before = await world.store.load("plan-1")
@@ -121,7 +121,7 @@ async def test_a_redelivered_sample_changes_nothing_and_repeats_the_pending_orde
     assert (await world.store.load("plan-1")).state == before.state
 
 
-async def test_a_dry_run_logs_and_orders_nothing() -> None:
+async def test_a_dry_run_logs_its_decision_and_requests_nothing() -> None:
     world = World(resource(mode=Mode.DRY_RUN))
     assert await world.load([200] * 5) is None
     assert (await world.store.load("plan-1")).state.desired is None
@@ -137,15 +137,15 @@ async def test_a_paused_resource_keeps_its_samples() -> None:
     assert await world.load([200]) is not None
 
 
-async def test_a_stale_sample_is_told_and_costs_no_commit(
+async def test_a_stale_sample_is_logged_and_not_committed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
     with caplog.at_level(logging.WARNING):
-        await scaling_logic.run(metric(200, 601), world.resources, world.store)
+        await scaling_logic.process_sample(metric(200, 601), world.resources, world.store)
     assert "[stale_sample_dropped] plan-1: 1 sample(s) of backlog" in caplog.text
-    found = await world.store.load("plan-1")
-    assert (found.state, found.version) == (ScalingState(), {})
+    snapshot = await world.store.load("plan-1")
+    assert (snapshot.state, snapshot.version) == (ScalingState(), {})
     assert await world.kinds() == []
 
 
@@ -158,14 +158,16 @@ async def test_a_stale_sample_is_told_and_costs_no_commit(
         (metric(1, -3600), BadMessage),
     ],
 )
-async def test_a_bad_sample_never_changes_state(message: Metric, error: type[Exception]) -> None:
+async def test_an_invalid_sample_never_changes_the_state(
+    message: Metric, error: type[Exception]
+) -> None:
     world = World()
     with pytest.raises(error):
-        await scaling_logic.run(message, world.resources, world.store)
+        await scaling_logic.process_sample(message, world.resources, world.store)
     assert (await world.store.load("plan-1")).state.histories == {}
 
 
-async def test_a_race_that_is_never_won_goes_back_to_the_queue() -> None:
+async def test_after_too_many_conflicts_the_message_goes_back_to_the_queue() -> None:
     class Losing(MemoryStateStore):
         attempts = 0
 
@@ -174,14 +176,14 @@ async def test_a_race_that_is_never_won_goes_back_to_the_queue() -> None:
             raise StateConflict("always")
 
     store = Losing(lambda: NOW)
-    with pytest.raises(StateConflict, match="lost 10 races"):
-        await scaling_logic.run(metric(1), {"plan-1": resource()}, store)
+    with pytest.raises(StateConflict, match="during each of 10 attempts"):
+        await scaling_logic.process_sample(metric(1), {"plan-1": resource()}, store)
     assert store.attempts == 10
 
 
-async def test_samples_that_race_for_the_state_lead_to_one_order() -> None:
+async def test_concurrent_samples_lead_to_one_action() -> None:
     class Interleaving(MemoryStateStore):
-        """All racers have read before the first one writes."""
+        """Lets all callers read before the first one writes."""
 
         conflicts = 0
 
@@ -205,22 +207,22 @@ async def test_samples_that_race_for_the_state_lead_to_one_order() -> None:
     samples = [MetricValue(world.now + timedelta(seconds=s), 200) for s in (1, 2, 3)]
     sent = [Metric("plan-1", "backlog", value) for value in samples]
     actions = await asyncio.gather(
-        *[scaling_logic.run(m, world.resources, world.store) for m in sent]
+        *[scaling_logic.process_sample(m, world.resources, world.store) for m in sent]
     )
     assert store.conflicts > 0
     assert [a.epoch for a in actions if a] == [1]
     assert (await world.desired()).epoch == 1
 
 
-async def test_a_resource_whose_metric_was_never_read_falls_back_after_a_while() -> None:
+async def test_a_resource_whose_metric_has_no_samples_falls_back_after_a_while() -> None:
     guards = Guards(missing=Missing(after_seconds=60, then=4))
     world = World(resource(guards=guards))
-    ordered = None
+    action = None
     for _ in range(8):
         world.now += timedelta(seconds=15)
-        ordered = await world.sample(2, CAPACITY_METRIC) or ordered
-    assert ordered is not None
-    assert ordered.target == 4
+        action = await world.sample(2, CAPACITY_METRIC) or action
+    assert action is not None
+    assert action.target == 4
 
 
 # --- scaler ---
@@ -235,7 +237,7 @@ async def test_an_action_is_carried_out_once_however_often_it_arrives() -> None:
     assert (await world.desired()).changed_at == world.now
 
 
-async def test_an_older_action_is_void() -> None:
+async def test_an_action_of_an_older_epoch_is_ignored() -> None:
     world = World()
     old = await scaled_out(world)
     new = await world.load([0] * 45)
@@ -246,7 +248,7 @@ async def test_an_older_action_is_void() -> None:
     assert world.control.capacities["plan-1"] == 1
 
 
-async def test_cooldown_runs_from_the_confirmation_not_from_the_decision() -> None:
+async def test_the_cooldown_runs_from_the_confirmation_not_from_the_decision() -> None:
     world = World()
     action = await scaled_out(world)
     world.now += timedelta(seconds=500)
@@ -255,7 +257,7 @@ async def test_cooldown_runs_from_the_confirmation_not_from_the_decision() -> No
     assert await world.load([200] * 2) is not None  # 615 s
 
 
-async def test_a_busy_plan_is_tried_again_and_scaled_once() -> None:
+async def test_an_action_on_a_busy_plan_is_retried_and_carried_out_once() -> None:
     world = World()
     action = await scaled_out(world)
     world.control.error = CapacityDelayed("409 another operation is in progress")
@@ -268,7 +270,7 @@ async def test_a_busy_plan_is_tried_again_and_scaled_once() -> None:
     assert world.control.changes == [("plan-1", 3)]
 
 
-async def test_a_time_out_that_changed_the_capacity_all_the_same_is_not_repeated() -> None:
+async def test_a_change_that_succeeded_in_spite_of_a_time_out_is_not_repeated() -> None:
     world = World()
     action = await scaled_out(world)
     world.control.error, world.control.after = CapacityDelayed("no answer"), True
@@ -278,7 +280,7 @@ async def test_a_time_out_that_changed_the_capacity_all_the_same_is_not_repeated
     assert world.control.changes == [("plan-1", 3)]
 
 
-async def test_a_refused_action_frees_the_resource_within_a_minute() -> None:
+async def test_after_a_refused_action_the_resource_may_scale_again_within_a_minute() -> None:
     world = World()
     action = await scaled_out(world)
     world.control.error = CapacityRefused("403 forbidden")
@@ -289,7 +291,7 @@ async def test_a_refused_action_frees_the_resource_within_a_minute() -> None:
     assert again.epoch == 2
 
 
-async def test_a_plan_changed_by_hand_meanwhile_is_left_alone_and_adopted() -> None:
+async def test_a_manual_change_before_an_action_is_carried_out_is_adopted() -> None:
     world = World()
     action = await scaled_out(world)
     world.control.capacities["plan-1"] = 5
@@ -297,10 +299,10 @@ async def test_a_plan_changed_by_hand_meanwhile_is_left_alone_and_adopted() -> N
     assert world.control.changes == []
     adopted = await world.desired()
     assert (adopted.target, adopted.epoch, adopted.status) == (5, 2, ActionStatus.CONFIRMED)
-    assert await world.load([0] * 39) is None  # cooldown runs from the change by hand
+    assert await world.load([0] * 39) is None  # the cooldown runs from the manual change
 
 
-async def test_a_change_that_took_effect_is_confirmed_though_it_was_given_up_meanwhile() -> None:
+async def test_a_change_that_took_effect_is_confirmed_even_if_it_was_given_up_meanwhile() -> None:
     world = World()
     action = await scaled_out(world)
 
@@ -308,7 +310,7 @@ async def test_a_change_that_took_effect_is_confirmed_though_it_was_given_up_mea
         async def change(self, target: CapacityTarget, capacity: int) -> None:
             await super().change(target, capacity)
             world.now += timedelta(seconds=601)
-            self.capacities[target.name] = 2  # not to be seen yet
+            self.capacities[target.name] = 2  # the change is not visible yet
             await world.reconcile()
             self.capacities[target.name] = capacity
 
@@ -318,7 +320,7 @@ async def test_a_change_that_took_effect_is_confirmed_though_it_was_given_up_mea
     assert (await world.desired()).changed_at == world.now
 
 
-async def test_a_capacity_that_shows_up_after_the_action_was_given_up_starts_the_cooldown() -> None:
+async def test_a_capacity_observed_after_its_action_was_given_up_starts_the_cooldown() -> None:
     world = World()
     await scaled_out(world)
     world.now += timedelta(seconds=601)
@@ -329,7 +331,7 @@ async def test_a_capacity_that_shows_up_after_the_action_was_given_up_starts_the
     assert (await world.desired()).status is ActionStatus.CONFIRMED
 
 
-async def test_a_late_change_that_undid_a_newer_one_is_told_and_repaired() -> None:
+async def test_a_late_change_that_undid_a_newer_one_is_logged_and_repaired() -> None:
     world = World()
     old = await scaled_out(world)
 
@@ -349,17 +351,17 @@ async def test_a_late_change_that_undid_a_newer_one_is_told_and_repaired() -> No
     assert (again.target, again.epoch) == (1, 2)
 
 
-async def test_a_capacity_that_reads_back_wrong_is_not_confirmed() -> None:
-    class Deaf(Control):
+async def test_an_action_is_not_confirmed_if_another_capacity_is_read_back() -> None:
+    class IgnoringChanges(Control):
         async def change(self, target: CapacityTarget, capacity: int) -> None:
             self.changes.append((target.name, capacity))
 
     world = World()
-    world.control = Deaf(lambda: world.now, {"plan-1": 2})
+    world.control = IgnoringChanges(lambda: world.now, {"plan-1": 2})
     assert await world.scale(await scaled_out(world)) is EntryKind.DEFERRED
 
 
-async def test_a_paused_resource_is_not_scaled_by_an_action_under_way() -> None:
+async def test_a_pending_action_is_not_carried_out_while_its_resource_is_paused() -> None:
     world = World()
     action = await scaled_out(world)
     world.store.override("plan-1", Override(Mode.PAUSED))
@@ -376,10 +378,10 @@ async def test_a_lost_action_is_sent_again() -> None:
     action = await scaled_out(world)
     world.now += timedelta(seconds=60)
     assert await world.reconcile() == [action]
-    assert await world.reconcile() == []  # just sent
+    assert await world.reconcile() == []  # it has just been sent
 
 
-async def test_a_lost_confirmation_is_found_by_the_next_capacity_sample() -> None:
+async def test_a_lost_confirmation_is_replaced_by_the_next_capacity_sample() -> None:
     world = World()
     await scaled_out(world)
     world.control.capacities["plan-1"] = 3
@@ -388,7 +390,7 @@ async def test_a_lost_confirmation_is_found_by_the_next_capacity_sample() -> Non
     assert EntryKind.CONFIRMED in await world.kinds()
 
 
-async def test_an_action_past_its_deadline_frees_the_resource() -> None:
+async def test_an_action_past_its_deadline_fails() -> None:
     world = World()
     await scaled_out(world)
     world.now += timedelta(seconds=601)
@@ -396,23 +398,23 @@ async def test_an_action_past_its_deadline_frees_the_resource() -> None:
     assert (await world.desired()).status is ActionStatus.FAILED
 
 
-async def test_one_resource_that_cannot_be_read_does_not_hide_the_others() -> None:
+async def test_a_resource_that_cannot_be_read_does_not_affect_the_others() -> None:
     world = World()
     action = await scaled_out(world)
     world.now += timedelta(seconds=60)
     broken = resource("plan-2", on_manual_change=ManualChange.ENFORCE)
     both = {"plan-2": broken, **world.resources}
-    await scaling_logic.run(
+    await scaling_logic.process_sample(
         Metric("plan-2", CAPACITY_METRIC, MetricValue(world.now, 1)), both, world.store
     )
     for i in range(5):
         value = MetricValue(world.now - timedelta(seconds=i), 200)
-        await scaling_logic.run(Metric("plan-2", "backlog", value), both, world.store)
-    again = await reconciler.run(both.values(), world.store, world.control, TIMING, 10)
+        await scaling_logic.process_sample(Metric("plan-2", "backlog", value), both, world.store)
+    again = await reconciler.reconcile_all(both.values(), world.store, world.control, TIMING, 10)
     assert again == [action]
 
 
-async def test_one_resource_that_hangs_does_not_delay_the_others() -> None:
+async def test_a_resource_that_does_not_answer_does_not_delay_the_others() -> None:
     world = World()
     action = await scaled_out(world)
     world.now += timedelta(seconds=60)
@@ -428,13 +430,15 @@ async def test_one_resource_that_hangs_does_not_delay_the_others() -> None:
     first = await world.store.load("plan-2")
     await world.store.commit(first, ScalingState(desired=await world.desired()))
     both = [hanging, world.resource]
-    assert await reconciler.run(both, world.store, world.control, TIMING, 0.05) == [action]
+    assert await reconciler.reconcile_all(both, world.store, world.control, TIMING, 0.05) == [
+        action
+    ]
 
 
 # --- metric_collector ---
 
 
-async def test_a_source_that_fails_or_hangs_is_skipped_and_never_zero() -> None:
+async def test_a_source_that_fails_or_does_not_answer_is_skipped_and_never_zero() -> None:
     hanging, failing = ServiceBusQueue("hanging"), ServiceBusQueue("failing")
 
     class Reader(MemoryReader):
@@ -446,21 +450,24 @@ async def test_a_source_that_fails_or_hangs_is_skipped_and_never_zero() -> None:
     sources = {"backlog": SOURCE, "hanging": hanging, "failing": failing}
     control = MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
     reader = Reader(lambda: NOW, {SOURCE: 42.0}, control)
-    found = await metric_collector.run([resource(metrics=sources)], reader, 0.05)
-    assert {m.name: m.value.value for m in found.metrics} == {CAPACITY_METRIC: 2, "backlog": 42}
-    assert {f.metric_name: f.reason for f in found.failures} == {
+    collection = await metric_collector.collect([resource(metrics=sources)], reader, 0.05)
+    assert {m.name: m.value.value for m in collection.metrics} == {
+        CAPACITY_METRIC: 2,
+        "backlog": 42,
+    }
+    assert {f.metric_name: f.reason for f in collection.failures} == {
         "hanging": "no answer within 0.05 s",
         "failing": f"ReadFailed: {failing} has no value",
     }
 
 
-async def test_metrics_that_come_by_themselves_are_not_read() -> None:
+async def test_pushed_metrics_are_not_read() -> None:
     sources: dict[str, MetricSource] = {"backlog": SOURCE, "pushed": HubMetric()}
     control = MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
     reader = MemoryReader(lambda: NOW, {SOURCE: 42.0}, control)
-    found = await metric_collector.run([resource(metrics=sources)], reader, 1)
-    assert {m.name for m in found.metrics} == {CAPACITY_METRIC, "backlog"}
-    assert found.failures == ()
+    collection = await metric_collector.collect([resource(metrics=sources)], reader, 1)
+    assert {m.name for m in collection.metrics} == {CAPACITY_METRIC, "backlog"}
+    assert collection.failures == ()
 
 
 # --- poison ---
@@ -476,12 +483,12 @@ def poisoned(body: str, queue: str = "metrics") -> PoisonMessage:
         ("not json", UNATTRIBUTED, "neither JSON nor JSON in base64"),
         (encode_metric(Metric("plan-9", "b", MetricValue(NOW, 1))), UNATTRIBUTED, "not declared"),
         (encode_metric(metric(1, name="other")), "plan-1", "metric 'other' of 'plan-1'"),
-        (encode_metric(metric(-1)), "plan-1", "a number from 0 to 1e+15 is needed"),
+        (encode_metric(metric(-1)), "plan-1", "must be a number from 0 to 1e+15"),
         (encode_metric(metric(1, -7200)), "plan-1", "in the future"),
         (encode_metric(metric(1)), "plan-1", "processing it failed each time"),
     ],
 )
-async def test_a_poison_metric_is_written_down_whole_with_its_reason(
+async def test_a_poison_metric_is_logged_whole_with_its_reason(
     body: str, where: str, why: str
 ) -> None:
     world = World()
@@ -493,7 +500,7 @@ async def test_a_poison_metric_is_written_down_whole_with_its_reason(
     assert (await world.store.load("plan-1")).state.histories == {}
 
 
-async def test_poison_that_waited_while_the_app_stood_still_is_told_all_the_same() -> None:
+async def test_operators_are_notified_of_poison_that_waited_while_the_app_was_stopped() -> None:
     world = World()
     waited = timedelta(hours=3, minutes=20)
     old = PoisonMessage("metrics", "message-1", "not json", world.now - waited)
@@ -502,11 +509,11 @@ async def test_poison_that_waited_while_the_app_stood_still_is_told_all_the_same
     (line,) = await world.store.log(UNATTRIBUTED)
     assert line.time == old.inserted_at + timedelta(hours=3, minutes=20)
     since = world.now - NotificationIntervals().look_back
-    seen = await news.run([], world.store, since, world.now, 30)
-    assert [each.kind for each in seen.events] == [NewsKind.POISON]
+    observed = await news.collect_news([], world.store, since, world.now, 30)
+    assert [each.kind for each in observed.events] == [NewsKind.POISON]
 
 
-async def test_a_poison_action_frees_its_resource() -> None:
+async def test_a_poison_action_that_is_pending_fails() -> None:
     world = World()
     action = await scaled_out(world)
     message = poisoned(encode_action(action), "actions")
@@ -515,7 +522,7 @@ async def test_a_poison_action_frees_its_resource() -> None:
     assert {EntryKind.POISON, EntryKind.FAILED} <= set(await world.kinds())
 
 
-async def test_a_poison_action_of_an_older_epoch_frees_nothing() -> None:
+async def test_a_poison_action_of_an_older_epoch_does_not_fail_the_pending_one() -> None:
     world = World()
     action = await scaled_out(world)
     newer = await world.load([0] * 45)
@@ -529,16 +536,16 @@ async def test_a_poison_action_of_an_older_epoch_frees_nothing() -> None:
 # --- retention ---
 
 
-async def test_old_decisions_are_deleted() -> None:
+async def test_old_log_entries_are_deleted() -> None:
     world = World()
     await world.load([50] * 4)
     world.now += timedelta(days=14)
     await world.load([50])
-    assert await retention.run(world.resources, world.store, 14) == 4
-    assert len(await world.kinds()) == 2  # of the new backlog, and that it had been missing before
+    assert await retention.delete_old_entries(world.resources, world.store, 14) == 4
+    assert len(await world.kinds()) == 2  # one while the backlog was missing, one on the new sample
 
 
-async def test_a_log_that_cannot_be_pruned_does_not_keep_the_others() -> None:
+async def test_a_log_that_cannot_be_pruned_does_not_prevent_pruning_the_others() -> None:
     class Failing(MemoryStateStore):
         async def prune_log(self, resource_name: str, before: datetime) -> int:
             if resource_name == "broken":
@@ -552,4 +559,4 @@ async def test_a_log_that_cannot_be_pruned_does_not_keep_the_others() -> None:
     await world.load([50] * 4)
     world.now += timedelta(days=15)
     names = ["broken", "slow", *world.resources]
-    assert await retention.run(names, world.store, 14, budget_seconds=0.05) == 4
+    assert await retention.delete_old_entries(names, world.store, 14, budget_seconds=0.05) == 4

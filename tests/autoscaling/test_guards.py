@@ -1,4 +1,4 @@
-"""What each guard does to a rule's wish, as it shows in the decision."""
+"""How each guard changes the recommended capacity in a decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
 from shared.autoscaling.actions import adopt, request
 from shared.autoscaling.deciding.decide import Decision, decide, remember
-from shared.autoscaling.deciding.guards import GUARDS, GUARDS_OF_A_STAY, Context
+from shared.autoscaling.deciding.guards import GUARDS, GUARDS_WHEN_HOLDING, Context
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
@@ -21,22 +21,22 @@ from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 
-def wants(capacity: int, **changes: Any) -> Resource:
-    """A resource whose rule always wants the same."""
+def recommending(capacity: int, **changes: Any) -> Resource:
+    """A resource whose policy always recommends this capacity."""
     return resource(
-        policy=lambda _: Recommendation(capacity, f"{capacity} it shall be"),
+        policy=lambda _: Recommendation(capacity, f"{capacity} recommended"),
         limits=Limits(1, 20),
         **changes,
     )
 
 
-def decided(found: Resource, held: ScalingState) -> tuple[int | None, tuple[str, ...]]:
-    decision = decide(found, held, NOW)
+def decided(declared: Resource, held: ScalingState) -> tuple[int | None, tuple[str, ...]]:
+    decision = decide(declared, held, NOW)
     return decision.desired, decision.limited_by
 
 
 def silent(seconds: float, capacity: int = 4) -> ScalingState:
-    """A state whose backlog was last read so long ago."""
+    """A state whose newest backlog sample has this age."""
     held = state([50], capacity)
     return replace(held, histories={**held.histories, "backlog": Window((sample(50, seconds),))})
 
@@ -45,7 +45,7 @@ def silent(seconds: float, capacity: int = 4) -> ScalingState:
 
 
 @pytest.mark.parametrize(
-    ("then", "wish", "seconds", "desired", "by"),
+    ("then", "recommended", "seconds", "desired", "by"),
     [
         ("hold_in", 2, 180, 2, ()),
         ("hold_in", 2, 181, 4, ("missing_data",)),
@@ -57,56 +57,56 @@ def silent(seconds: float, capacity: int = 4) -> ScalingState:
     ],
 )
 def test_missing_data_holds_or_falls_back(
-    then: Any, wish: int, seconds: float, desired: int, by: tuple[str, ...]
+    then: Any, recommended: int, seconds: float, desired: int, by: tuple[str, ...]
 ) -> None:
     guards = Guards(missing=Missing(180, then), flap_projection=False)
-    assert decided(wants(wish, guards=guards), silent(seconds)) == (desired, by)
+    assert decided(recommending(recommended, guards=guards), silent(seconds)) == (desired, by)
 
 
-def test_each_source_may_have_its_own_rule_for_missing_data() -> None:
+def test_each_metric_may_have_its_own_rule_for_missing_data() -> None:
     guards = Guards(missing_by_metric={"backlog": Missing(600, "hold")}, flap_projection=False)
-    assert decided(wants(2, guards=guards), silent(599)) == (2, ())
-    assert decided(wants(2, guards=guards), silent(601)) == (4, ("missing_data",))
+    assert decided(recommending(2, guards=guards), silent(599)) == (2, ())
+    assert decided(recommending(2, guards=guards), silent(601)) == (4, ("missing_data",))
 
 
-def test_one_missing_metric_of_two_keeps_capacity() -> None:
-    both = wants(2, metrics={"backlog": SOURCE, "other": SOURCE})
+def test_one_missing_metric_of_two_prevents_scale_in() -> None:
+    both = recommending(2, metrics={"backlog": SOURCE, "other": SOURCE})
     decision = decide(both, state([1, 1], 4), NOW)
     assert decision.desired == 4
-    assert "other was never read: no scale-in" in decision.reason
+    assert "other has no samples yet: no scale-in" in decision.reason
 
 
 @pytest.mark.parametrize("names", [("first", "second"), ("second", "first")])
-def test_of_several_missing_metrics_the_highest_fallback_counts(names: tuple[str, str]) -> None:
+def test_the_highest_fallback_of_several_missing_metrics_wins(names: tuple[str, str]) -> None:
     rules = {"first": Missing(180, 8), "second": Missing(180, 3), "third": Missing(180, "hold")}
     guards = Guards(missing_by_metric=rules, flap_projection=False)
     old = Window((sample(50, 500),))
     held = state(capacity=4)
     held = replace(held, histories={**held.histories, **dict.fromkeys((*names, "third"), old)})
-    found = wants(2, guards=guards, metrics=dict.fromkeys((*names, "third"), SOURCE))
-    assert decide(found, held, NOW).desired == 8
+    declared = recommending(2, guards=guards, metrics=dict.fromkeys((*names, "third"), SOURCE))
+    assert decide(declared, held, NOW).desired == 8
 
 
-def test_a_metric_that_was_never_read_falls_back_only_after_its_time() -> None:
+def test_a_metric_without_samples_leads_to_its_fallback_only_after_its_time() -> None:
     guards = Guards(missing=Missing(180, 9))
     fresh = state(capacity=4)
     fresh = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 60),))})
-    assert decided(wants(2, guards=guards), fresh)[0] == 4
+    assert decided(recommending(2, guards=guards), fresh)[0] == 4
     waiting = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 300), sample(4)))})
-    assert decided(wants(2, guards=guards), waiting)[0] == 9
+    assert decided(recommending(2, guards=guards), waiting)[0] == 9
 
 
 # --- circuit breaker ---
 
 
-@pytest.mark.parametrize(("open_", "wish", "desired"), [(1, 6, 4), (0, 6, 6), (1, 2, 2)])
-def test_an_open_breaker_of_the_consumer_stops_scale_out(
-    open_: float, wish: int, desired: int
+@pytest.mark.parametrize(("open_", "recommended", "desired"), [(1, 6, 4), (0, 6, 6), (1, 2, 2)])
+def test_an_open_breaker_of_the_consumer_prevents_scale_out(
+    open_: float, recommended: int, desired: int
 ) -> None:
     held = state([900], 4)
     held = replace(held, histories={**held.histories, "breaker": history([open_])})
-    both = wants(
-        wish,
+    both = recommending(
+        recommended,
         metrics={"backlog": SOURCE, "breaker": SOURCE},
         guards=Guards(breaker_metric="breaker", flap_projection=False),
     )
@@ -116,36 +116,39 @@ def test_an_open_breaker_of_the_consumer_stops_scale_out(
 # --- stabilisation ---
 
 
-def after_wishes(found: Resource, wishes: list[int], held: ScalingState) -> Decision:
-    """The decision after the rule has wanted these, one a minute, the last one now."""
-    for age, wish in zip(range(len(wishes) - 1, -1, -1), wishes, strict=True):
-        found = replace(found, policy=wants(wish).policy)
-        decision = decide(found, held, ago(60 * age))
-        held = remember(found, held, decision)
+def decided_after(declared: Resource, recommended: list[int], held: ScalingState) -> Decision:
+    """The decision after these recommendations, one per minute, the last one now."""
+    for age, capacity in zip(range(len(recommended) - 1, -1, -1), recommended, strict=True):
+        declared = replace(declared, policy=recommending(capacity).policy)
+        decision = decide(declared, held, ago(60 * age))
+        held = remember(declared, held, decision)
     return decision
 
 
 @pytest.mark.parametrize(
-    ("wishes", "desired"),
+    ("recommended", "desired"),
     [([6, 2], 4), ([3, 2], 3), ([3, 2, 2, 2, 2, 2], 2), ([2, 6], 4), ([5, 6], 5), ([6], 6)],
 )
-def test_a_wish_counts_once_it_has_lasted(wishes: list[int], desired: int) -> None:
+def test_a_recommendation_takes_effect_once_it_has_lasted(
+    recommended: list[int], desired: int
+) -> None:
     guards = Guards(
         stabilisation_in_seconds=240, stabilisation_out_seconds=240, flap_projection=False
     )
-    assert after_wishes(wants(4, guards=guards), wishes, state([50], 4)).desired == desired
+    declared = recommending(4, guards=guards)
+    assert decided_after(declared, recommended, state([50], 4)).desired == desired
 
 
-def test_wishes_are_remembered_only_where_a_window_asks_for_them() -> None:
+def test_recommendations_are_kept_only_for_a_stabilization_window() -> None:
     held = state([50], 4)
-    assert remember(wants(6), held, decide(wants(6), held, NOW)) == held
+    assert remember(recommending(6), held, decide(recommending(6), held, NOW)) == held
 
 
 # --- rate limits ---
 
 
 @pytest.mark.parametrize(
-    ("limit", "wish", "desired"),
+    ("limit", "recommended", "desired"),
     [
         (RateLimit("out", 300, instances=2), 12, 6),
         (RateLimit("out", 300, percent=50), 12, 6),
@@ -157,40 +160,40 @@ def test_wishes_are_remembered_only_where_a_window_asks_for_them() -> None:
     ],
 )
 def test_rate_limits_count_from_the_capacity_at_the_start_of_their_period(
-    limit: RateLimit, wish: int, desired: int
+    limit: RateLimit, recommended: int, desired: int
 ) -> None:
-    """Four instances until a minute ago, five since then."""
+    """There were four instances until a minute ago, and five since then."""
     held = state([50], 5)
     capacities = Window((sample(4, 900), sample(4, 75), sample(5, 60), sample(5)))
     held = replace(held, histories={**held.histories, CAPACITY_METRIC: capacities})
     guards = Guards(rate_limits=(limit,), flap_projection=False)
-    assert decide(wants(wish, guards=guards), held, NOW).desired == desired
+    assert decide(recommending(recommended, guards=guards), held, NOW).desired == desired
 
 
-def test_the_strictest_rate_limit_holds() -> None:
+def test_the_strictest_rate_limit_wins() -> None:
     limits = (RateLimit("out", 300, instances=3), RateLimit("out", 300, percent=50))
     guards = Guards(rate_limits=limits)
-    assert decide(wants(12, guards=guards), state([50], 4), NOW).desired == 6
+    assert decide(recommending(12, guards=guards), state([50], 4), NOW).desired == 6
 
 
 # --- cooldown by direction ---
 
 
 @pytest.mark.parametrize(
-    ("changed_out", "wish", "pierces", "desired"),
+    ("changed_out", "recommended", "pierces", "desired"),
     [(False, 6, True, 6), (False, 6, False, 4), (True, 6, True, 4), (False, 2, True, 4)],
 )
-def test_a_scale_out_pierces_the_rest_after_a_scale_in(
-    changed_out: bool, wish: int, pierces: bool, desired: int
+def test_a_scale_out_need_not_wait_after_a_scale_in_if_it_pierces_the_cooldown(
+    changed_out: bool, recommended: int, pierces: bool, desired: int
 ) -> None:
     held = state([50] * 3, 4, confirmed(120, target=4, changed_out=changed_out))
     cooldown = Cooldown(600, 600, scale_out_pierces=pierces)
-    assert decide(wants(wish, cooldown=cooldown), held, NOW).desired == desired
+    assert decide(recommending(recommended, cooldown=cooldown), held, NOW).desired == desired
 
 
-def test_a_rule_that_paces_itself_needs_no_cooldown() -> None:
+def test_no_cooldown_applies_to_a_paced_policy() -> None:
     held = state([50] * 3, 4, confirmed(120, target=4, changed_out=True))
-    paced = wants(6)
+    paced = recommending(6)
     paced = replace(paced, policy=lambda _: Recommendation(6, "now", paced=True))
     assert decide(paced, held, NOW).desired == 6
 
@@ -199,7 +202,7 @@ def test_a_rule_that_paces_itself_needs_no_cooldown() -> None:
 
 
 def relative(seen: Observation) -> Recommendation:
-    """Flaps between four and three: 100 waiting are too few for four and too many for three."""
+    """Flaps between four and three: 100 items are too few for four, and too many for three."""
     waiting = seen.window("backlog").latest
     assert waiting is not None
     each = waiting.value / seen.capacity
@@ -210,7 +213,7 @@ def relative(seen: Observation) -> Recommendation:
     return Recommendation(seen.capacity, "fine")
 
 
-def test_nobody_scales_in_to_where_the_rules_would_scale_out_again() -> None:
+def test_no_scale_in_to_a_capacity_at_which_the_policy_would_scale_out_again() -> None:
     flapping = resource(policy=relative)
     assert decided(flapping, state([100], 4)) == (4, ("flap_projection",))
     assert decided(flapping, state([60], 4)) == (3, ())
@@ -222,7 +225,7 @@ def test_nobody_scales_in_to_where_the_rules_would_scale_out_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "wish", "desired"),
+    ("override", "recommended", "desired"),
     [
         (Override(exact=7), 2, 7),
         (Override(exact=99), 2, 20),
@@ -234,76 +237,78 @@ def test_nobody_scales_in_to_where_the_rules_would_scale_out_again() -> None:
         (Override(Mode.PAUSED, floor=9), 2, 4),
     ],
 )
-def test_a_persons_word_counts_before_the_rules_but_inside_the_limits(
-    override: Override, wish: int, desired: int
+def test_an_override_wins_over_the_policy_but_not_over_the_limits(
+    override: Override, recommended: int, desired: int
 ) -> None:
     held = replace(state([50], 4), override=override)
     guards = Guards(flap_projection=False)
-    assert decide(wants(wish, guards=guards), held, NOW).desired == desired
+    assert decide(recommending(recommended, guards=guards), held, NOW).desired == desired
 
 
-def test_a_capacity_that_is_pinned_says_so_even_when_it_is_there() -> None:
+def test_the_reason_names_an_exact_override_even_if_the_capacity_is_already_there() -> None:
     held = replace(state([50], 4), override=Override(exact=4, reason="load test"))
-    decision = decide(wants(4), held, NOW)
+    decision = decide(recommending(4), held, NOW)
     assert (decision.desired, decision.limited_by) == (4, ())
-    assert "exactly 4 by override (load test)" in decision.reason
+    assert "an override sets exactly 4 (load test)" in decision.reason
 
 
-def test_an_exact_override_does_not_wait_for_the_cooldown_and_says_who() -> None:
+def test_an_exact_override_does_not_wait_for_the_cooldown_and_gives_its_reason() -> None:
     held = state([50], 4, confirmed(60, target=4))
     held = replace(held, override=Override(exact=7, reason="load test"))
-    decision = decide(wants(2), held, NOW)
+    decision = decide(recommending(2), held, NOW)
     assert (decision.desired, decision.applies) == (7, True)
-    assert "exactly 7 by override (load test)" in decision.reason
+    assert "an override sets exactly 7 (load test)" in decision.reason
 
 
-# --- orders under way ---
+# --- pending actions ---
 
 
 def under_way(target: int, **changes: Any) -> ScalingState:
-    """Five instances, and an order for another number that is not confirmed yet."""
+    """A state with five instances and a pending action to another capacity."""
     held = state([50], 5, desired(target=target, previous=5, epoch=7))
     return replace(held, **changes)
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "text"),
     [
-        (under_way(3, override=Override(freeze_scale_in=True)), "scale-in is frozen"),
-        (under_way(3, override=Override(exact=5)), "exactly 5 by override"),
-        (under_way(3, override=Override(floor=5)), "at least 5 by override"),
+        (under_way(3, override=Override(freeze_scale_in=True)), "an override prevents scale-in"),
+        (under_way(3, override=Override(exact=5)), "an override sets exactly 5"),
+        (under_way(3, override=Override(floor=5)), "an override sets at least 5"),
         (
             under_way(3, histories={**silent(500, 5).histories}),
-            "backlog is missing for 500 s: no scale-in",
+            "backlog has had no sample for 500 s: no scale-in",
         ),
     ],
 )
-def test_an_order_that_is_not_allowed_any_more_is_taken_back(held: ScalingState, said: str) -> None:
-    decision = decide(wants(5), held, NOW)
+def test_a_pending_action_that_is_no_longer_allowed_is_revoked(
+    held: ScalingState, text: str
+) -> None:
+    decision = decide(recommending(5), held, NOW)
     assert (decision.desired, decision.applies) == (5, True)
-    assert f"epoch 7 is taken back: {said}" in decision.reason
+    assert f"the action of epoch 7 is revoked because {text}" in decision.reason
     assert request(decision, held.desired).epoch == 8
 
 
-def test_a_rule_that_merely_stays_takes_nothing_back_and_one_that_knows_of_it_does() -> None:
-    assert not decide(wants(5), under_way(8), NOW).applies
-    paced = replace(wants(5), policy=lambda _: Recommendation(5, "enough", paced=True))
+def test_a_recommendation_to_stay_revokes_the_pending_action_only_if_it_is_paced() -> None:
+    assert not decide(recommending(5), under_way(8), NOW).applies
+    paced = replace(recommending(5), policy=lambda _: Recommendation(5, "enough", paced=True))
     assert decide(paced, under_way(8), NOW).applies
-    coming = replace(wants(8), policy=lambda _: Recommendation(8, "needed", paced=True))
+    coming = replace(recommending(8), policy=lambda _: Recommendation(8, "needed", paced=True))
     assert not decide(coming, under_way(8), NOW).applies
 
 
-def test_a_fallback_waits_for_no_cooldown() -> None:
+def test_a_fallback_does_not_wait_for_the_cooldown() -> None:
     held = replace(silent(500, 2), desired=confirmed(60, target=2, changed_out=True))
     guards = Guards(missing=Missing(180, 8))
-    assert decide(wants(2, guards=guards), held, NOW).desired == 8
+    assert decide(recommending(2, guards=guards), held, NOW).desired == 8
 
 
-def test_a_breaker_that_was_read_long_ago_stops_nothing() -> None:
+def test_an_open_breaker_without_recent_samples_does_not_prevent_scale_out() -> None:
     held = state([900], 4)
     old = Window((sample(1, 7200),))
     held = replace(held, histories={**held.histories, "breaker": old})
-    both = wants(
+    both = recommending(
         6,
         metrics={"backlog": SOURCE, "breaker": SOURCE},
         guards=Guards(breaker_metric="breaker"),
@@ -311,28 +316,28 @@ def test_a_breaker_that_was_read_long_ago_stops_nothing() -> None:
     assert decide(both, held, NOW).desired == 6
 
 
-def test_what_a_person_set_is_not_taken_down_at_once_by_a_rule_that_paces_itself() -> None:
+def test_after_a_manual_change_a_paced_policy_waits_for_the_cooldown_before_it_scales_in() -> None:
     by_hand = adopt(confirmed(900, target=2), 10, ago(15))
     held = state([0], 10, by_hand)
-    eager = replace(wants(1), policy=lambda _: Recommendation(1, "idle", paced=True))
+    eager = replace(recommending(1), policy=lambda _: Recommendation(1, "idle", paced=True))
     assert decided(eager, held) == (10, ("cooldown",))
     own = state([0], 10, confirmed(15, target=10, changed_out=True))
     assert decide(eager, own, NOW).desired == 1
 
 
 @pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
-def test_what_a_person_set_stands_for_its_cooldown_beside_an_order_that_came_to_nothing(
+def test_the_cooldown_of_a_manual_change_applies_beside_an_action_that_did_not_succeed(
     status: ActionStatus,
 ) -> None:
-    """25 instances were set by hand, and the order for the maximum of 20 was refused."""
+    """25 instances were set manually, and the action to the maximum of 20 was refused."""
     by_hand = adopt(confirmed(900, target=2), 25, ago(60))
-    order = request(decide(wants(20), state([0], 25, by_hand), ago(30)), by_hand)
-    held = state([0], 25, replace(order, status=status))
-    eager = replace(wants(1), policy=lambda _: Recommendation(1, "idle", paced=True))
+    action = request(decide(recommending(20), state([0], 25, by_hand), ago(30)), by_hand)
+    held = state([0], 25, replace(action, status=status))
+    eager = replace(recommending(1), policy=lambda _: Recommendation(1, "idle", paced=True))
     assert decide(eager, held, NOW).desired in (20, 25)
 
 
-# --- all of them ---
+# --- all guards ---
 
 
 guards_of_any_kind = st.builds(
@@ -356,7 +361,7 @@ guards_of_any_kind = st.builds(
 
 @given(
     guards=guards_of_any_kind,
-    wish=st.integers(-5, 30),
+    recommended=st.integers(-5, 30),
     capacity=st.integers(1, 25),
     seconds=st.sampled_from([0, 200, 4000]),
     override=st.builds(
@@ -367,52 +372,55 @@ guards_of_any_kind = st.builds(
     ),
     failed=st.booleans(),
 )
-def test_whatever_the_guards_the_capacity_stays_in_bounds_and_is_explained(
-    guards: Guards, wish: int, capacity: int, seconds: int, override: Override, failed: bool
+def test_any_combination_of_guards_keeps_the_capacity_in_bounds_and_gives_reasons(
+    guards: Guards, recommended: int, capacity: int, seconds: int, override: Override, failed: bool
 ) -> None:
     held = replace(silent(seconds, capacity), override=override)
     if failed:
         last = confirmed(900, target=capacity, changed_out=True)
         held = replace(held, desired=replace(last, status=ActionStatus.FAILED, retry_at=ago(-5)))
-    found = wants(wish, guards=guards)
-    decision = decide(found, held, NOW)
+    declared = recommending(recommended, guards=guards)
+    decision = decide(declared, held, NOW)
     assert decision.desired is not None
     if decision.applies:
-        assert found.limits.minimum <= decision.desired <= found.limits.maximum
-    if decision.desired != wish:
+        assert declared.limits.minimum <= decision.desired <= declared.limits.maximum
+    if decision.desired != recommended:
         assert decision.limited_by
         assert decision.reason.count(";") >= len(decision.limited_by)
 
 
 @given(
-    guards=guards_of_any_kind.map(lambda found: replace(found, breaker_metric="backlog")),
+    guards=guards_of_any_kind.map(lambda guards: replace(guards, breaker_metric="backlog")),
     capacity=st.integers(1, 25),
     seconds=st.sampled_from([0, 200, 4000]),
     last=st.sampled_from(ActionStatus),
     changed_out=st.booleans(),
     forced=st.booleans(),
 )
-def test_a_wish_to_stay_passes_the_guards_that_it_is_spared(
+def test_guards_that_are_skipped_for_a_recommendation_to_stay_would_not_apply_to_it(
     guards: Guards, capacity: int, seconds: int, last: ActionStatus, changed_out: bool, forced: bool
 ) -> None:
-    order = confirmed(30, target=capacity, changed_out=changed_out)
-    order = replace(order, status=last, retry_at=ago(-5))
-    found, held = wants(capacity, guards=guards), replace(silent(seconds, capacity), desired=order)
-    seen = observe(found, held, capacity, NOW)
-    context = Context(found, held, seen, None, found.policy(seen), forced)
-    spared = [guard for guard in GUARDS if guard not in GUARDS_OF_A_STAY]
+    action = confirmed(30, target=capacity, changed_out=changed_out)
+    action = replace(action, status=last, retry_at=ago(-5))
+    declared, held = (
+        recommending(capacity, guards=guards),
+        replace(silent(seconds, capacity), desired=action),
+    )
+    seen = observe(declared, held, capacity, NOW)
+    context = Context(declared, held, seen, None, declared.policy(seen), forced)
+    spared = [guard for guard in GUARDS if guard not in GUARDS_WHEN_HOLDING]
     assert [guard(capacity, context) for guard in spared] == [None] * len(spared)
 
 
-def test_no_scale_in_on_missing_data_by_default() -> None:
+def test_missing_data_prevents_scale_in_by_default() -> None:
     quiet = resource(policy=Threshold("backlog", 100, 10, minimum_samples=1))
     held = silent(500, 4)
     held = replace(held, histories={**held.histories, "backlog": Window((sample(0, 500),))})
     assert decided(quiet, held) == (4, ("missing_data",))
 
 
-def test_the_order_that_the_guards_themselves_come_to_is_not_taken_back() -> None:
-    """Ten instances where nine are the maximum: the order for nine stands, seen or unseen."""
+def test_a_pending_action_to_the_capacity_that_the_guards_allow_is_not_revoked() -> None:
+    """There are ten instances, the maximum is nine, and the action to nine is pending."""
     held = state((), 10, desired(target=9, previous=10))
-    found = replace(wants(0), limits=Limits(1, 9))
-    assert decided(found, held) == (10, ("missing_data", "bounds", "already_requested"))
+    declared = replace(recommending(0), limits=Limits(1, 9))
+    assert decided(declared, held) == (10, ("missing_data", "bounds", "already_requested"))

@@ -1,143 +1,229 @@
-"""Instances' rate and dead time, learned from a simulated queue whose truth is known."""
+"""The dead time, and which source of the throughput counts."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from shared.autoscaling import Observation, QueueAge, Recommendation
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning import (
-    change_to_learn_from,
+    DEAD_TIMES_MIN,
+    DECISION_MINUTES,
     known_throughput,
-    learn_from_change,
-    learned_rate,
+    learn_dead_time,
+    rate_estimate,
 )
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
-from shared.autoscaling.state import ActionStatus, Desired, Learned, RegressionSums, ScalingState
+from shared.autoscaling.policy import RateEstimate, RateSource
+from shared.autoscaling.state import (
+    ActionStatus,
+    BacklogTrend,
+    BusyIntervals,
+    Learned,
+    ScalingState,
+)
 from tests.builders import NOW, confirmed, resource, state
 
-RATE, DEAD_TIME_MINUTES = 20.0, 3
+COUNTED = BusyIntervals(None, 10, 500, 10, 25_000, 500, 10)
+"""Ten intervals of 50 items in a busy minute."""
+UNSURE = BacklogTrend(None, 5, 0, 30, 1, 100, 0, 0, 0, 1)
+SURE = replace(UNSURE, information=1.0, weighted_rate=40.0, drained=30.0)
+TOLD = Throughput(5, 1)
 
 
-def lesson(
-    learned: Learned, epoch: int, change: int, noise: random.Random, *, empty: bool = False
-) -> Learned:
-    """One confirmed change of a busy queue and the minutes around it, sampled every 15 s."""
-    before, after = 5, 5 + change
-    arrivals = noise.uniform(60, 160)
-    backlog, samples = (0.0 if empty else 5000.0), []
-    for step in range(-20, 20):
-        serving = before if step < 0 else after
-        backlog += (noise.gauss(arrivals, 5) - RATE * serving) / 4
-        backlog = max(0.0, 0.0 if empty else backlog)
-        samples.append(MetricValue(NOW + timedelta(seconds=15 * (step + 1)), backlog))
-    desired = Desired(
-        target=after,
-        epoch=epoch,
-        reason="",
-        requested_at=NOW - timedelta(minutes=DEAD_TIME_MINUTES),
-        previous=before,
-        status=ActionStatus.CONFIRMED,
-        changed_at=NOW,
+def source_of(fixed: Throughput, learned: Learned) -> RateSource | None:
+    estimate = rate_estimate(fixed, learned)
+    return estimate.source if estimate else None
+
+
+def throughput(fixed: Throughput, learned: Learned) -> Throughput:
+    return known_throughput(fixed, learned, rate_estimate(fixed, learned))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "learned", "source"),
+    [
+        (TOLD, Learned(work=COUNTED, trend=SURE), RateSource.SETTINGS),
+        (Throughput(), Learned(work=COUNTED, trend=SURE), RateSource.COUNTED),
+        (Throughput(), Learned(trend=SURE), RateSource.BACKLOG),
+        (Throughput(), Learned(trend=UNSURE), RateSource.BACKLOG),
+        (Throughput(), Learned(), None),
+    ],
+)
+def test_settings_come_before_counts_and_counts_before_the_backlog(
+    fixed: Throughput, learned: Learned, source: RateSource | None
+) -> None:
+    assert source_of(fixed, learned) is source
+
+
+def test_a_throughput_from_settings_is_sure_and_used_as_it_is() -> None:
+    assert rate_estimate(TOLD, Learned()) == RateEstimate(RateSource.SETTINGS, 5, 5, 0)
+    assert throughput(TOLD, Learned(work=COUNTED)) == TOLD
+
+
+def test_a_counted_throughput_has_its_relative_error() -> None:
+    found = throughput(Throughput(), Learned(work=COUNTED))
+    assert found.rate_per_instance_minute == 50
+    assert found.relative_error == 0
+
+
+@pytest.mark.parametrize(
+    ("recent", "trend", "source"),
+    [
+        (((80.0, 2.0),), UNSURE, RateSource.COUNTED),
+        (((80.0, 2.0), (120.0, 3.0)), BacklogTrend(), RateSource.COUNTED),
+        (((80.0, 2.0),), SURE, RateSource.BACKLOG),
+        (((0.0, 2.0),), UNSURE, RateSource.BACKLOG),
+        (((0.0, 2.0), (1.0, 2.0), (80.0, 2.0)), UNSURE, RateSource.BACKLOG),
+        ((), UNSURE, RateSource.BACKLOG),
+    ],
+)
+def test_the_first_counts_narrow_an_estimate_that_is_less_sure(
+    recent: tuple[tuple[float, float], ...], trend: BacklogTrend, source: RateSource
+) -> None:
+    learned = Learned(work=BusyIntervals(recent=recent), trend=trend)
+    estimate = rate_estimate(Throughput(), learned)
+    assert estimate is not None
+    assert estimate.source is source
+    if source is RateSource.COUNTED:
+        assert estimate.likely == 40
+        assert not estimate.sure
+        assert estimate.low < 40
+
+
+def test_an_estimate_from_the_backlog_counts_with_its_low_end() -> None:
+    estimate = rate_estimate(Throughput(), Learned(trend=SURE))
+    assert estimate is not None
+    assert estimate.sure
+    assert estimate.low < estimate.likely == pytest.approx(40, rel=0.1)
+    found = throughput(Throughput(), Learned(trend=SURE))
+    assert found.rate_per_instance_minute == estimate.low
+    assert found.relative_error == 0
+
+
+def test_an_unsure_estimate_is_not_known() -> None:
+    estimate = rate_estimate(Throughput(), Learned(trend=UNSURE))
+    assert estimate is not None
+    assert not estimate.sure
+    assert throughput(Throughput(), Learned(trend=UNSURE)).rate_per_instance_minute is None
+
+
+@pytest.mark.parametrize(("error", "sure"), [(0.0, True), (0.25, True), (0.26, False)])
+def test_a_relative_error_of_a_quarter_is_sure_enough(error: float, sure: bool) -> None:
+    assert RateEstimate(RateSource.BACKLOG, 40, 30, error).sure is sure
+
+
+def test_an_estimate_names_its_source_and_its_uncertainty() -> None:
+    told = str(RateEstimate(RateSource.SETTINGS, 40, 40, 0))
+    assert told == "throughput 40 a minute, given in settings"
+    learned = str(RateEstimate(RateSource.BACKLOG, 40, 30, 0.12))
+    assert learned == "throughput 40 a minute ± 12%, estimated from the backlog"
+
+
+# --- what policies see ------------------------------------------------------------------------
+
+
+def test_rules_see_the_estimate_even_if_it_is_not_sure() -> None:
+    seen = observe(resource(), state([1], learned=Learned(trend=UNSURE)), 2, NOW)
+    assert seen.throughput.rate_per_instance_minute is None
+    assert seen.estimate is not None
+    assert seen.estimate.source is RateSource.BACKLOG
+
+
+def test_the_default_rule_plans_with_the_low_end_of_an_unsure_estimate() -> None:
+    def other(seen: Observation) -> Recommendation:
+        return Recommendation(seen.capacity, "other", "other")
+
+    policy = QueueAge("backlog", until_known=other)
+    fresh = observe(resource(), state([100, 200, 400], 2), 2, NOW)
+    assert policy(fresh).rule == "other"
+    unsure = replace(fresh, estimate=RateEstimate(RateSource.BACKLOG, 40, 10, 0.9))
+    sure = replace(fresh, throughput=Throughput(10.0))
+    assert policy(unsure).rule == "queue_age"
+    assert policy(unsure).capacity == policy(sure).capacity > 2
+
+
+@pytest.mark.parametrize(("error", "most"), [(0.9, 4), (0.1, 5)])
+def test_an_unsure_throughput_lets_the_capacity_grow_step_by_step(error: float, most: int) -> None:
+    seen = observe(resource(), state([0, 9000, 18_000], 1), 1, NOW)
+    seen = replace(seen, estimate=RateEstimate(RateSource.BACKLOG, 40, 10, error))
+    policy = QueueAge("backlog", until_known=lambda _: Recommendation(1, ""))
+    assert seen.limits.maximum == 5
+    assert policy(seen).capacity == most
+
+
+def test_the_decision_says_which_source_is_at_work_and_how_sure_it_is() -> None:
+    seen = observe(resource(), state([100, 200, 400], 2), 2, NOW)
+    estimate = RateEstimate(RateSource.BACKLOG, 40, 10, 0.9)
+    made = QueueAge("backlog", until_known=lambda _: Recommendation(1, ""))(
+        replace(seen, estimate=estimate)
     )
-    start, end = NOW - timedelta(minutes=9), NOW + timedelta(minutes=5)
-    capacities = (
-        MetricValue(start, float(before)),
-        MetricValue(NOW, float(after)),
-        MetricValue(end, float(after)),
-    )
-    histories = {"backlog": Window(tuple(samples)), CAPACITY_METRIC: Window(capacities)}
-    held = ScalingState(histories, desired, learned=learned)
-    due = change_to_learn_from(held, NOW + timedelta(minutes=5))
-    return learn_from_change(held, "backlog").learned if due else learned
+    assert made.evidence["rate_source"] == "estimated from the backlog"
+    assert made.evidence["rate_relative_error"] == 0.9
+    assert made.reason.endswith("; throughput 40 a minute ± 90%, estimated from the backlog")
 
 
-def taught(changes: int, *, empty: bool = False) -> Learned:
-    noise, learned = random.Random(7), Learned()
-    for epoch in range(1, changes + 1):
-        learned = lesson(learned, epoch, noise.choice([-2, -1, 1, 2]), noise, empty=empty)
+# --- the dead time ----------------------------------------------------------------------------
+
+
+def waited(minutes: float, epoch: int = 9, **changes: Any) -> ScalingState:
+    """A scale-out that was confirmed now, so many minutes after its action."""
+    requested_at = NOW - timedelta(minutes=minutes)
+    out = confirmed(0, target=5, previous=2, epoch=epoch)
+    fields = {"requested_at": requested_at, **changes}
+    return ScalingState(desired=replace(out, **fields))
+
+
+def dead_times(*states: ScalingState) -> Learned:
+    learned = Learned()
+    for each in states:
+        learned = learn_dead_time(replace(each, learned=learned)).learned
     return learned
 
 
-def test_the_rate_of_a_busy_instance_is_found_whatever_the_arrivals() -> None:
-    estimate = learned_rate(taught(20))
-    assert estimate is not None
-    assert estimate.value == pytest.approx(RATE, rel=0.1)
-    assert estimate.confident
+def test_the_dead_time_is_the_mean_wait_from_action_to_confirmation() -> None:
+    learned = dead_times(waited(2, 1), waited(3, 2), waited(4, 3))
+    assert (learned.dead_times, learned.epoch) == (3, 3)
+    assert learned.dead_time_minutes == pytest.approx(3)
 
 
-def test_the_dead_time_is_the_wait_from_order_to_confirmation_of_scale_outs() -> None:
-    learned = taught(20)
-    assert 0 < learned.dead_times < 20
-    assert learned.dead_time_minutes == pytest.approx(DEAD_TIME_MINUTES)
+def test_a_learned_dead_time_includes_the_minute_that_the_sample_describes() -> None:
+    waits = [waited(3, epoch) for epoch in range(1, DEAD_TIMES_MIN + 1)]
+    assert throughput(Throughput(5), dead_times(*waits[:-1])).dead_time_minutes is None
+    assert throughput(Throughput(5), dead_times(*waits)).dead_time_minutes == 3 + DECISION_MINUTES
+    assert throughput(TOLD, dead_times(*waits)).dead_time_minutes == 1
 
 
-def test_an_idle_queue_teaches_nothing_about_the_rate() -> None:
-    learned = taught(20, empty=True)
-    assert (learned.out.changes, learned.into.changes) == (0, 0)
+def test_a_change_teaches_its_dead_time_once() -> None:
+    once = dead_times(waited(3))
+    assert once.dead_times == 1
+    assert dead_times(waited(3), waited(3)) == once
 
 
-def test_two_changes_are_not_enough_to_be_sure() -> None:
-    assert learned_rate(taught(2)) is None
-    assert known_throughput(Throughput(), taught(2)).rate_per_instance_minute is None
+def test_old_dead_times_weigh_less() -> None:
+    learned = dead_times(
+        *[waited(2, e) for e in range(1, 60)], *[waited(6, e) for e in range(60, 300)]
+    )
+    assert learned.dead_time_minutes == pytest.approx(6, rel=0.02)
 
 
-def test_what_is_fixed_by_hand_counts_before_what_is_learned() -> None:
-    learned = taught(20)
-    assert known_throughput(Throughput(5, 1), learned) == Throughput(5, 1)
-    assert known_throughput(Throughput(5), learned).dead_time_minutes == DEAD_TIME_MINUTES
-    found = known_throughput(Throughput(), learned).rate_per_instance_minute
-    assert found == pytest.approx(RATE, rel=0.1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attempts": 1},
+        {"requested_at": NOW - timedelta(hours=5)},
+        {"requested_at": NOW},
+        {"previous": 7},
+    ],
+)
+def test_a_wait_for_another_reason_is_not_a_dead_time(changes: dict[str, Any]) -> None:
+    learned = dead_times(waited(3, **changes))
+    assert (learned.dead_times, learned.epoch) == (0, 9)
 
 
-def test_a_change_teaches_once() -> None:
-    noise = random.Random(1)
-    once = lesson(Learned(), 1, 1, noise)
-    assert lesson(once, 1, 1, noise) == once
-
-
-def test_policies_see_what_was_learned() -> None:
-    held = state([1], learned=taught(20))
-    throughput = observe(resource(), held, 2, NOW).throughput
-    assert throughput.rate_per_instance_minute == pytest.approx(RATE, rel=0.1)
-
-
-def test_scale_outs_alone_teach_no_rate() -> None:
-    """They often come as the burst that called for them ends, and overrate what they did."""
-    noise, learned = random.Random(3), Learned()
-    for epoch in range(1, 30):
-        learned = lesson(learned, epoch, 2, noise)
-    assert learned.out.changes > 5
-    assert learned_rate(learned) is None
-
-
-def test_where_both_directions_disagree_nothing_is_known() -> None:
-    sure = RegressionSums(20, 20.0, -800.0, 32_100.0)  # 40 a minute
-    much = RegressionSums(20, 20.0, -4_000.0, 800_100.0)  # 200 a minute
-    estimate = learned_rate(Learned(out=much, into=sure))
-    assert estimate is not None
-    assert not estimate.confident
-    agreeing = learned_rate(Learned(out=sure, into=sure))
-    assert agreeing is not None
-    assert agreeing.confident
-
-
-def test_noise_without_a_cause_is_not_taken_for_knowledge() -> None:
-    """Slopes that have nothing to do with the changes give a wide error."""
-    noise = random.Random(3)
-    slopes = [noise.gauss(0, 300) for _ in range(8)]
-    nothing = RegressionSums(8, 8.0, sum(slopes), sum(ds * ds for ds in slopes))
-    estimate = learned_rate(Learned(out=nothing, into=nothing))
-    assert estimate is not None
-    assert not estimate.confident
-
-
-@pytest.mark.parametrize("changes", [{"attempts": 1}, {"requested_at": NOW - timedelta(hours=5)}])
-def test_a_wait_for_another_reason_is_no_dead_time(changes: dict[str, Any]) -> None:
-    late = replace(confirmed(300, target=5, previous=2, epoch=9), **changes)
-    assert learn_from_change(ScalingState(desired=late), None).learned.dead_times == 0
+def test_an_action_that_is_not_confirmed_has_no_dead_time_yet() -> None:
+    assert dead_times(waited(3, status=ActionStatus.PENDING)) == Learned()

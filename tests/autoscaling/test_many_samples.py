@@ -1,4 +1,4 @@
-"""Messages of many samples of a resource: one decision, one commit, none in another's way."""
+"""Messages with many samples of a resource lead to one decision and one commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, ScalingState
 from shared.autoscaling.transition import advance, advance_all
-from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.model import Stream
 from tests.builders import NOW, SOURCE, ago, desired, metric, resource, sample
@@ -47,20 +47,20 @@ ONE = (
     '{"schema_version":1,"id":"hub:3:7","resource_name":"plan-1","name":"backlog",'
     '"value":{"time":"2026-03-01T12:00:00Z","value":5.0}}'
 )
-"""What apps of an older version have left in the queue, and what they understand."""
+"""A message that an older version left in the queue, in the only form that it reads."""
 
 MANY = (
     '{"schema_version":2,"id":"hub:3:7","resource_name":"plan-1","samples":'
     '{"backlog":[["2026-03-01T11:59:00Z",5.0],["2026-03-01T12:00:00Z",6.0]],'
     '"other":[["2026-03-01T12:00:00Z",7.0]]}}'
 )
-"""What may wait in the queue once this version has run."""
+"""A message that this version may leave in the queue."""
 
 
 # --- the form of messages ---------------------------------------------------------------------
 
 
-def test_a_message_of_a_single_sample_has_the_form_that_it_always_had() -> None:
+def test_a_message_with_a_single_sample_keeps_the_form_of_older_versions() -> None:
     reading = Reading("plan-1", "backlog", NOW, 5)
     (message,) = to_effect(STREAM, 7, Decoded((reading,))).messages
     assert json.loads(message.body) == json.loads(ONE)
@@ -68,7 +68,7 @@ def test_a_message_of_a_single_sample_has_the_form_that_it_always_had() -> None:
     assert decode_metric(ONE) == metric(5)
 
 
-def test_samples_of_one_resource_are_one_message() -> None:
+def test_the_samples_of_one_resource_form_one_message() -> None:
     readings = [
         Reading("plan-1", "backlog", ago(60), 5),
         Reading("plan-1", "other", NOW, 7),
@@ -81,7 +81,7 @@ def test_samples_of_one_resource_are_one_message() -> None:
     )
 
 
-def test_rows_that_an_older_version_left_in_the_outbox_are_sent() -> None:
+def test_outbox_rows_of_an_older_version_are_sent() -> None:
     assert [decode_samples(each).metrics for each in split(f"[{ONE},{ONE}]")] == [
         (metric(5),),
         (metric(5),),
@@ -89,7 +89,7 @@ def test_rows_that_an_older_version_left_in_the_outbox_are_sent() -> None:
 
 
 def texts_of(readings: Sequence[Reading]) -> list[str]:
-    """The messages of the queue, each as the storage takes it."""
+    """The messages as they are put into the queue, each small enough for it."""
     effect = to_effect(STREAM, 7, Decoded(tuple(readings)))
     texts = [text for message in effect.messages for text in split(message.body)]
     assert max(len(text.encode()) for text in texts) <= QUEUE_BYTES_MAX
@@ -98,53 +98,56 @@ def texts_of(readings: Sequence[Reading]) -> list[str]:
     return texts
 
 
-def test_an_event_of_11900_readings_is_a_few_messages_of_the_samples_that_can_be_kept() -> None:
+def test_an_event_of_11900_readings_becomes_a_few_messages_with_the_samples_that_are_kept() -> None:
     readings = decode(many_readings(11_900, NOW), INTERESTS, 2**24).readings
     backwards = readings[::-1]
     for each in (readings, backwards):
         texts = texts_of(each)
         assert len(texts) <= 3
-        found = {metric.value.time for text in texts for metric in decode_samples(text).metrics}
-        assert found == {reading.time for reading in readings[-SAMPLES_KEPT_MAX:]}
+        times = {metric.value.time for text in texts for metric in decode_samples(text).metrics}
+        assert times == {reading.time for reading in readings[-SAMPLES_KEPT_MAX:]}
     assert to_effect(STREAM, 7, Decoded(readings, 5)).ignored == 5 + 11_900 - SAMPLES_KEPT_MAX
 
 
-def test_readings_of_many_metrics_and_resources_are_all_handed_on() -> None:
+def test_all_readings_of_many_metrics_and_resources_are_sent() -> None:
     readings = [
         Reading(f"plan-{n % 3}", f"{'long' * 20}-{n % 119}", ago(n / 1000), n / 7)
         for n in range(9000)
     ]
-    found = [metric for text in texts_of(readings) for metric in decode_samples(text).metrics]
+    metrics = [metric for text in texts_of(readings) for metric in decode_samples(text).metrics]
     expected = [Metric(r.resource_name, r.name, MetricValue(r.time, r.value)) for r in readings]
-    assert Counter(found) == Counter(expected)
+    assert Counter(metrics) == Counter(expected)
 
 
-def test_a_message_of_more_metrics_than_a_transaction_takes_is_refused() -> None:
+def test_a_message_with_more_metrics_than_a_transaction_holds_is_refused() -> None:
     many = {f"m{n}": [["2026-03-01T12:00:00Z", 5]] for n in range(METRICS_OF_A_MESSAGE_MAX + 1)}
-    with pytest.raises(BadMessage, match="9 metrics, at most 8"):
+    with pytest.raises(BadMessage, match="9 metrics; a message may have at most 8"):
         decode_samples(json.dumps({**json.loads(MANY), "samples": many}))
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "error"),
     [
-        ({}, "there are none"),
-        ([], "samples is [], a dict is needed"),
-        ({"backlog": 5}, "sample of 'backlog': 5 is no pair"),
-        ({"backlog": [["2026-03-01T12:00:00Z"]]}, "is no pair of time and value"),
-        ({"backlog": [["yesterday", 5]]}, "time is 'yesterday', an ISO 8601 time is needed"),
-        ({"backlog": [["2026-03-01T12:00:00Z", "5"]]}, "value is '5', a number from 0 to 1e+15"),
+        ({}, "must hold at least one sample"),
+        ([], "samples is [], must be a JSON object"),
+        ({"backlog": 5}, "sample of 'backlog': 5 must be a pair"),
+        ({"backlog": [["2026-03-01T12:00:00Z"]]}, "must be a pair [time, value]"),
+        ({"backlog": [["yesterday", 5]]}, "time is 'yesterday', must be an ISO 8601 time"),
+        (
+            {"backlog": [["2026-03-01T12:00:00Z", "5"]]},
+            "value is '5', must be a number from 0 to 1e+15",
+        ),
         ({"backlog": [["2026-03-01T12:00:00Z", -1]] * 500}, "and 480 more"),
     ],
 )
-def test_a_message_without_any_good_sample_is_refused(samples: Any, said: str) -> None:
+def test_a_message_without_any_valid_sample_is_refused(samples: Any, error: str) -> None:
     with pytest.raises(BadMessage) as raised:
         decode_samples(json.dumps({**json.loads(MANY), "samples": samples}))
-    assert said in str(raised.value)
+    assert error in str(raised.value)
     assert len(str(raised.value)) < 5000
 
 
-# --- many samples are as one after the other --------------------------------------------------
+# --- many samples have the same effect as single ones ------------------------------------------
 
 COUNTED = resource(
     metrics={"backlog": SOURCE, "finished": HubMetric()},
@@ -165,7 +168,7 @@ some_metrics = st.lists(
 def one_by_one(
     one: Resource, start: ScalingState, metrics: list[Metric]
 ) -> tuple[ScalingState, int, list[str]]:
-    """The state, how many samples were accepted, and why others were refused."""
+    """The state, the number of accepted samples, and the errors of the refused ones."""
     state, accepted, refused = start, 0, list[str]()
     for each in metrics:
         try:
@@ -179,10 +182,10 @@ def one_by_one(
 
 
 @given(some_metrics, st.sampled_from([None, desired(target=2), desired(target=1)]))
-def test_many_samples_are_kept_and_confirm_as_one_after_the_other_does(
-    metrics: list[Metric], ordered: Desired | None
+def test_many_samples_together_are_kept_and_confirm_like_single_ones(
+    metrics: list[Metric], pending: Desired | None
 ) -> None:
-    start = ScalingState(desired=ordered)
+    start = ScalingState(desired=pending)
     together = advance_all(COUNTED, start, metrics, NOW)
     refused = [str(error) for error in together.refused]
     state, accepted, refused_apart = one_by_one(COUNTED, start, metrics)
@@ -192,7 +195,9 @@ def test_many_samples_are_kept_and_confirm_as_one_after_the_other_does(
 
 
 @given(some_metrics.filter(bool), st.sampled_from([COUNTED, resource()]))
-def test_a_single_sample_does_what_it_always_did(metrics: list[Metric], one: Resource) -> None:
+def test_a_message_with_a_single_sample_has_the_effect_of_that_sample(
+    metrics: list[Metric], one: Resource
+) -> None:
     *before, last = metrics
     state = advance_all(one, ScalingState(), before, NOW).step.state
     together = advance_all(one, state, [last], NOW)
@@ -204,7 +209,7 @@ def test_a_single_sample_does_what_it_always_did(metrics: list[Metric], one: Res
         assert together.step == replace(alone, outcome=together.step.outcome)
 
 
-def test_the_decision_is_taken_once_on_all_samples() -> None:
+def test_one_decision_is_taken_from_all_samples() -> None:
     metrics = [metric(2, 90, CAPACITY_METRIC), *[metric(200, age) for age in (80, 60, 40, 20, 0)]]
     steps = advance_all(resource(), ScalingState(), metrics, NOW)
     assert steps.step.decision is not None
@@ -218,7 +223,7 @@ def test_the_decision_is_taken_once_on_all_samples() -> None:
 
 
 class Counting(MemoryStateStore):
-    """Counts commits, and may answer at first with what was read before others wrote."""
+    """Counts commits, and may first return snapshots that are out of date."""
 
     commits = 0
     read_before: Sequence[Snapshot] = ()
@@ -241,7 +246,7 @@ class World:
 
     async def take(self, *metrics: Metric, refused: tuple[BadMessage, ...] = ()) -> Any:
         samples = Samples("plan-1", metrics, refused)
-        return await scaling_logic.run_all(samples, self.resources, self.store)
+        return await scaling_logic.process_samples(samples, self.resources, self.store)
 
     async def lines(self) -> list[LogEntry]:
         return await self.store.log("plan-1")
@@ -250,7 +255,7 @@ class World:
 LOAD = [metric(2, 90, CAPACITY_METRIC), *[metric(200, age) for age in (80, 60, 40, 20, 0)]]
 
 
-async def test_many_samples_are_one_commit_and_one_line_of_the_log() -> None:
+async def test_many_samples_lead_to_one_commit_and_one_log_entry() -> None:
     world = World()
     action = await world.take(*LOAD)
     assert (action.target, action.epoch, world.store.commits) == (3, 1, 1)
@@ -258,14 +263,14 @@ async def test_many_samples_are_one_commit_and_one_line_of_the_log() -> None:
     assert (line.kind, line.metric, line.value) == (EntryKind.DECISION, "backlog", 200)
 
 
-async def test_a_message_that_comes_again_repeats_the_order_and_writes_nothing() -> None:
+async def test_a_redelivered_message_repeats_the_pending_action_and_writes_nothing() -> None:
     world = World()
     action = await world.take(*LOAD)
     assert await world.take(*LOAD) == action
     assert world.store.commits == 1
 
 
-async def test_stale_samples_cost_no_commit_even_beside_others_that_are_known() -> None:
+async def test_stale_and_duplicate_samples_do_not_lead_to_a_commit() -> None:
     world = World()
     await world.take(*LOAD)
     await world.take(*[metric(1, 700 + age) for age in range(1000)])
@@ -273,7 +278,7 @@ async def test_stale_samples_cost_no_commit_even_beside_others_that_are_known() 
     assert world.store.commits == 1
 
 
-async def test_bad_samples_are_told_and_do_not_stop_the_good_ones(
+async def test_invalid_samples_are_logged_and_do_not_affect_the_valid_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -281,15 +286,15 @@ async def test_bad_samples_are_told_and_do_not_stop_the_good_ones(
     with caplog.at_level(logging.WARNING):
         action = await world.take(*bad, *LOAD, refused=(BadMessage("value is 'x'"),))
     assert action.target == 3
-    assert "[samples_refused] plan-1: 4 sample(s)" in caplog.text
+    assert "[samples_refused] plan-1: 4 invalid sample(s)" in caplog.text
     refusal = next(line for line in await world.lines() if line.kind is EntryKind.POISON)
-    for said in ("4 sample(s)", "in the future", "'typo'", "not a whole number", "value is 'x'"):
-        assert said in refusal.reason
+    for text in ("4 sample(s)", "in the future", "'typo'", "not a whole number", "value is 'x'"):
+        assert text in refusal.reason
     histories = (await world.store.load("plan-1")).state.histories
     assert len(histories["backlog"].samples) == 5
 
 
-async def test_a_message_of_bad_samples_only_goes_to_the_poison_queue() -> None:
+async def test_a_message_with_only_invalid_samples_raises_an_error() -> None:
     world = World()
     with pytest.raises(BadMessage, match=r"in the future.*not a whole number"):
         await world.take(metric(1, -3600), metric(0.5, 0, CAPACITY_METRIC))
@@ -298,7 +303,7 @@ async def test_a_message_of_bad_samples_only_goes_to_the_poison_queue() -> None:
     assert world.store.commits == 0
 
 
-async def test_a_poison_message_of_many_samples_is_written_down_whole_with_what_is_wrong() -> None:
+async def test_a_poison_message_with_many_samples_is_logged_whole_with_all_errors() -> None:
     world = World()
     late = MANY.replace("2026-03-01T12", "2026-03-01T22")
     message = PoisonMessage("metrics", "message-1", late, NOW)
@@ -309,7 +314,7 @@ async def test_a_poison_message_of_many_samples_is_written_down_whole_with_what_
     assert "'other'" in line.reason
 
 
-async def test_samples_of_one_event_and_a_fresh_one_race_without_losing_any() -> None:
+async def test_concurrent_messages_lose_no_samples() -> None:
     world = World()
     await world.take(*LOAD[:3])
     fresh = await world.store.load("plan-1")
@@ -320,7 +325,7 @@ async def test_samples_of_one_event_and_a_fresh_one_race_without_losing_any() ->
     assert {sample(7, 10), sample(8, 5), sample(200, 0)} <= set(kept)
 
 
-def test_as_many_samples_as_a_message_holds_are_taken_in_quickly() -> None:
+def test_as_many_samples_as_a_message_holds_are_accepted() -> None:
     start = NOW - timedelta(seconds=590)
     metrics = [Metric("plan-1", "backlog", MetricValue(_at(start, n), 5)) for n in range(3000)]
     steps = advance_all(resource(), ScalingState(), metrics[::-1], NOW)
@@ -331,7 +336,7 @@ def _at(start: datetime, number: int) -> datetime:
     return start + timedelta(seconds=number / 10)
 
 
-def test_a_name_of_any_length_is_told_in_a_line() -> None:
+def test_an_error_about_a_name_of_any_length_is_short() -> None:
     for name in ("x" * 40_000, "\ud800" * 40_000):
         with pytest.raises(UnknownResource) as refused:
             check_metric_name(resource(), name)

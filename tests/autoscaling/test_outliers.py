@@ -20,14 +20,13 @@ from shared.autoscaling.learning import (
     RECENT_MAX,
     Pair,
     believable,
-    best_rate,
     contradicted,
     known_throughput,
-    learned_rate,
+    rate_estimate,
     rate_of,
     with_recent,
 )
-from shared.autoscaling.state import BusyIntervals, Learned, RegressionSums
+from shared.autoscaling.state import BacklogTrend, BusyIntervals, Learned
 from tests.builders import NOW
 
 STEPS_MAX = 10
@@ -50,18 +49,6 @@ def test_sums_that_an_outlier_has_spoilt_already_are_dropped_once_three_others_a
     kept = rate_of(replace(SOUND, recent=((120.0, 3.0),) * 3))
     assert kept is not None
     assert kept[0] == pytest.approx(40)
-
-
-def test_a_change_of_capacity_with_an_outlier_does_not_count_either() -> None:
-    good = ((-40.0, 1.0), (-82.0, 2.0), (-39.0, 1.0), (-41.0, 1.0))
-    calm = RegressionSums(recent=good)
-    wild = RegressionSums(recent=(good[0], (-1e12, 1.0), *good[1:]))
-    spoilt = RegressionSums(9, 9.0, -1e13, 1e25, good)
-    for out in (wild, spoilt):
-        found = learned_rate(Learned(out=out, into=calm))
-        assert found is not None
-        assert found.confident
-        assert found.value == pytest.approx(40, rel=0.05)
 
 
 # --- what can be believed ---------------------------------------------------------------------
@@ -114,7 +101,8 @@ def test_as_many_are_kept_as_are_judged_and_the_others_become_sums_if_they_are_b
 
 # --- what is read back ------------------------------------------------------------------------
 
-LEARNED = Learned(7, RegressionSums(3, 4.0, -80.5, 1600.25), RegressionSums(1.98, 2), 2, 3.5, SOUND)
+TREND = BacklogTrend(NOW, 12, 1, -80.5, 2.5, 1600.25, 0.125, 5.5, 30, 1.5)
+LEARNED = Learned(7, 2, 3.5, SOUND, TREND)
 
 
 def read_back(**changes: Any) -> Learned:
@@ -139,9 +127,28 @@ def test_sums_that_are_no_finite_numbers_are_learned_anew_and_the_rest_stands(wr
 
 def test_a_row_of_a_version_that_knew_no_recent_observations_is_read() -> None:
     row = state_row("plan-1", "learned", LEARNED)
-    assert "recent" not in row["work"] + row["out"] + row["into"]
+    assert "recent" not in row["work"]
     del row["recent"]
     assert state_of([row])[0].learned == LEARNED
+
+
+@pytest.mark.parametrize("wrong", ["Infinity", "NaN", '"5"', "null", "[]"])
+def test_a_damaged_trend_is_learned_anew_and_the_rest_stands(wrong: str) -> None:
+    text = state_row("", "learned", LEARNED)["trend"]
+    spoilt = text.replace('"drained": 30', f'"drained": {wrong}').replace(
+        '"drained":30', f'"drained":{wrong}'
+    )
+    assert spoilt != text
+    assert read_back(trend=spoilt) == replace(LEARNED, trend=BacklogTrend(NOW))
+
+
+def test_a_row_of_a_version_that_learned_from_changes_is_read() -> None:
+    row = state_row("plan-1", "learned", LEARNED)
+    del row["trend"]
+    old = {**row, "out": '{"changes": 3, "dn_dn": 4.0}', "into": "{}"}
+    learned, lost = state_of([old])[0].learned, state_of([old])[1]
+    assert learned == replace(LEARNED, trend=BacklogTrend())
+    assert lost == ()
 
 
 json_values = st.recursive(
@@ -152,7 +159,7 @@ json_values = st.recursive(
 cells = st.one_of(
     json_values.map(json.dumps), st.text(max_size=9), st.integers(), st.floats(), st.none()
 )
-FIELDS = ("out", "into", "work", "recent", "epoch", "dead_times", "dead_time_minutes")
+FIELDS = ("trend", "work", "recent", "epoch", "dead_times", "dead_time_minutes")
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), cells))
@@ -160,11 +167,7 @@ def test_whatever_stands_in_the_row_it_is_read_and_can_be_reckoned_with(
     changes: dict[str, Any],
 ) -> None:
     learned = read_back(**changes)
-    rate = known_throughput(Throughput(), learned).rate_per_instance_minute
+    estimate = rate_estimate(Throughput(), learned)
+    rate = known_throughput(Throughput(), learned, estimate).rate_per_instance_minute
     assert rate is None or 0 < rate < math.inf
     assert state_of([state_row("plan-1", "learned", learned)])[0].learned == learned
-
-
-def test_a_rate_beyond_all_numbers_is_not_believed() -> None:
-    lessons = RegressionSums(5, 1e-300, -1e10, 1e10)
-    assert best_rate(Learned(out=lessons, into=lessons)) is None

@@ -1,4 +1,4 @@
-"""A person's word over the rules: what is refused, what is written, what is decided then."""
+"""Overrides: validation, log entries and decisions; previews, status and connection checks."""
 
 from __future__ import annotations
 
@@ -48,36 +48,41 @@ def store(clock: Clock | None = None) -> MemoryStateStore:
         ("45s", timedelta(seconds=45)),
     ],
 )
-def test_durations_are_read(text: str, lasts: timedelta) -> None:
+def test_a_duration_of_days_hours_minutes_or_seconds_is_read(text: str, lasts: timedelta) -> None:
     assert duration(text) == lasts
 
 
 @pytest.mark.parametrize(
     "text", ["", "2", "h", "-2h", "0m", "2h30", "1.5h", "367d", "9" * 400 + "d"]
 )
-def test_what_is_no_duration_says_what_is(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(OverrideRefused, match="90m, 2h or 1d12h"):
         duration(text)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("requested", "error"),
     [
-        (change(Override(reason="why")), "nothing is asked for"),
+        (change(Override(reason="why")), "the override changes nothing"),
         (change(Override(reason="", floor=2)), "reason"),
         (change(Override(reason="why", floor=2), by=" "), "by"),
         (change(Override(reason="why", floor=6)), "floor = 6: must be 1 to 5, the limits"),
         (change(Override(reason="why", exact=0)), "exact = 0: must be 1 to 5"),
-        (change(Override(reason="why", floor=2, exact=2)), "give one of them"),
-        (change(Override(reason="x" * 501, floor=2)), "reason: 1 to 500"),
+        (
+            change(Override(reason="why", floor=2, exact=2)),
+            "floor and exact exclude each other: give one of them",
+        ),
+        (change(Override(reason="x" * 501, floor=2)), "reason: must be 1 to 500"),
         (change(Override(reason="a\n[gap] forged", floor=2)), "in one line"),
         (change(Override(reason="\x1b[2J", floor=2)), "in one line"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_nothing_is_written(wanted: Change, said: str) -> None:
+async def test_an_invalid_override_is_refused_and_not_written(
+    requested: Change, error: str
+) -> None:
     kept = store()
-    with pytest.raises(OverrideRefused, match=said):
-        await control.run(WORKERS, wanted, kept)
+    with pytest.raises(OverrideRefused, match=error):
+        await control.set_override(WORKERS, requested, kept)
     assert (await kept.load("plan-1")).state.override is None
     assert await kept.log("plan-1") == []
 
@@ -85,24 +90,26 @@ async def test_what_cannot_be_is_refused_and_nothing_is_written(wanted: Change, 
 async def test_a_pause_holds_until_it_expires_by_the_stores_clock() -> None:
     kept = store()
     await feed(kept, 200)
-    await control.run(WORKERS, change(Override(Mode.PAUSED, "42"), timedelta(hours=2)), kept)
+    await control.set_override(
+        WORKERS, change(Override(Mode.PAUSED, "42"), timedelta(hours=2)), kept
+    )
     override = (await kept.load("plan-1")).state.override
     assert override == Override(Mode.PAUSED, "42", NOW + timedelta(hours=2))
-    decided = await preview.run(WORKERS, kept, reader(200), 1)
+    decided = await preview.make_preview(WORKERS, kept, reader(200), 1)
     assert decided.decision.limited_by == ("paused",)
 
 
-async def test_the_log_tells_who_and_why_and_what_was_taken_back() -> None:
+async def test_the_log_records_author_and_reason_and_the_removal_of_an_override() -> None:
     kept = store()
-    await control.run(WORKERS, change(Override(reason="sale", floor=3)), kept)
-    await control.run(WORKERS, Change(None, "ben", "c-2"), kept)
-    told = {line.reason for line in await kept.log("plan-1")}
-    assert told == {"at least 3 by anna: sale", "back to the rules by ben"}
+    await control.set_override(WORKERS, change(Override(reason="sale", floor=3)), kept)
+    await control.set_override(WORKERS, Change(None, "ben", "c-2"), kept)
+    reasons = {line.reason for line in await kept.log("plan-1")}
+    assert reasons == {"at least 3 by anna: sale", "override removed by ben"}
     assert {line.kind for line in await kept.log("plan-1")} == {EntryKind.OVERRIDE}
     assert (await kept.load("plan-1")).state.override is None
 
 
-async def test_who_loses_the_race_reads_again_and_the_last_word_stands() -> None:
+async def test_after_a_conflict_the_override_is_written_over_the_other_one() -> None:
     class Racing(MemoryStateStore):
         raced = False
 
@@ -111,18 +118,18 @@ async def test_who_loses_the_race_reads_again_and_the_last_word_stands() -> None
         ) -> None:
             if not self.raced:
                 self.raced = True
-                self.override("plan-1", Override(Mode.DRY_RUN, "somebody else"))
+                self.override("plan-1", Override(Mode.DRY_RUN, "another operator"))
             await super().put_override(snapshot, override, entry)
 
     kept = Racing(lambda: NOW)
-    await control.run(WORKERS, change(Override(reason="sale", floor=3)), kept)
+    await control.set_override(WORKERS, change(Override(reason="sale", floor=3)), kept)
     assert (await kept.load("plan-1")).state.override == Override(reason="sale", floor=3)
 
 
-def test_an_override_in_words() -> None:
+def test_an_override_is_described_in_words() -> None:
     words = Override(Mode.DRY_RUN, "r", NOW, freeze_scale_in=True, floor=2)
     assert described(words) == "dry run, at least 2, no scale-in until 2026-03-01T12:00:00Z"
-    assert described(None) == "back to the rules"
+    assert described(None) == "override removed"
 
 
 # --- preview, status --------------------------------------------------------------------------
@@ -140,7 +147,7 @@ async def feed(kept: MemoryStateStore, value: float, clock: Clock | None = None)
             clock.now = time
         for name, reading in ((CAPACITY_METRIC, 2.0), ("backlog", value)):
             sent = Metric("plan-1", name, MetricValue(time, reading))
-            await scaling_logic.run(sent, {"plan-1": paused}, kept)
+            await scaling_logic.process_sample(sent, {"plan-1": paused}, kept)
 
 
 paused = resource(mode=Mode.DRY_RUN)
@@ -150,33 +157,33 @@ async def test_a_preview_decides_from_fresh_readings_and_writes_nothing() -> Non
     kept = store()
     await feed(kept, 200)
     before, lines = (await kept.load("plan-1")).state, await kept.log("plan-1")
-    shown = (await preview.run(WORKERS, kept, reader(200), 1)).shown()
-    assert (shown["current"], shown["desired"], shown["applies"]) == (2, 3, True)
-    assert {r["name"]: r["value"] for r in shown["readings"]} == {"capacity": 2, "backlog": 200}
+    result = (await preview.make_preview(WORKERS, kept, reader(200), 1)).to_dict()
+    assert (result["current"], result["desired"], result["applies"]) == (2, 3, True)
+    assert {r["name"]: r["value"] for r in result["readings"]} == {"capacity": 2, "backlog": 200}
     assert (await kept.load("plan-1")).state == before
     assert await kept.log("plan-1") == lines
 
 
-async def test_a_preview_names_the_source_that_does_not_answer() -> None:
-    shown = (await preview.run(WORKERS, store(), reader(None), 1)).shown()
-    assert [failure["name"] for failure in shown["failures"]] == ["backlog"]
-    assert shown["desired"] == shown["current"] == 2
+async def test_a_preview_names_a_source_that_fails() -> None:
+    result = (await preview.make_preview(WORKERS, store(), reader(None), 1)).to_dict()
+    assert [failure["name"] for failure in result["failures"]] == ["backlog"]
+    assert result["desired"] == result["current"] == 2
 
 
-async def test_status_tells_a_missing_metric_from_a_zero_and_an_old_one() -> None:
+async def test_the_status_distinguishes_a_metric_without_samples_from_a_zero() -> None:
     kept = store()
     two = resource(metrics={"backlog": SOURCE, "other": StorageQueue("other")})
     await feed(kept, 0)
-    shown = await status.one(two, kept)
-    assert [(m["name"], m["value"], m["stale"]) for m in shown["metrics"]] == [
+    result = await status.read_one(two, kept)
+    assert [(m["name"], m["value"], m["stale"]) for m in result["metrics"]] == [
         ("backlog", 0, False),
         ("other", None, True),
     ]
-    assert shown["capacity"] == 2
-    assert shown["newest"]["kind"] == "decision"
+    assert result["capacity"] == 2
+    assert result["newest"]["kind"] == "decision"
 
 
-# --- connected --------------------------------------------------------------------------------
+# --- connection checks ------------------------------------------------------------------------
 
 
 class Identity:
@@ -190,8 +197,8 @@ class Identity:
     async def close(self) -> None: ...
 
 
-async def test_every_source_and_permission_is_tried_and_one_failure_hides_no_other() -> None:
-    checks = await connected.run([WORKERS], reader(None), Identity("a/write"), store(), 1)
+async def test_all_sources_and_permissions_are_checked_even_if_one_check_fails() -> None:
+    checks = await connected.check_all([WORKERS], reader(None), Identity("a/write"), store(), 1)
     assert {check["what"]: check["ok"] for check in checks} == {
         "state": True,
         "metric capacity": True,
@@ -201,11 +208,11 @@ async def test_every_source_and_permission_is_tried_and_one_failure_hides_no_oth
     assert any("lacks a/write" in check["told"] for check in checks)
 
 
-def test_permissions_are_read_as_azure_reads_them() -> None:
+def test_permissions_are_evaluated_as_azure_does() -> None:
     assert lacking([Grant(("*",))]) == []
     assert lacking([Grant(("microsoft.web/serverfarms/*",))]) == []
     assert lacking([Grant(("*/read",))]) == ["Microsoft.Web/serverfarms/write"]
     assert lacking([Grant(("*",), ("Microsoft.Web/serverfarms/write",))]) == [NEEDED[1]]
-    taken_out_by_one = [Grant(("*",), ("*/write",)), Grant(("Microsoft.Web/*",))]
-    assert lacking(taken_out_by_one) == []
+    excluded_by_one = [Grant(("*",), ("*/write",)), Grant(("Microsoft.Web/*",))]
+    assert lacking(excluded_by_one) == []
     assert lacking(grants([{"actions": ["Microsoft.Web/sites/*"], "notActions": []}])) == [*NEEDED]

@@ -16,14 +16,14 @@ from tests.builders import NOW, ago, metric, sample
 WINDOW_SECONDS = 600
 
 
-def test_a_sample_of_a_known_time_is_a_duplicate_and_changes_nothing() -> None:
+def test_a_second_sample_of_the_same_time_is_a_duplicate_and_changes_nothing() -> None:
     once = merge(ScalingState(), metric(5, 30), NOW, WINDOW_SECONDS).state
     again = merge(once, metric(6, 30), NOW, WINDOW_SECONDS)
     assert again.outcome is MergeOutcome.DUPLICATE
     assert again.state is once
 
 
-def test_a_late_sample_is_sorted_in() -> None:
+def test_a_late_sample_is_inserted_in_order_of_time() -> None:
     state = merge(ScalingState(), metric(1, 10), NOW, WINDOW_SECONDS).state
     state = merge(state, metric(2, 20), NOW, WINDOW_SECONDS).state
     assert state.histories["backlog"].samples == (sample(2, 20), sample(1, 10))
@@ -36,19 +36,19 @@ def test_a_sample_older_than_the_window_is_dropped_and_changes_nothing() -> None
     assert merged.state is before
 
 
-def test_a_sample_exactly_as_old_as_the_window_counts() -> None:
+def test_a_sample_exactly_as_old_as_the_window_is_accepted() -> None:
     assert (
         merge(ScalingState(), metric(5, 600), NOW, WINDOW_SECONDS).outcome is MergeOutcome.ACCEPTED
     )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e200])
-def test_a_value_that_is_no_measurement_is_refused(value: float) -> None:
+def test_a_value_that_is_not_a_valid_measurement_is_refused(value: float) -> None:
     with pytest.raises(BadMessage, match="not a number from 0 to 1e\\+15"):
         merge(ScalingState(), metric(value), NOW, WINDOW_SECONDS)
 
 
-def test_a_sample_from_the_future_is_refused_but_clocks_may_differ_a_little() -> None:
+def test_a_sample_from_the_future_is_refused_beyond_the_tolerance_of_clocks() -> None:
     assert (
         merge(ScalingState(), metric(5, -59), NOW, WINDOW_SECONDS).outcome is MergeOutcome.ACCEPTED
     )
@@ -56,13 +56,13 @@ def test_a_sample_from_the_future_is_refused_but_clocks_may_differ_a_little() ->
         merge(ScalingState(), metric(5, -61), NOW, WINDOW_SECONDS)
 
 
-def test_samples_leave_with_the_window() -> None:
+def test_samples_that_have_left_the_window_are_dropped() -> None:
     state = merge(ScalingState(), metric(1, 599), NOW, WINDOW_SECONDS).state
     state = merge(state, metric(2, 0), ago(-2), WINDOW_SECONDS).state
     assert state.histories["backlog"].samples == (sample(2),)
 
 
-def test_a_history_is_bounded() -> None:
+def test_a_history_keeps_a_bounded_number_of_samples() -> None:
     state = ScalingState()
     for i in range(SAMPLES_KEPT_MAX + 5):
         state = merge(state, metric(i, 500 - i / 10), NOW, WINDOW_SECONDS).state
@@ -70,7 +70,7 @@ def test_a_history_is_bounded() -> None:
     assert state.histories["backlog"].samples[-1].value == SAMPLES_KEPT_MAX + 4
 
 
-def test_of_the_capacity_only_changes_and_the_newest_sample_are_kept_however_they_arrive() -> None:
+def test_only_changes_of_the_capacity_and_its_newest_sample_are_kept_in_any_arrival_order() -> None:
     state = ScalingState()
     for value, age in ((4, 5), (3, 65), (3, 95), (3, 80), (4, 20), (4, 35)):
         sent = metric(value, age, CAPACITY_METRIC)

@@ -1,4 +1,4 @@
-"""When a metric counts as silent, and whether what is said of it is what decisions do."""
+"""When a metric counts as silent, and that the stated effect on decisions is the actual one."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ def silent_for(seconds: float, name: str = "finished", backlog: float = 50) -> S
     return replace(known, histories={**known.histories, name: late})
 
 
-def told(declared: Resource, of: ScalingState) -> list[tuple[str, str]]:
+def stale_conditions(declared: Resource, of: ScalingState) -> list[tuple[str, str]]:
     return [(news.subject, news.text) for news in conditions(declared, of, [], NOW, 30)]
 
 
-def test_a_count_that_is_minutes_late_by_nature_is_not_stale() -> None:
+def test_a_count_that_is_usually_minutes_late_is_not_stale() -> None:
     late = silent_for(280)
-    assert told(COUNTING, late) == []
-    shown = presenting.status(COUNTING, Snapshot("plan-1", late, NOW), None)
-    assert [metric["stale"] for metric in shown["metrics"]] == [False, False]
+    assert stale_conditions(COUNTING, late) == []
+    status = presenting.status(COUNTING, Snapshot("plan-1", late, NOW), None)
+    assert [metric["stale"] for metric in status["metrics"]] == [False, False]
 
 
-def test_a_count_that_can_teach_nothing_any_more_is_stale_and_no_decision_is_said_to_wait() -> None:
+def test_a_count_too_old_to_learn_from_is_stale_and_does_not_affect_decisions() -> None:
     gone = silent_for(COUNTING.history_seconds + 60)
-    ((subject, text),) = told(COUNTING, gone)
+    ((subject, text),) = stale_conditions(COUNTING, gone)
     assert subject == "plan-1/finished"
     assert text == (
-        "Decisions do not use it; the rate of an instance is not learned from it meanwhile."
+        "Decisions do not use this metric, but the throughput per instance is not learned "
+        "meanwhile."
     )
     assert (
         decide(COUNTING, gone, NOW).limited_by == decide(COUNTING, state([50] * 6), NOW).limited_by
@@ -58,36 +59,36 @@ def test_a_count_that_can_teach_nothing_any_more_is_stale_and_no_decision_is_sai
     assert item["what"] == f"plan-1: finished: no sample for a while. {text}"
 
 
-def test_a_limit_of_its_own_for_a_count_is_kept() -> None:
+def test_a_count_with_its_own_missing_rule_is_stale_after_that_time() -> None:
     guards = Guards(missing_by_metric={"finished": Missing(after_seconds=120)})
-    assert len(told(replace(COUNTING, guards=guards), silent_for(280))) == 1
+    assert len(stale_conditions(replace(COUNTING, guards=guards), silent_for(280))) == 1
 
 
 @pytest.mark.parametrize(
-    ("then", "said", "desired"),
+    ("then", "effect", "desired"),
     [
-        ("hold_in", "Nothing is scaled in meanwhile.", 2),
-        ("hold", "The capacity stays as it is meanwhile.", 2),
-        (4, "The capacity goes to 4 meanwhile, within the limits.", 4),
+        ("hold_in", "The resource is not scaled in meanwhile.", 2),
+        ("hold", "The capacity does not change meanwhile.", 2),
+        (4, "The capacity falls back to 4 meanwhile, within the limits.", 4),
     ],
 )
-def test_what_is_told_of_a_silent_metric_is_what_is_decided(
-    then: Then, said: str, desired: int
+def test_the_stated_effect_of_a_silent_metric_is_what_is_decided(
+    then: Then, effect: str, desired: int
 ) -> None:
     declared = resource(
         metrics={"backlog": SOURCE, "other": SOURCE},
         guards=Guards(missing=Missing(after_seconds=180, then=then)),
     )
     silent = silent_for(240, "other", backlog=1)  # low: without the guard it would scale in
-    assert told(declared, silent) == [("plan-1/other", said)]
+    assert stale_conditions(declared, silent) == [("plan-1/other", effect)]
     assert decide(declared, silent, NOW).desired == desired
 
 
-def test_a_silent_breaker_metric_is_said_to_prevent_no_scale_out() -> None:
+def test_a_silent_breaker_metric_does_not_prevent_scale_out_and_the_text_says_so() -> None:
     declared = resource(
         metrics={"backlog": SOURCE, "breaker": SOURCE}, guards=Guards(breaker_metric="breaker")
     )
     silent = silent_for(240, "breaker", backlog=500)
-    ((_, text),) = told(declared, silent)
-    assert "it prevents no scale-out" in text
+    ((_, text),) = stale_conditions(declared, silent)
+    assert "it does not prevent scale-out" in text
     assert decide(declared, silent, NOW).desired == 3

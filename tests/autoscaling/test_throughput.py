@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from shared.autoscaling import Guards, HubMetric, Missing, Recommendation, Throughput
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.learning import Counted, best_rate, known_throughput, rate_of, with_counted
+from shared.autoscaling.learning import (
+    Counted,
+    counted_rate,
+    known_throughput,
+    rate_estimate,
+    rate_of,
+    with_counted,
+)
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import BusyIntervals, Learned, RegressionSums, ScalingState
+from shared.autoscaling.state import BusyIntervals, Learned, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, metric, resource, state
 
@@ -107,17 +114,15 @@ def test_the_stated_error_covers_what_chance_does(seed: int, noise: float) -> No
     assert found[1] < RATE * noise / 2
 
 
-def test_a_noisy_count_is_not_believed_and_the_changes_decide() -> None:
+def test_a_noisy_count_is_not_believed() -> None:
     wild = BusyIntervals(
         intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10
     )
-    assert best_rate(Learned(work=wild)) is None
-    lessons = RegressionSums(5, 5.0, -5 * RATE, 5 * RATE**2)
-    assert best_rate(Learned(work=wild, out=lessons, into=lessons)) is not None
+    assert counted_rate(Learned(work=wild)) is None
     steady = BusyIntervals(
         intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10
     )
-    found = best_rate(Learned(work=steady, out=lessons, into=lessons))
+    found = counted_rate(Learned(work=steady))
     assert found is not None
     assert found.value == 50
 
@@ -155,7 +160,8 @@ def test_a_rate_is_known_within_minutes_of_work() -> None:
         now = NOW + MINUTE * minute
         for name, value in ((CAPACITY_METRIC, 2.0), ("finished", 80.0), ("backlog", 300.0)):
             held = advance(COUNTING, held, _metric(name, now, value), now).state
-    throughput = known_throughput(COUNTING.throughput, held.learned)
+    estimate = rate_estimate(COUNTING.throughput, held.learned)
+    throughput = known_throughput(COUNTING.throughput, held.learned, estimate)
     assert throughput.rate_per_instance_minute == pytest.approx(RATE)
     assert throughput.completed_metric == "finished"
 
@@ -166,6 +172,6 @@ def _metric(name: str, time: datetime, value: float) -> Metric:
 
 def test_a_count_that_is_not_declared_is_named() -> None:
     (one,) = problems([resource(throughput=Throughput(completed_metric="typo"))])
-    assert "throughput.completed_metric = 'typo': is not one of the resource's metrics" in one
+    assert "throughput.completed_metric = 'typo': must be one of the resource's metrics" in one
     both = replace(COUNTING, throughput=Throughput(None, None, 0, "finished", "backlog"))
     assert any("only one of the two" in problem for problem in problems([both]))

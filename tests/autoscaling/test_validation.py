@@ -34,31 +34,34 @@ WEB_APP = (
 )
 
 
-def test_metrics_that_come_by_themselves_are_sources_too() -> None:
+def test_pushed_metrics_are_valid_sources() -> None:
     pushed = {"backlog": HubMetric(), "cpu": AzureMonitorMetric(WEB_APP.upper(), "CpuPercentage")}
     assert problems([resource(metrics=pushed)]) == []
 
 
 async def waits(seen: object) -> None:
-    """What a rule may not be."""
+    """A coroutine function, which cannot be a policy."""
 
 
-def test_a_rule_that_would_have_to_be_waited_for_is_refused() -> None:
+def test_an_async_policy_is_refused() -> None:
     (problem,) = problems([resource(policy=waits)])
     assert "must be a plain function, not an async one" in problem
 
 
-def test_a_good_declaration_has_no_problems() -> None:
+def test_a_valid_declaration_has_no_problems() -> None:
     assert problems([resource(), resource("plan-2")]) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         ({"name": "a/b"}, "name = 'a/b': must match"),
         ({"name": "!poison"}, "must match"),
-        ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan"),
-        ({"target": AppServicePlan("x", "g", "p")}, "target.subscription_id = 'x': must be a UUID"),
+        ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan(subscription_id, "),
+        (
+            {"target": AppServicePlan("x", "g", "p")},
+            "target.subscription_id = 'x': must be a UUID, not",
+        ),
         (
             {"target": AppServicePlan(plan().subscription_id, "", "p")},
             "target.resource_group = '': must be a name",
@@ -70,8 +73,8 @@ def test_a_good_declaration_has_no_problems() -> None:
         ({"cooldown": Cooldown(-1, 0)}, "cooldown.scale_out_seconds = -1: must be 0 to 86400"),
         ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 14400"),
         ({"mode": "pause"}, "mode = 'pause': must be a Mode"),
-        ({"metrics": {}}, "metrics = {}: a dict of at least one source is needed"),
-        ({"metrics": None}, "metrics = None: a dict of at least one source is needed"),
+        ({"metrics": {}}, "metrics = {}: must be a dict of at least one source"),
+        ({"metrics": None}, "metrics = None: must be a dict of at least one source"),
         ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
         ({"cooldown": 600}, "cooldown = 600: must be Cooldown(…)"),
         ({"limits": (1, 3)}, "limits = (1, 3): must be Limits(…)"),
@@ -107,7 +110,10 @@ def test_a_good_declaration_has_no_problems() -> None:
             {"guards": Guards(missing=Missing(then="stop"))},  # type: ignore[arg-type]
             "guards.missing.then = 'stop': must be 'hold', 'hold_in' or a whole number",
         ),
-        ({"guards": Guards(breaker_metric="b")}, "metric 'b' is not one of the resource's"),
+        (
+            {"guards": Guards(breaker_metric="b")},
+            "metric 'b' must be one of the resource's metrics (backlog)",
+        ),
         ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
         (
             {"guards": Guards(rate_limits=(RateLimit("out", 300),))},
@@ -126,7 +132,7 @@ def test_a_good_declaration_has_no_problems() -> None:
         ),
         (
             {"policy": Threshold("other", 100, 10)},
-            "policy.metric = 'other': is not one of the resource's metrics (backlog)",
+            "policy.metric = 'other': must be one of the resource's metrics (backlog)",
         ),
         (
             {"policy": Threshold("backlog", 10, 100)},
@@ -139,33 +145,33 @@ def test_a_good_declaration_has_no_problems() -> None:
     ],
 )
 def test_each_problem_names_resource_key_value_and_bound(
-    changes: dict[str, Any], said: str
+    changes: dict[str, Any], problem: str
 ) -> None:
-    found = problems([resource(**changes)])
-    assert any(said in problem for problem in found), found
+    reported = problems([resource(**changes)])
+    assert any(problem in each for each in reported), reported
 
 
-def test_all_problems_of_all_resources_are_found_at_once() -> None:
+def test_all_problems_of_all_resources_are_reported_together() -> None:
     bad = resource(limits=Limits(0, 5), policy=Threshold("backlog", 1, 2))
     assert len(problems([bad, bad, "nonsense"])) == 7
 
 
 @pytest.mark.parametrize("answer", [None, resource(), iter([resource()]), {"plan-1": resource()}])
-def test_an_answer_that_is_no_list_is_named(answer: object) -> None:
-    (said,) = problems(answer)
-    assert "a list of Resource is needed" in said
+def test_a_result_that_is_not_a_list_is_a_problem(answer: object) -> None:
+    (problem,) = problems(answer)
+    assert "must return a list of Resource" in problem
 
 
-def test_two_resources_may_not_share_one_plan() -> None:
-    (said,) = problems([resource(), resource("other", target=replace(plan(), name="PLAN-1"))])
-    assert "declared 2 times" in said
+def test_two_resources_must_not_share_one_plan() -> None:
+    (problem,) = problems([resource(), resource("other", target=replace(plan(), name="PLAN-1"))])
+    assert "declared 2 times, must be declared once" in problem
 
 
-def test_no_resource_at_all_is_a_problem() -> None:
-    assert problems([]) == ["scaling_rules.resources(): declares no resource"]
+def test_declaring_no_resource_is_a_problem() -> None:
+    assert problems([]) == ["scaling_rules.resources() declares no resource: declare one"]
 
 
-def test_the_connections_that_sources_need() -> None:
+def test_the_connections_of_all_declared_sources_are_listed() -> None:
     sources = {
         "a": SOURCE,
         "b": StorageQueue("q", connection="Other"),
@@ -180,24 +186,25 @@ def test_the_connections_that_sources_need() -> None:
 @pytest.mark.parametrize("wrap", [lambda policy: policy, lambda policy: any_of(policy, policy)])
 def test_an_age_limit_shorter_than_a_planning_step_is_refused(wrap: Any) -> None:
     planned = wrap(QueueAge("backlog", Threshold("backlog", 100, 10), step_seconds=60))
-    found = problems([resource(policy=planned, goal=Goal(age_limit_minutes=0.5))])
-    assert found
-    assert "goal.age_limit_minutes = 0.5: must be at least the step of 60 s" in found[0]
-    assert "(PlanningStepSeconds) to at most 30" in found[0]
+    reported = problems([resource(policy=planned, goal=Goal(age_limit_minutes=0.5))])
+    assert reported
+    problem = "goal.age_limit_minutes = 0.5: is shorter than the planning step of QueueAge (60 s)"
+    assert problem in reported[0]
+    assert "lower step_seconds (setting PlanningStepSeconds) to at most 30" in reported[0]
     assert problems([resource(policy=planned, goal=Goal(age_limit_minutes=1))]) == []
 
 
-def test_a_rule_that_asks_for_a_metric_nobody_declared_is_found_before_it_decides() -> None:
+def test_a_policy_that_reads_an_undeclared_metric_is_reported_at_start() -> None:
     def mistyped(seen: Observation) -> Recommendation:
         waiting = seen.window("backlog").latest
         if waiting is None or waiting.value < 1000:
-            raise RuntimeError("what else goes wrong is not looked at")
+            raise RuntimeError("other errors are ignored")
         return Recommendation(seen.window("finsihed").count, "counting")
 
     declared = {"backlog": SOURCE, "finished": SOURCE}
     (problem,) = problems([resource(policy=mistyped, metrics=declared)])
     assert problem == (
-        "resource 'plan-1': policy: the rule raised UnknownMetric: 'finsihed' is not one of the "
+        "resource 'plan-1': policy: raised UnknownMetric: 'finsihed' is not one of the "
         "resource's metrics (backlog, finished)"
     )
     beside = any_of(Threshold("backlog", 100, 10), mistyped)

@@ -1,4 +1,4 @@
-"""Small arenas, workloads and rules that the tests of the backtest are made of."""
+"""Small arenas, workloads and rules for the tests of the backtest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NASA = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 SHIPPED_RULES = ROOT / "scaling_rules.py"
 
 BACKLOG_RULES = '''
-"""Instances by the backlog, the largest of five minutes: superseded orders all day long."""
+"""Scales by the largest backlog of five minutes, so that orders are often superseded."""
 
 import math
 
@@ -50,7 +50,7 @@ def arena(**changes: Any) -> Arena:
 
 
 def bursty(seed: int, minutes: int, mean: float = 25.0) -> Floats:
-    """Arrivals with calm, bursts and silence."""
+    """Arrivals with calm phases, bursts and silent minutes."""
     random = np.random.default_rng(seed)
     level = mean * np.exp(np.cumsum(random.normal(0, 0.15, minutes)) * 0.5)
     bursts = random.random(minutes) < 0.03
@@ -69,26 +69,26 @@ def csv_text(arrivals: Sequence[object], step: timedelta = timedelta(minutes=1))
 
 
 class CommandLine:
-    """``python -m backtest`` in this process."""
+    """Runs ``python -m backtest`` in this process."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], directory: Path) -> None:
         self._capsys = capsys
         self.directory = directory
 
     def run(self, *arguments: object) -> tuple[int, str, str]:
-        """The exit code, what was printed, and what was complained of."""
+        """Return the exit code, standard output and standard error."""
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as ended:  # argparse
             code = int(ended.code or 0)
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        printed = self._capsys.readouterr()
+        return code, printed.out, printed.err
 
     def json(self, *arguments: object) -> dict[str, Any]:
         code, out, err = self.run(*arguments, "--json")
         assert code == 0, err
-        found: dict[str, Any] = json.loads(out)
-        return found
+        result: dict[str, Any] = json.loads(out)
+        return result
 
     def file(self, name: str, text: str | bytes) -> Path:
         path = self.directory / name

@@ -1,4 +1,4 @@
-"""Fixtures of the backtest's tests."""
+"""Fixtures for the tests of the backtest."""
 
 from pathlib import Path
 

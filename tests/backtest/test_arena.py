@@ -1,4 +1,4 @@
-"""Rules of the arena: who is served when, when capacity comes, what it costs."""
+"""The arena: in which order items are served, when capacity takes effect, and what it costs."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.backtest.arenas import arena, bursty
 
 
 def ages_by_item(arrivals: list[int], capacity: list[int], rate: int) -> list[float]:
-    """One item after the other, first come first served; items come evenly over their minute."""
+    """Simulate single items, first come first served. Items arrive evenly within their minute."""
     waiting: list[float] = []
     ages = []
     for minute, (count, instances) in enumerate(zip(arrivals, capacity, strict=True)):
@@ -21,7 +21,7 @@ def ages_by_item(arrivals: list[int], capacity: list[int], rate: int) -> list[fl
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_age_is_that_of_the_oldest_item_in_a_queue_of_single_items(seed: int) -> None:
+def test_the_age_equals_that_of_the_oldest_item_in_a_simulation_of_single_items(seed: int) -> None:
     arrivals = bursty(seed, 300)
     capacity = np.random.default_rng(seed).integers(1, 7, 300)
     played = course(arena(), arrivals, capacity)
@@ -30,7 +30,7 @@ def test_age_is_that_of_the_oldest_item_in_a_queue_of_single_items(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_work_is_late_exactly_where_the_oldest_item_is_older_than_the_limit(seed: int) -> None:
+def test_work_is_late_exactly_when_the_oldest_item_is_older_than_the_limit(seed: int) -> None:
     arrivals = bursty(seed, 300)
     capacity = np.random.default_rng(seed).integers(1, 5, 300)
     played = course(arena(), arrivals, capacity)
@@ -40,10 +40,10 @@ def test_work_is_late_exactly_where_the_oldest_item_is_older_than_the_limit(seed
 def test_late_work_is_the_backlog_older_than_the_limit_in_instance_minutes() -> None:
     played = course(arena(age_limit_minutes=2), np.array([50.0, 10.0, 0.0]), as_schedule([1, 1, 1]))
     assert played.backlog.tolist() == [40, 40, 30]
-    assert played.late_work.tolist() == [0, 0, 2]  # 30 wait, 10 of them came in time
+    assert played.late_work.tolist() == [0, 0, 2]  # 30 wait, of which 10 are not late yet
 
 
-def test_cost_is_instances_and_changes_and_lateness() -> None:
+def test_the_cost_is_the_sum_of_instances_changes_and_late_work() -> None:
     spec = arena(age_limit_minutes=1, switch_cost=3, late_penalty=7)
     score = course(spec, np.array([40.0, 0.0, 0.0]), as_schedule([1, 3, 2])).score(spec)
     assert score.late_work == 0
@@ -51,7 +51,7 @@ def test_cost_is_instances_and_changes_and_lateness() -> None:
     assert (score.actions, score.reversals) == (2, 1)
 
 
-def test_a_turn_after_more_than_half_an_hour_is_no_reversal() -> None:
+def test_a_change_of_direction_after_more_than_half_an_hour_is_not_a_reversal() -> None:
     schedule = as_schedule([1] * 5 + [2] * 31 + [1] * 5)
     score = course(arena(), np.zeros(len(schedule)), schedule).score(arena())
     assert (score.actions, score.reversals) == (2, 0)
@@ -81,40 +81,40 @@ def minutes_of(plan: Plan, orders: dict[int, int], minutes: int) -> list[int]:
         ({"superseding": "restart"}, {0: 3, 1: 4}, [1, 1, 1, 1, 4, 4, 4, 4]),
     ],
     ids=[
-        "more after the dead time",
+        "scale-out takes the dead time",
         "not before the next minute",
-        "one minute",
-        "fewer from the next minute on",
-        "what is on its way keeps its time",
-        "the same again changes nothing",
-        "a smaller order takes back the rest",
-        "an order for what there is takes back all",
-        "restart",
+        "a dead time of one minute",
+        "scale-in takes effect in the next minute",
+        "pending instances keep their time",
+        "repeating an order changes nothing",
+        "a smaller order cancels the rest",
+        "an order for the current capacity cancels all",
+        "a new order restarts the dead time",
     ],
 )
-def test_capacity_comes_when_it_is_due(
+def test_ordered_capacity_takes_effect_when_it_is_due(
     changes: dict[str, object], orders: dict[int, int], expected: list[int]
 ) -> None:
     assert minutes_of(Plan(arena(**changes)), orders, 8) == expected
 
 
-def test_the_queue_of_the_replay_is_that_of_the_judge() -> None:
+def test_the_replay_and_the_scoring_compute_the_same_backlog() -> None:
     arrivals, capacity = bursty(3, 200), np.random.default_rng(3).integers(1, 7, 200)
     queue = Queue(arena())
     left = [queue.serve(float(a), int(n)) for a, n in zip(arrivals, capacity, strict=True)]
     assert left == course(arena(), arrivals, capacity).backlog.tolist()
 
 
-def test_the_usual_rate_lets_the_busy_minute_need_fourteen_instances() -> None:
+def test_with_the_usual_rate_the_busiest_minute_needs_fourteen_instances() -> None:
     assert usual_rate(np.full(100, 28.0)) == 2
 
 
-def test_a_trace_of_silence_has_no_usual_rate() -> None:
+def test_a_trace_without_arrivals_has_no_usual_rate() -> None:
     with pytest.raises(BadArena, match="--instance-rate"):
         usual_rate(np.zeros(100))
 
 
 @pytest.mark.parametrize("wrong", [{"instance_rate": 0}, {"max_instances": 0}, {"switch_cost": -1}])
-def test_an_arena_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+def test_an_arena_with_invalid_parameters_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadArena, match="at least"):
         arena(**wrong)

@@ -1,4 +1,4 @@
-"""Safety rules made wrong by hand, one at a time: ``--faults`` has to notice each of them."""
+"""Deliberate mistakes in safety rules, one at a time: ``--faults`` must detect each of them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.simulation.test_mutants import Mutant, in_place_of, mutated, target
 MINUTES = 1500
 SEEDS_MAX = 25
 OFTEN = FaultRates(
-    order_slow=0.15,
-    order_doubled=0.3,
-    order_refused=0.1,
+    action_slow=0.15,
+    action_doubled=0.3,
+    action_refused=0.1,
     blackout=0.003,
     outage=0.001,
     changed_by_hand=0.005,
     paused_by_hand=0.01,
 )
-"""Worse than usual, so that few seeds suffice."""
+"""Higher rates than usual, so that a few seeds are enough."""
 
 
 def impatient(seen: Observation) -> Recommendation:
-    """Follows every sample at once, as far as the guards let it."""
+    """A policy that follows every sample at once, as far as the guards allow."""
     newest = [sample.value for sample in seen.history("jobs").samples[-1:]]
     return Recommendation(1 + int(sum(newest) // 400), "one for 400")
 
@@ -49,7 +49,7 @@ GUARDED = Rules(
     ),
     SHIPPED.timing,
 )
-"""Has every guard that a safety rule is about."""
+"""Uses every guard that a safety rule checks."""
 
 QUIET = "return None\n"
 
@@ -59,12 +59,12 @@ def rule(function: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = [
-    # --- what guards keep
+    # --- decisions within the guards
     rule("deciding.guards.missing_data", "if not silent:", "if True:"),
-    rule("deciding.guards.bounds", "if wanted > limits.maximum:", "if False:"),
+    rule("deciding.guards.bounds", "if capacity > limits.maximum:", "if False:"),
     rule("deciding.guards.cooldown", "if seen.now > until:", "if True:"),
     rule("deciding.guards.cooldown", "if out else wait.scale_in_seconds", "if True else 0"),
-    rule("deciding.guards.rate_limits", "allowed < wanted", "False"),
+    rule("deciding.guards.rate_limits", "allowed < capacity", "False"),
     rule("deciding.guards.consumer_broken", "samples[-1].value <= 0", "True"),
     rule("deciding.guards.failed_action", "seen.now >= desired.retry_at", "True"),
     rule("deciding.guards.already_requested", "not desired.pending", "True"),
@@ -75,7 +75,7 @@ MUTANTS = [
     rule("actions.reason_to_ignore", "action.epoch < desired.epoch", "False"),
     rule("actions.reason_to_ignore", "not desired.pending", "False"),
     rule("actions.reason_to_ignore", "mode is Mode.ACTIVE", "True"),
-    # --- the life of an action
+    # --- the states of an action
     rule("actions.settle", "not desired.pending", "False"),
     rule("actions.confirm", "changed_at=now,", ""),
     rule("actions.confirm_if_observed", "observed.value != desired.target", "False"),
@@ -84,17 +84,21 @@ MUTANTS = [
     rule("actions.fail", "now + timedelta(seconds=timing.failure_hold_seconds)", "now"),
     rule("actions.reopen", "not changed_by_hand(desired, capacity)", "True"),
     rule("actions.reopen", "if desired.status is not ActionStatus.CONFIRMED:", "if False:"),
-    rule("flows.scaler._superseded", "if desired is not None and settlement.ordered:", "if False:"),
+    rule(
+        "flows.scaler._superseded",
+        "if desired is not None and settlement.change_requested:",
+        "if False:",
+    ),
     rule("flows.scaler._carry_out", "after != desired.target", "False"),
-    # --- nothing is left as it should not be
+    # --- the reconciler repairs everything
     rule("actions.reconcile", "if actual == desired.target:", "if False:"),
     rule("actions._overdue", "timedelta(seconds=timing.deadline_seconds)", "timedelta.max"),
     rule("actions._overdue", "not active or now < _resend_at(desired, timing)", "True"),
     rule("actions._resend_at", "return desired.retry_at", "pass"),
-    # --- what people set
+    # --- manual changes
     rule("actions.changed_by_hand", "actual != desired.target", "False"),
     rule("actions._superseded", "return (*earlier, previous.target)", "return ()"),
-    rule("flows.scaler._carry_out", "respected and changed_by_hand(desired, before)", "False"),
+    rule("flows.scaler._carry_out", "adopts and changed_by_hand(desired, before)", "False"),
     rule("actions.adopt", "target=actual", "target=_believed(desired)"),
 ]
 
@@ -107,15 +111,15 @@ def violations(rules: Rules, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_a_broken_safety_rule_is_noticed(mutant: Mutant) -> None:
+def test_faults_reveal_a_broken_safety_rule(mutant: Mutant) -> None:
     original = target(mutant)
     with in_place_of(original, mutated(mutant, original)):
         for seed in range(SEEDS_MAX):
             if any(violations(rules, seed) for rules in (SHIPPED, GUARDED)):
                 return
-    raise AssertionError(f"{mutant} went unnoticed in {SEEDS_MAX} storms")
+    raise AssertionError(f"{mutant} was not detected with {SEEDS_MAX} seeds")
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_storm_that_notices_them_breaks_no_rule_that_holds(seed: int) -> None:
+def test_the_same_faults_report_no_violation_of_the_correct_code(seed: int) -> None:
     assert [violations(rules, seed) for rules in (SHIPPED, GUARDED)] == [[], []]

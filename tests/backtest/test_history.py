@@ -1,4 +1,4 @@
-"""Rules of replaying what the app recorded: what came is told from what waits and what works."""
+"""Replaying the app's records: arrivals are reconstructed from backlogs and capacities."""
 
 from __future__ import annotations
 
@@ -37,52 +37,54 @@ def points(backlogs: list[float], capacity: int, every: float = 1) -> list[Point
     ]
 
 
-def test_arrivals_of_busy_minutes_are_found_again() -> None:
+def test_arrivals_of_busy_minutes_are_reconstructed_exactly() -> None:
     arrivals = np.array([50.0, 30, 10, 40, 5, 25])
     played = course(arena(), arrivals, as_schedule([2] * 6))
-    found = workload_from(ONE, points([0, *played.backlog], 2), rate=10)
-    assert found.arrivals.tolist() == arrivals.tolist()
+    history = workload_from(ONE, points([0, *played.backlog], 2), rate=10)
+    assert history.arrivals.tolist() == arrivals.tolist()
 
 
-def test_an_empty_queue_does_not_tell_what_came() -> None:
-    found = workload_from(ONE, points([5, 0, 0, 7], 1), rate=10)
-    assert found.arrivals.tolist() == [0, 0, 17]
-    assert "2 of 3 intervals end with an empty queue" in found.notices[1]
+def test_an_interval_that_ends_with_an_empty_queue_counts_as_no_arrivals() -> None:
+    history = workload_from(ONE, points([5, 0, 0, 7], 1), rate=10)
+    assert history.arrivals.tolist() == [0, 0, 17]
+    assert "2 of 3 intervals end with an empty queue" in history.notices[1]
 
 
 def test_samples_every_15_seconds_are_summed_into_minutes() -> None:
-    found = workload_from(ONE, points([100] * 9, 2, every=0.25), rate=10)
-    assert found.arrivals.tolist() == pytest.approx([20, 20])
+    history = workload_from(ONE, points([100] * 9, 2, every=0.25), rate=10)
+    assert history.arrivals.tolist() == pytest.approx([20, 20])
 
 
 def test_gaps_in_the_record_are_cut_out() -> None:
     late = [Point(p.time + timedelta(hours=1), p.backlog, 2) for p in points([50, 50], 2)]
-    found = workload_from(ONE, points([50, 50, 50], 2) + late, rate=10)
-    assert found.arrivals.tolist() == [20, 20, 20]
-    assert found.starts[2] == START + timedelta(hours=1)
-    assert "1 gaps of more than 5 min" in found.notices[2]
+    history = workload_from(ONE, points([50, 50, 50], 2) + late, rate=10)
+    assert history.arrivals.tolist() == [20, 20, 20]
+    assert history.starts[2] == START + timedelta(hours=1)
+    assert "1 gaps of more than 5 min" in history.notices[2]
 
 
-async def test_the_decision_log_of_the_app_is_such_a_record() -> None:
+async def test_points_are_read_from_the_decision_log_of_the_app() -> None:
     now = START
     store = MemoryStateStore(lambda: now)
     for minute, backlog in enumerate([30, 40, 50]):
         now = START + timedelta(minutes=minute)
         for name, value in ((CAPACITY_METRIC, 2), ("jobs", backlog)):
             sample = Metric(ONE.name, name, MetricValue(now, float(value)))
-            await scaling_logic.run(sample, {ONE.name: ONE}, store)
-    found = points_of(ONE, *await read_record(store, ONE.name))
-    assert found == [
+            await scaling_logic.process_sample(sample, {ONE.name: ONE}, store)
+    read = points_of(ONE, *await read_record(store, ONE.name))
+    assert read == [
         Point(START + timedelta(minutes=m), q, 2) for m, q in enumerate((30.0, 40.0, 50.0))
     ]
 
 
-def test_too_short_a_record_is_named() -> None:
-    with pytest.raises(NoHistory, match="1 recorded backlogs, at least 2 are needed"):
+def test_a_record_that_is_too_short_is_refused_with_its_length() -> None:
+    with pytest.raises(NoHistory, match="found 1 recorded backlogs, but at least 2 are needed"):
         workload_from(ONE, points([5], 1), rate=10)
 
 
-def test_a_record_needs_a_rate(backtest: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_without_a_known_instance_rate_asks_for_the_option(
+    backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def nothing(*_: object) -> tuple[list[object], ScalingState]:
         return [], ScalingState()
 
@@ -90,10 +92,10 @@ def test_a_record_needs_a_rate(backtest: CommandLine, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     code, _, err = backtest.run("--from-history", "demo-plan")
     assert code == 2
-    assert "give --instance-rate" in err
+    assert "Give --instance-rate" in err
 
 
-def test_a_store_that_does_not_answer_is_named(
+def test_an_unreadable_store_is_reported_with_its_error(
     backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> None:
@@ -103,10 +105,10 @@ def test_a_store_that_does_not_answer_is_named(
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     code, _, err = backtest.run("--from-history", "demo-plan", "--instance-rate", "10")
     assert code == 2
-    assert "the record of demo-plan cannot be read: ConnectionError: refused" in err
+    assert "the records of demo-plan cannot be read: ConnectionError: refused" in err
 
 
-def test_what_the_app_wrote_into_a_real_table_is_replayed(
+def test_decisions_in_a_real_table_are_replayed(
     backtest: CommandLine, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
@@ -133,7 +135,7 @@ def resources(settings):
 
 
 async def record_four_minutes(connection_string: str, name: str) -> None:
-    """Decisions as the app writes them, a minute apart by the times that they bear."""
+    """Write decisions like the app does, with times that are a minute apart."""
     store = TableStateStore(StorageConnection("Storage", connection_string))
     for minute, backlog in enumerate([30.0, 40, 50, 60]):
         line = LogEntry(

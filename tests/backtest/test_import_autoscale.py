@@ -1,4 +1,4 @@
-"""An autoscale setting of Azure Monitor becomes rules that decide the same."""
+"""Rules converted from an autoscale setting of Azure Monitor decide like the setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backtest.autoscale_week import Begins, Holds, week
 from backtest.cli import main
 from backtest.errors import BacktestError
 from backtest.import_autoscale import written
-from shared.autoscaling import Resource, Schedule
+from shared.autoscaling import AzureMonitorMetric, Resource, Schedule, ServiceBusQueue
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.state import ScalingState
@@ -41,7 +41,7 @@ def loaded(document: Any) -> Resource:
 
 
 def decided(now: datetime, capacity: int, **values: float) -> int | None:
-    """With these constant values for ten minutes."""
+    """The decision after ten minutes of constant values."""
     times = [now - timedelta(seconds=15 * n) for n in range(40, -1, -1)]
     series = {**values, CAPACITY_METRIC: float(capacity)}
     histories = {
@@ -64,7 +64,7 @@ def decided(now: datetime, capacity: int, **values: float) -> int | None:
         (SALE, 3, {"my_bus_activemessages": 5}, 8),
     ],
 )
-def test_it_decides_as_the_setting_says(
+def test_the_converted_rules_decide_like_the_setting(
     now: datetime, capacity: int, values: dict[str, float], desired: int
 ) -> None:
     known = {
@@ -76,6 +76,54 @@ def test_it_decides_as_the_setting_says(
 
 
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+BUS = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/my-group/providers"
+    "/Microsoft.ServiceBus/namespaces/my-bus"
+)
+ORDERS = {"DimensionName": "EntityName", "Operator": "Equals", "Values": ["orders"]}
+PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter="EntityName eq 'orders'")
+
+
+@pytest.mark.parametrize(
+    ("metric", "uri", "dimensions", "source"),
+    [
+        ("ActiveMessages", BUS, [ORDERS], ServiceBusQueue("orders")),
+        ("DeadletteredMessages", BUS, [ORDERS], ServiceBusQueue("orders", "dead_letter")),
+        ("ScheduledMessages", f"{BUS}/queues/orders", [], ServiceBusQueue("orders", "scheduled")),
+        ("MessageCount", f"{BUS}/queues/orders", [], ServiceBusQueue("orders")),
+        ("IncomingMessages", BUS, [ORDERS], PULLED),
+        ("IncomingMessages", f"{BUS}/queues/orders/", [], PULLED),
+        ("IncomingMessages", BUS, [], replace(PULLED, filter="")),
+        (
+            "ActiveMessages",
+            BUS,
+            [{**ORDERS, "Values": ["a", "it's"]}],
+            AzureMonitorMetric(
+                BUS, "ActiveMessages", filter="EntityName eq 'a' or EntityName eq 'it''s'"
+            ),
+        ),
+        (
+            "IncomingMessages",
+            BUS,
+            [{**ORDERS, "Operator": "NotEquals"}],
+            replace(PULLED, filter=""),
+        ),
+    ],
+)
+def test_a_metric_of_service_bus_becomes_the_source_that_counts_the_same(
+    metric: str, uri: str, dimensions: list[Any], source: Any
+) -> None:
+    document = example()
+    for profile in document["properties"]["profiles"]:
+        for rule in profile["rules"]:
+            rule["metricTrigger"] |= {
+                "metricName": metric, "metricResourceUri": uri, "dimensions": dimensions,
+                "statistic": "Average",
+            }  # fmt: skip
+    assert set(convert(document).metrics.values()) == {source}
+    assert loaded(document).metrics == convert(document).metrics
+
+
 DAY, WEEKEND = Begins(0, WEEK[:5], "08:30"), Begins(1, ("Sat",), "00:00")
 
 
@@ -93,7 +141,7 @@ DAY, WEEKEND = Begins(0, WEEK[:5], "08:30"), Begins(1, ("Sat",), "00:00")
         ),
         ([Begins(0, ("Wed",), "12:00")], [Holds(0, WEEK, "12:00", "12:00")]),
         (
-            [DAY, WEEKEND],  # neither ends of itself
+            [DAY, WEEKEND],  # neither has an end
             [
                 Holds(0, WEEK[:4], "08:30", "08:30"),
                 Holds(0, ("Fri",), "08:30", "00:00"),
@@ -108,18 +156,18 @@ DAY, WEEKEND = Begins(0, WEEK[:5], "08:30"), Begins(1, ("Sat",), "00:00")
         ),
     ],
 )  # fmt: skip
-def test_a_recurring_profile_holds_until_the_next_one_begins(
+def test_a_recurring_profile_applies_until_the_next_one_begins(
     begins: list[Begins], held: list[Holds]
 ) -> None:
     assert week(begins) == held
 
 
-def test_a_recurring_profile_without_an_end_goes_on_through_the_night_and_is_noted() -> None:
+def test_a_recurring_profile_without_an_end_applies_at_all_times_and_is_noted() -> None:
     document = example()
     profiles = document["properties"]["profiles"]
     profiles[:] = [p for p in profiles if not p["name"].startswith("{")]
     converted = convert(document)
-    assert any("Office hours: has no end in the setting" in note for note in converted.notes)
+    assert any("Office hours has no end in the setting" in note for note in converted.notes)
     schedule = loaded(document).policy
     assert isinstance(schedule, Schedule)
     for moment in (OFFICE, NIGHT, NIGHT + timedelta(days=4)):
@@ -127,7 +175,7 @@ def test_a_recurring_profile_without_an_end_goes_on_through_the_night_and_is_not
 
 
 @pytest.mark.parametrize("form", ["rest", "cli", "template"])
-def test_every_form_in_which_a_setting_is_exported_is_read(form: str) -> None:
+def test_every_export_format_of_a_setting_is_read(form: str) -> None:
     rest = example()
     cli = rest["properties"]
     kind = {"type": "Microsoft.Insights/autoscaleSettings"}
@@ -136,53 +184,53 @@ def test_every_form_in_which_a_setting_is_exported_is_read(form: str) -> None:
     assert written(convert(document)) == written(convert(rest))
 
 
-def test_a_setting_with_recurring_profiles_as_the_portal_and_the_cli_make_it() -> None:
-    """The default profile is renamed, and there is none besides: learn.microsoft.com, "Autoscale
-    with multiple profiles"."""
+def test_the_default_profile_is_found_in_the_copies_that_the_portal_makes() -> None:
+    """The portal and the CLI rename the default profile and keep no other default:
+    learn.microsoft.com, "Autoscale with multiple profiles"."""
     document = example()
     profiles = document["properties"]["profiles"]
     (end,) = [p for p in profiles if p["name"].startswith("{")]
     (plain,) = [p for p in profiles if "recurrence" not in p and "fixedDate" not in p]
     profiles.remove(plain)
     end |= {key: plain[key] for key in ("capacity", "rules")}
-    there, original = loaded(document), loaded(example())
-    assert there.limits == original.limits
-    assert there.policy.default.policy == original.policy.default.policy  # type: ignore[attr-defined]
-    assert there.policy.rules == original.policy.rules  # type: ignore[attr-defined]
+    converted, original = loaded(document), loaded(example())
+    assert converted.limits == original.limits
+    assert converted.policy.default.policy == original.policy.default.policy  # type: ignore[attr-defined]
+    assert converted.policy.rules == original.policy.rules  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("rule", "direction"), [(0, "out"), (1, "in")])
-def test_a_rule_to_an_exact_count_has_the_direction_of_its_comparison(
+def test_a_rule_with_an_exact_count_takes_its_direction_from_its_comparison(
     rule: int, direction: str
 ) -> None:
     exactly = {"direction": "None", "type": "ExactCount", "value": "5", "cooldown": "PT5M"}
     document = changed("profiles", 0, "rules", rule, "scaleAction", value=exactly)
     (office,) = [p for p in convert(document).profiles if p.name == "Office hours"]
     assert office.policy is not None
-    found = office.policy.rules[rule]
-    assert (found.direction, found.unit, found.by) == (direction, "exactly", 5)
+    converted = office.policy.rules[rule]
+    assert (converted.direction, converted.unit, converted.by) == (direction, "exactly", 5)
 
 
-def test_texts_of_the_setting_never_become_code(tmp_path: Path) -> None:
+def test_text_of_the_setting_is_never_executed(tmp_path: Path) -> None:
     document = changed("profiles", 0, "name", value=f"x\nopen({str(tmp_path / 'ran')!r}, 'w')\n#")
     document["properties"]["profiles"][0]["capacity"]["default"] = "9"
     loaded(document)
     assert list(tmp_path.iterdir()) == []
     for name in ('w"""+1/0+"""', "w\n1/0", "w\\"):
         uri = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/serverfarms/{name}"
-        with pytest.raises(BacktestError, match="must be an App Service Plan"):
+        with pytest.raises(BacktestError, match="is not an App Service Plan"):
             convert(changed("targetResourceUri", value=uri))
 
 
-def test_sums_of_what_is_read_more_often_are_pointed_out() -> None:
+def test_a_note_warns_of_sums_over_more_frequent_samples() -> None:
     noted = " ".join(convert(changed(*TRIGGER, "timeAggregation", value="Total")).notes)
     assert "profiles[0].rules[0]: total of" in noted
     assert "four times" not in " ".join(convert(example()).notes)
 
 
-def test_what_is_not_carried_over_is_said() -> None:
+def test_notes_name_what_is_not_converted() -> None:
     notes = " ".join(convert(example()).notes)
-    for word in ("notifications", "diagnostic setting", "capacity.default", "cooldowns"):
+    for word in ("notifications", "Monitoring Reader", "capacity.default", "cooldowns"):
         assert word in notes
 
 
@@ -199,14 +247,14 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
-        ([], "no autoscale setting"),
-        ({"resources": []}, "none is of type"),
+        ([], "not an autoscale setting"),
+        ({"resources": []}, "no resource is of type"),
         (changed("profiles", value=[]), "at least one"),
-        (changed("targetResourceUri", value="/subscriptions/x"), "must be an App Service Plan"),
+        (changed("targetResourceUri", value="/subscriptions/x"), "is not an App Service Plan"),
         (changed(*TRIGGER, "operator", value="About"), "profiles[0].rules[0]: "),
-        (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is no duration"),
+        (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),
         (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
         (changed(*TRIGGER, "threshold", value="much"), "profiles[0]: ValueError"),
         (
@@ -215,7 +263,7 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
         ),
         (
             changed("profiles", 0, "recurrence", "schedule", "days", value=["Caturday"]),
-            "'Cat' is no day",
+            "'Cat' is not a day",
         ),
         (
             changed("profiles", 0, "recurrence", "schedule", "hours", value=[]),
@@ -225,13 +273,15 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
         (changed("profiles", 3, "capacity", value={"minimum": "1"}), "profiles[3]: KeyError"),
     ],
 )
-def test_what_cannot_be_converted_is_named(document: Any, said: str) -> None:
+def test_a_setting_that_cannot_be_converted_is_refused_with_the_place(
+    document: Any, message: str
+) -> None:
     with pytest.raises(BacktestError) as raised:
         convert(document)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_the_command_writes_a_file_and_never_over_another(
+def test_the_command_writes_a_file_and_never_overwrites_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "scaling_rules.py"
@@ -240,11 +290,11 @@ def test_the_command_writes_a_file_and_never_over_another(
     assert "note: notifications" in capsys.readouterr().err
     assert "MetricRules(" in output.read_text()
     assert main(words) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main(["import-autoscale", str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err
 
 
-def test_limits_of_the_resource_span_those_of_all_profiles() -> None:
+def test_the_limits_of_the_resource_cover_those_of_all_profiles() -> None:
     limits = loaded(example()).limits
     assert limits == replace(limits, minimum=1, maximum=20)

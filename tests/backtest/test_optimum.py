@@ -1,4 +1,4 @@
-"""Rules of the clairvoyant schedule and of the bound: nobody is cheaper than the bound."""
+"""The clairvoyant schedule and the lower bound: no schedule costs less than the bound."""
 
 from itertools import product
 
@@ -21,7 +21,7 @@ def cost(spec: Arena, arrivals: Floats, schedule: Schedule) -> float:
 
 
 def brute_force(spec: Arena, arrivals: Floats) -> float:
-    """The least cost of all schedules there are, computed another way than in the arena."""
+    """The lowest cost of all schedules, computed independently of the arena."""
     options = range(spec.min_instances, spec.max_instances + 1)
     capacity = np.array(list(product(options, repeat=len(arrivals))))
     costs = capacity.sum(axis=1) + spec.switch_cost * np.abs(np.diff(capacity)).sum(axis=1)
@@ -34,7 +34,7 @@ def brute_force(spec: Arena, arrivals: Floats) -> float:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_the_clairvoyant_is_optimal_where_its_grid_is_exact(seed: int) -> None:
+def test_the_clairvoyant_schedule_is_optimal_if_its_grid_is_exact(seed: int) -> None:
     random = np.random.default_rng(seed)
     spec = Arena(
         instance_rate=10.0,
@@ -73,7 +73,7 @@ def test_no_schedule_is_cheaper_than_the_bound(
 
 
 @pytest.mark.parametrize("window_minutes", [30, 97, 100_000])
-def test_the_bound_holds_wherever_it_is_cut_and_loses_little(
+def test_the_bound_is_valid_for_any_cuts_and_loses_little(
     window_minutes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, load = arena(), bursty(7, 600)
@@ -85,11 +85,11 @@ def test_the_bound_holds_wherever_it_is_cut_and_loses_little(
     assert cut >= whole * 0.9
 
 
-def test_a_solver_that_fails_makes_a_poor_bound_and_no_wrong_one(
+def test_a_failing_solver_leads_to_a_low_but_valid_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Nothing:
-        class ineqlin:  # noqa: N801  as scipy names it
+        class ineqlin:  # noqa: N801  scipy's name
             marginals = None
 
         eqlin = ineqlin
@@ -99,7 +99,7 @@ def test_a_solver_that_fails_makes_a_poor_bound_and_no_wrong_one(
     assert lower_bound(spec, load) <= cost(spec, load, clairvoyant(spec, load))
 
 
-def test_on_real_traffic_every_rival_lies_above_the_bound_and_the_optimum_close_to_it() -> None:
+def test_on_real_traffic_the_optimum_is_close_to_the_bound_and_no_rival_is_below_it() -> None:
     trace = load_workload(NASA).part(1800, 3240)
     spec = Arena(usual_rate(trace.arrivals))
     bound = lower_bound(spec, trace.arrivals)
@@ -110,7 +110,7 @@ def test_on_real_traffic_every_rival_lies_above_the_bound_and_the_optimum_close_
 
 
 @pytest.mark.parametrize("rate", [0.05, 1e6])
-def test_overload_and_idleness_have_an_optimum_too(rate: float) -> None:
+def test_overload_and_idleness_have_an_optimum(rate: float) -> None:
     spec, load = arena(instance_rate=rate), bursty(1, 200)
     schedule = clairvoyant(spec, load)
     assert set(schedule.tolist()) == ({6} if rate < 1 else {1})

@@ -1,4 +1,4 @@
-"""Rules of the replay: the app's own code, fed as production feeds it."""
+"""The replay: the app's own code, with the samples that production would supply."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from tests.backtest.arenas import (
 )
 from tests.builders import resource
 
-Told = Callable[[Observation], Recommendation]
+PolicyFunction = Callable[[Observation], Recommendation]
 
 
-def ruled_by(policy: Told, **changes: object) -> Resource:
+def ruled_by(policy: PolicyFunction, **changes: object) -> Resource:
     sources = {"backlog": StorageQueue("jobs")}
     fields: dict[str, Any] = {
         "metrics": sources,
@@ -53,21 +53,23 @@ def ruled_by(policy: Told, **changes: object) -> Resource:
     return resource(**fields)
 
 
-def watching(seen: list[Observation]) -> Told:
+def watching(seen: list[Observation]) -> PolicyFunction:
     def policy(observation: Observation) -> Recommendation:
-        if not seen or seen[-1].now != observation.now:  # asked again, it is for an explanation
+        if (
+            not seen or seen[-1].now != observation.now
+        ):  # a second call with the same time serves the explanation
             seen.append(observation)
         return Recommendation(observation.capacity, "look")
 
     return policy
 
 
-def scripted(wishes: dict[int, int]) -> Told:
-    """Minute → capacity wanted from then on."""
+def scripted(capacities: dict[int, int]) -> PolicyFunction:
+    """A policy that recommends these capacities, each from its minute on."""
 
     def policy(seen: Observation) -> Recommendation:
         minute = (seen.now - START) // timedelta(minutes=1) - 1
-        past = [wanted for when, wanted in wishes.items() if when <= minute]
+        past = [capacity for start, capacity in capacities.items() if start <= minute]
         return Recommendation(past[-1] if past else seen.capacity, "as scripted")
 
     return policy
@@ -81,7 +83,7 @@ def test_rules_see_the_backlog_at_the_end_of_each_minute() -> None:
     assert [sample.time for sample in newest] == [START + timedelta(minutes=m) for m in (1, 2, 3)]
 
 
-def test_rules_know_what_they_are_judged_by() -> None:
+def test_rules_see_the_cost_parameters_of_the_arena() -> None:
     seen: list[Observation] = []
     replay(arena(switch_cost=7, max_instances=4), workload([1]), ruled_by(watching(seen)))
     assert seen[0].goal.switch_cost == 7
@@ -89,7 +91,7 @@ def test_rules_know_what_they_are_judged_by() -> None:
     assert seen[0].limits == Limits(1, 4)
 
 
-def test_only_what_waits_counts_as_backlog() -> None:
+def test_only_counts_of_waiting_messages_receive_the_backlog() -> None:
     seen: list[Observation] = []
     sources = {
         "dead": ServiceBusSubscription("t", "s", count="dead_letter"),
@@ -97,23 +99,26 @@ def test_only_what_waits_counts_as_backlog() -> None:
     }
     replay(arena(), workload([30, 0]), ruled_by(watching(seen), metrics=sources))
     values = {n: [s.value for s in w.samples] for n, w in seen[-1].metrics.items()}
-    assert values == {"dead": [0, 0], "waiting": [20]}  # the second minute's is yet to come
+    assert values == {"dead": [0, 0], "waiting": [20]}  # the second minute has no sample yet
 
 
-def test_more_instances_come_after_the_dead_time_and_fewer_at_once() -> None:
+def test_scale_out_takes_the_dead_time_and_scale_in_the_next_minute() -> None:
     policy = scripted({1: 3, 6: 2})
     capacity = replay(arena(), workload([0] * 10), ruled_by(policy)).capacity
     assert capacity.tolist() == [1, 1, 1, 1, 3, 3, 3, 2, 2, 2]
 
 
-def test_cooldown_runs_from_the_minute_in_which_capacity_came() -> None:
+def test_the_cooldown_starts_when_the_new_capacity_takes_effect() -> None:
     policy = scripted({0: 2, 4: 3})
     resting = ruled_by(policy, cooldown=Cooldown(300, 300))
     orders = replay(arena(), workload([0] * 20), resting).orders
-    assert [order.minute for order in orders] == [0, 8]  # came for minute 3, rests until 3 + 5
+    assert [order.minute for order in orders] == [
+        0,
+        8,
+    ]  # takes effect in minute 3; the cooldown ends at 3 + 5
 
 
-def test_a_rule_that_raises_holds_and_is_told_of() -> None:
+def test_a_policy_that_raises_holds_and_its_error_is_reported() -> None:
     def policy(seen: Observation) -> Recommendation:
         raise ValueError("no idea")
 
@@ -122,11 +127,11 @@ def test_a_rule_that_raises_holds_and_is_told_of() -> None:
     assert "no idea" in replayed.rule_error
 
 
-def test_a_resource_that_may_not_scale_is_replayed_as_if_it_might() -> None:
+def test_a_paused_resource_is_replayed_as_active() -> None:
     assert in_arena(ruled_by(scripted({}), mode=Mode.PAUSED), arena()).mode is Mode.ACTIVE
 
 
-def test_epochs_grow_by_one_with_each_order() -> None:
+def test_each_action_increases_the_epoch_by_one() -> None:
     app = App(in_arena(ruled_by(scripted({0: 2, 1: 3, 9: 1})), arena()), Plan(arena()))
     for minute in range(12):
         now = START + timedelta(minutes=minute)
@@ -137,12 +142,12 @@ def test_epochs_grow_by_one_with_each_order() -> None:
     assert not app.state.desired.pending
 
 
-def test_the_app_does_not_take_its_own_changes_for_those_of_a_person() -> None:
+def test_the_app_does_not_mistake_its_own_changes_for_manual_changes() -> None:
     policy = scripted({0: 2, 1: 3, 2: 4})
     assert replay(arena(), workload([0] * 12), ruled_by(policy)).false_alarms == 0
 
 
-def test_minutes_keep_their_own_times() -> None:
+def test_minutes_after_a_gap_keep_their_own_times() -> None:
     seen: list[Observation] = []
     times = [START, START + timedelta(hours=3)]
     jumping = replace(workload([1, 1]), starts=times)
@@ -163,7 +168,7 @@ def rules_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_safety_holds_under_faults(seed: int, rules_path: Path) -> None:
+def test_safety_rules_hold_under_faults(seed: int, rules_path: Path) -> None:
     load = workload(bursty(seed, 1500, mean=400))
     rules = load_rules(rules_path)
     spec = arena(instance_rate=100)
@@ -171,7 +176,9 @@ def test_safety_holds_under_faults(seed: int, rules_path: Path) -> None:
     assert faults["first_violations"] == []
 
 
-def test_a_scale_in_on_stale_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scale_in_on_stale_data_is_reported_as_a_violation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unguarded(*_: object) -> None:
         return None
 
@@ -182,10 +189,10 @@ def test_a_scale_in_on_stale_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     rules = Rules(ruled_by(shy), TIMING)
     dark = FaultRates(blackout=0.2)
     _, faults = replay_with_faults(arena(), workload([0] * 600), rules, 1, Progress(), dark)
-    assert "with backlog last seen" in faults["first_violations"][0]
+    assert "but the newest sample of backlog dates from" in faults["first_violations"][0]
 
 
-def test_a_seed_repeats_its_faults(rules_path: Path) -> None:
+def test_a_seed_reproduces_its_faults(rules_path: Path) -> None:
     load, rules = workload(bursty(1, 400)), load_rules(rules_path)
     runs = [replay_with_faults(arena(), load, rules, 5, Progress()) for _ in range(2)]
     assert runs[0][1] == runs[1][1]
@@ -194,21 +201,21 @@ def test_a_seed_repeats_its_faults(rules_path: Path) -> None:
     assert other[1] != runs[0][1]
 
 
-def test_faults_cost_something_but_do_not_stop_the_rules(tmp_path: Path) -> None:
+def test_faults_raise_the_cost_but_the_rules_still_work(tmp_path: Path) -> None:
     path = tmp_path / "rules.py"
     path.write_text(BACKLOG_RULES)
     load, rules, spec = workload(bursty(3, 1500)), load_rules(path), arena()
-    calm = replay(spec, load, rules.resource).capacity
-    stormy = replay_with_faults(spec, load, rules, 3, Progress())[0].capacity
-    costs = [course(spec, load.arrivals, s).score(spec).J for s in (calm, stormy)]
+    normal = replay(spec, load, rules.resource).capacity
+    faulty = replay_with_faults(spec, load, rules, 3, Progress())[0].capacity
+    costs = [course(spec, load.arrivals, s).score(spec).J for s in (normal, faulty)]
     assert costs[0] < costs[1] < 3 * costs[0]
 
 
 @pytest.mark.parametrize(("load", "switch_cost"), [(17.5, 2), (35, 10), (17.5, 30), (67.5, 30)])
-def test_the_default_policy_lets_every_idle_instance_go_in_the_end(
+def test_the_default_policy_eventually_removes_every_idle_instance(
     load: float, switch_cost: float
 ) -> None:
-    """However dear changes are: a queue that stays empty needs the minimum only."""
+    """Whatever a change costs, a queue that stays empty needs only the minimum."""
     ended = workload([load] * 40 + [0.0] * 150)
     here = arena(switch_cost=switch_cost, max_instances=20)
     capacity = replay(here, ended, load_rules(SHIPPED_RULES).resource).capacity

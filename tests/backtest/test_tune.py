@@ -1,4 +1,4 @@
-"""Rules of tuning: fitted on what came first, judged on what came later."""
+"""Tuning: the first part of a trace fits the policy, the later part judges it."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def resources(settings):
 """
 
 
-def test_a_poor_policy_gets_better_on_traffic_that_the_fit_never_saw(
+def test_tuning_improves_a_poor_policy_on_traffic_that_was_not_used(
     backtest: CommandLine,
 ) -> None:
     rules, trace = backtest.file("rules.py", TUNABLE_RULES), backtest.trace(list(bursty(1, 300)))
     code, out, err = backtest.run("tune", trace, "--rules", rules, "--tries", 12, "--json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["regret_later"]["after"] < found["regret_later"]["before"]
-    assert 0.2 <= found["parameters"]["minutes"]["after"] <= 5
-    assert isinstance(found["parameters"]["samples"]["after"], int)
+    result = json.loads(out)
+    assert result["regret_later"]["after"] < result["regret_later"]["before"]
+    assert 0.2 <= result["parameters"]["minutes"]["after"] <= 5
+    assert isinstance(result["parameters"]["samples"]["after"], int)
 
 
-def test_the_table_says_the_same(backtest: CommandLine) -> None:
+def test_the_table_shows_the_regrets(backtest: CommandLine) -> None:
     rules, trace = backtest.file("rules.py", TUNABLE_RULES), backtest.trace(list(bursty(1, 60)))
     code, out, _ = backtest.run("tune", trace, "--rules", rules, "--tries", 2)
     assert code == 0
@@ -58,9 +58,9 @@ def test_the_table_says_the_same(backtest: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (('"minutes": (0.2', '"hours": (0.2'), "tunable 'hours' is no number of Target"),
+        (('"minutes": (0.2', '"hours": (0.2'), "tunable 'hours' is not a number of Target"),
         (("(0.2, 5.0)", "(5.0, 0.2)"), "tunable 'minutes' = (5.0, 0.2): must be a pair"),
         (("tunable: Class", "other: Class"), "has nothing to tune"),
         (("(0.2, 5.0)", "7"), "tunable 'minutes' = 7: must be a pair (lowest, highest) of numbers"),
@@ -68,13 +68,13 @@ def test_the_table_says_the_same(backtest: CommandLine) -> None:
         (("(0.2, 5.0)", "('a', 'b')"), "tunable 'minutes' = ('a', 'b'): must be a pair"),
     ],
 )
-def test_what_cannot_be_tuned_is_named(
-    backtest: CommandLine, change: tuple[str, str], told: str
+def test_an_invalid_tunable_mapping_is_refused_with_the_reason(
+    backtest: CommandLine, change: tuple[str, str], message: str
 ) -> None:
     rules = backtest.file("rules.py", TUNABLE_RULES.replace(*change))
     code, _, err = backtest.run("tune", backtest.trace([9] * 30), "--rules", rules)
     assert code == 2
-    assert told in err
+    assert message in err
 
 
 BOXED = """
@@ -96,38 +96,38 @@ def resources(settings):
         ('SlackAwareDrain("jobs")', {"share", "calm_share"}),
     ],
 )
-def test_rules_in_the_box_can_be_tuned_and_stay_sound(
+def test_included_policies_can_be_tuned_and_stay_valid(
     backtest: CommandLine, policy: str, names: set[str]
 ) -> None:
     rules = backtest.file("rules.py", BOXED.replace("POLICY", policy))
     trace = backtest.trace(list(bursty(3, 60)))
     code, out, err = backtest.run("tune", trace, "--rules", rules, "--tries", 8, "--json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert set(found["parameters"]) == names
-    assert found["regret_fitted"]["after"] <= found["regret_fitted"]["before"]
+    result = json.loads(out)
+    assert set(result["parameters"]) == names
+    assert result["regret_fitted"]["after"] <= result["regret_fitted"]["before"]
     if "lower" in names:
-        assert found["parameters"]["lower"]["after"] < found["parameters"]["upper"]["after"]
+        assert result["parameters"]["lower"]["after"] < result["parameters"]["upper"]["after"]
 
 
-def test_a_trace_too_short_to_be_parted_is_named(backtest: CommandLine) -> None:
+def test_a_trace_that_is_too_short_to_split_is_refused(backtest: CommandLine) -> None:
     rules = backtest.file("rules.py", TUNABLE_RULES)
     assert (
         "at least 20 minutes" in backtest.run("tune", backtest.trace([9] * 9), "--rules", rules)[2]
     )
 
 
-def test_missing_traces_are_a_usage_error(backtest: CommandLine) -> None:
+def test_tuning_without_a_trace_is_a_usage_error(backtest: CommandLine) -> None:
     assert backtest.run("tune", "--rules", SHIPPED_RULES)[0] == 2
 
 
-def test_the_search_finds_a_valley_and_repeats_with_its_seed() -> None:
+def test_the_search_finds_a_minimum_and_is_repeatable_by_seed() -> None:
     def valley(values: Mapping[str, float]) -> float:
         return (values["x"] - 3) ** 2 + abs(values["n"] - 7)
 
     start = {"x": 9.0, "n": 1}
     ranges = {"x": (0.0, 10.0), "n": (1.0, 20.0)}
-    found = [search(valley, start, ranges, 200, 5) for _ in range(2)]
-    assert found[0] == found[1]
-    assert found[0][1] < 0.1
-    assert found[0][0]["n"] == 7
+    results = [search(valley, start, ranges, 200, 5) for _ in range(2)]
+    assert results[0] == results[1]
+    assert results[0][1] < 0.1
+    assert results[0][0]["n"] == 7

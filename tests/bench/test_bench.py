@@ -1,31 +1,34 @@
-"""The bench's own structure; what it measures is never a condition of anything."""
+"""The structure of the benchmarks. Tests never depend on measured figures."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from backtest.errors import BacktestError
+from backtest.rivals import RIVALS
 from bench import __main__ as bench
 from bench import registry
-from bench.groups import decide
+from bench.groups import decide, regret
 from bench.measurement import Measurement
 
 REQUIRED = ("name", "value", "unit", "baseline", "ratio")
 OPTIONAL = ("aim", "note")
 
 
-def test_a_line_has_every_key_and_no_empty_one() -> None:
+def test_a_line_has_every_required_key_and_no_empty_one() -> None:
     line = json.loads(Measurement("a.b", 30, "s", 20).line)
     assert line == {"name": "a.b", "value": 30, "unit": "s", "baseline": 20, "ratio": 1.5}
 
 
-def test_aim_and_note_are_shown_where_there_is_one() -> None:
+def test_aim_and_note_are_printed_if_they_are_set() -> None:
     line = json.loads(Measurement("a.b", 1, "s", 2, "≤ 3", "warm").line)
     assert (line["aim"], line["note"]) == ("≤ 3", "warm")
 
 
-def test_figures_are_rounded_to_what_they_can_tell() -> None:
+def test_figures_are_rounded_to_four_significant_digits() -> None:
     line = json.loads(Measurement("a.b", 123_456.7, "1/s", 3).line)
     assert (line["value"], line["ratio"]) == (123_500, 41_150)
 
@@ -42,17 +45,42 @@ def test_the_decide_group_yields_valid_lines() -> None:
         assert line["baseline"] > 0
 
 
-def test_every_group_has_a_module_and_its_own_name() -> None:
+def test_every_group_has_a_unique_name_and_a_module() -> None:
     assert len(set(registry.GROUPS)) == len(registry.GROUPS)
     assert [name for name in registry.GROUPS if not callable(registry.measurer(name))] == []
 
 
-def test_an_unknown_group_is_named_beside_those_that_there_are(
+def test_the_error_for_an_unknown_group_lists_the_groups(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.main(["decide", "speed"])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "unknown group: speed" in said
-    assert all(name in said for name in registry.GROUPS)
+    error = capsys.readouterr().err
+    assert "unknown group: speed" in error
+    assert all(name in error for name in registry.GROUPS)
+
+
+def test_traces_are_for_the_regret_group_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["decide", "--traces", "folder"])
+    assert ended.value.code == 2
+    assert "--traces is for the group regret alone" in capsys.readouterr().err
+
+
+def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BacktestError, match=r"holds no CSV file\. Give a folder of files"):
+        regret.from_files(tmp_path)
+
+
+def test_the_regret_group_measures_each_mode_and_each_rival_on_traces_from_files(
+    tmp_path: Path,
+) -> None:
+    rows = [f"2026-03-02T{m // 60:02}:{m % 60:02}:00Z,{40 + 300 * (m > 60)}" for m in range(120)]
+    (tmp_path / "step.csv").write_text("\n".join(["time,arrivals", *rows]) + "\n")
+    names = [each.name for each in regret.measure(traces=tmp_path)]
+    statistics = ("mean", "median", "worst", "actions", "late_minutes")
+    modes = (*regret.MODES, *RIVALS)
+    expected = [f"regret.{m}.{k}.{s}" for k in (2, 10) for m in modes for s in statistics]
+    assert names == expected
+    assert set(regret.AIMS) <= set(names)

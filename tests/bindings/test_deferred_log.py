@@ -1,4 +1,7 @@
-"""What is logged while no invocation runs is dropped by the host, so it is said in the next one."""
+"""Lines that are written while no invocation runs are logged in the next invocation.
+
+The host would drop them otherwise.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
 from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
 from shared.adapters.azure.telemetry import export
-from tests.bindings.test_doors import EVERYTHING, HTTP, OTHERS
+from tests.bindings.test_functions_and_keys import EVERYTHING, HTTP, OTHERS
 from tests.builders import resource
 
 
 class Log(logging.Handler):
-    """Each line of this app with the invocation that it was written in, as the host files it."""
+    """Records each line of the app with the id of its invocation, as the host does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,14 +52,14 @@ class App:
         self._ids = ids
 
     async def invoke(self, name: str, trigger: str, value: Any) -> str:
-        """The invocation's id."""
+        """Invoke a function. Returns the invocation's id."""
         invocation = Invocation(trigger, value)
         answer = await self._worker.call(self._ids[name], invocation)
         assert answer.succeeded, answer.error
         return invocation.id
 
     async def telemetry_poison(self) -> str:
-        """The function that needs nothing but its message."""
+        """Invoke a function that needs nothing except its message."""
         return await self.invoke("telemetry_poison", "message", text_datum("nonsense"))
 
 
@@ -74,42 +77,42 @@ async def app(monkeypatch: pytest.MonkeyPatch, log: Log) -> AsyncIterator[App]:
         worker.close()
 
 
-async def test_an_unknown_setting_is_told_once_in_an_invocation(app: App, log: Log) -> None:
+async def test_an_unknown_setting_is_logged_once_in_an_invocation(app: App, log: Log) -> None:
     first = await app.telemetry_poison()
     await app.telemetry_poison()
-    ((text, told_in),) = log.of("setting_unknown")
+    ((text, invocation),) = log.of("setting_unknown")
     assert "QueueAgeLmit" in text
-    assert told_in == first
+    assert invocation == first
 
 
-async def test_a_failure_in_a_thread_is_told_in_the_next_invocation(app: App, log: Log) -> None:
+async def test_a_failure_in_a_thread_is_logged_in_the_next_invocation(app: App, log: Log) -> None:
     await app.telemetry_poison()
     export("nonsense").join()
     assert log.of("telemetry_failed") == []
     second = await app.telemetry_poison()
-    ((_, told_in),) = log.of("telemetry_failed")
-    assert told_in == second
+    ((_, invocation),) = log.of("telemetry_failed")
+    assert invocation == second
 
 
-def test_outside_functions_a_line_is_told_at_once(log: Log) -> None:
+def test_outside_of_functions_a_line_is_logged_at_once(log: Log) -> None:
     export("nonsense").join()
     assert len(log.of("telemetry_failed")) == 1
 
 
-async def test_whichever_function_runs_first_tells_what_waits(app: App, log: Log) -> None:
+async def test_the_first_function_that_runs_logs_the_waiting_lines(app: App, log: Log) -> None:
     module = sys.modules["function_app"]
     for name in [*HTTP, *OTHERS]:
         lines.write(LogLine(logging.getLogger("shared"), logging.WARNING, name, "waits"))
-        with suppress(TypeError):  # it is given nothing of what it takes
+        with suppress(TypeError):  # it is called without its arguments
             await getattr(module, name)()
         assert len(log.of(name)) == 1, name
 
 
-def test_lines_that_wait_are_bounded_and_end_with_the_newest(log: Log) -> None:
+def test_only_the_newest_waiting_lines_are_kept(log: Log) -> None:
     lines.hold()
     for n in range(WAITING_MAX + 1):
         lines.write(LogLine(logging.getLogger("shared"), logging.WARNING, "tried", str(n)))
     assert log.lines == []
     lines.release()
-    told = [text for text, _ in log.of("tried")]
-    assert (len(told), told[0], told[-1]) == (WAITING_MAX, "[tried] 1", f"[tried] {WAITING_MAX}")
+    texts = [text for text, _ in log.of("tried")]
+    assert (len(texts), texts[0], texts[-1]) == (WAITING_MAX, "[tried] 1", f"[tried] {WAITING_MAX}")

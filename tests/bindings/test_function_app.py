@@ -1,14 +1,15 @@
-"""The functions with mocked bindings: what each takes from its trigger and hands to its output."""
+"""The functions of autoscaling with mocked bindings: their triggers and their outputs."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import azure.functions as func
 import pytest
@@ -28,7 +29,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class App:
-    """function_app, freshly imported, on memory twins."""
+    """function_app, freshly imported, with in-memory adapters."""
 
     def __init__(self, module: ModuleType) -> None:
         self.now = NOW
@@ -38,22 +39,29 @@ class App:
         self.reader = MemoryReader(lambda: self.now, {source: 500.0}, self.control)
         self.module = module
         scaling = module.app.scaling
+        self.sender = AsyncMock()
+        module.app.ingestion.sender = self.sender
         scaling.store, scaling.control, scaling.reader = self.store, self.control, self.reader
 
     async def call(self, name: str, *bindings: Any) -> None:
         await getattr(self.module, name)(*bindings)
 
+    def sent(self) -> list[str]:
+        """The messages that were sent since the last call."""
+        bodies = [each.body for call in self.sender.send.call_args_list for each in call.args[0]]
+        self.sender.reset_mock()
+        return bodies
+
     async def tick(self) -> list[str]:
-        """One collection, and the decision on each of its metrics; the actions ordered."""
-        collected: Mock = Mock(spec=func.Out)
-        await self.call("metric_collector", Mock(spec=func.TimerRequest), collected)
-        ordered = []
-        for body in collected.set.call_args.args[0]:
+        """Collect the metrics once and decide on each. Returns the scale actions."""
+        await self.call("metric_collector", Mock(spec=func.TimerRequest))
+        requested = []
+        for body in self.sent():
             actions = Mock(spec=func.Out)
             await self.call("scaling_logic", message(body), actions)
-            ordered += [call.args[0] for call in actions.set.call_args_list]
+            requested += [call.args[0] for call in actions.set.call_args_list]
         self.now += timedelta(seconds=15)
-        return ordered
+        return requested
 
 
 def message(body: str) -> Mock:
@@ -76,18 +84,18 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
 
 
 async def test_metric_collector_puts_one_message_per_metric(app: App) -> None:
-    metrics = Mock(spec=func.Out)
-    await app.call("metric_collector", Mock(spec=func.TimerRequest), metrics)
-    sent = [decode_metric(body) for body in metrics.set.call_args.args[0]]
+    await app.call("metric_collector", Mock(spec=func.TimerRequest))
+    sent = [decode_metric(body) for body in app.sent()]
     assert sent == [
         Metric("plan-1", CAPACITY_METRIC, MetricValue(NOW, 2)),
         Metric("plan-1", BACKLOG, MetricValue(NOW, 500)),
     ]
 
 
-async def test_from_the_first_sample_to_the_changed_plan(app: App) -> None:
-    ordered = [action for _ in range(5) for action in await app.tick()]
-    (action,) = ordered
+async def test_samples_lead_to_one_change_of_the_plan_even_if_the_action_is_redelivered(
+    app: App,
+) -> None:
+    (action,) = [action for _ in range(5) for action in await app.tick()]
     assert (decode_action(action).target, decode_action(action).epoch) == (3, 1)
     await app.call("scaler", message(action))
     await app.call("scaler", message(action))  # delivered twice
@@ -102,29 +110,51 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     actions.set.assert_called_once_with([action])
 
 
-async def test_scaling_logic_raises_what_can_never_be_processed(app: App) -> None:
+async def test_scaling_logic_raises_an_error_for_a_message_that_it_can_never_process(
+    app: App,
+) -> None:
     with pytest.raises(BadMessage):
         await app.call("scaling_logic", message("%%%"), Mock(spec=func.Out))
 
 
-async def test_poison_messages_are_written_down(app: App) -> None:
+async def test_poison_messages_are_recorded_once_in_the_decision_log(app: App) -> None:
     await app.call("metrics_poison", message("%%%"))
     await app.call("actions_poison", message("{}"))
     lines = await app.store.log(UNATTRIBUTED)
-    assert len(lines) == 1  # both bore the same message id
+    assert len(lines) == 1  # both messages have the same id
     body = encode_metric(Metric("plan-1", BACKLOG, MetricValue(NOW, 1)))
     await app.call("metrics_poison", message(body))
     assert [line.body for line in await app.store.log("plan-1")] == [body]
 
 
-async def test_log_retention_deletes_what_is_too_old(app: App) -> None:
+async def test_log_retention_deletes_old_entries(app: App) -> None:
     await app.tick()
     app.now += timedelta(days=15)
     await app.call("log_retention", Mock(spec=func.TimerRequest))
     assert await app.store.log("plan-1") == []
 
 
-async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
+def problems_of(module: ModuleType) -> Sequence[str]:
+    """The problems of an app that only tells them: no other function is registered."""
+    names = {function.get_function_name() for function in module.functions.get_functions()}
+    assert names == {"settings_check", "settings_problems"}
+    failure: SettingsError = module.failure
+    return failure.problems
+
+
+async def test_wrong_settings_leave_one_function_that_tells_them_and_one_that_fails(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WindowSeconds", "ten")
+    module = importlib.reload(app.module)
+    answer = await module.settings_problems(func.HttpRequest("GET", "https://x/", body=b""))
+    assert answer.status_code == 503
+    assert json.loads(answer.get_body())["problems"] == ["WindowSeconds = 'ten': must be a number"]
+    with pytest.raises(SettingsError, match="WindowSeconds = 'ten': must be a number"):
+        await module.settings_check(Mock(spec=func.TimerRequest))
+
+
+async def test_all_problems_of_settings_and_rules_are_told_together(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WindowSeconds", "ten")
@@ -132,9 +162,8 @@ async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
     monkeypatch.setenv("ThresholdUp", "5")
     monkeypatch.setenv("MinimumCapacity", "9")
     monkeypatch.setenv("MaximumCapacity", "3")
-    with pytest.raises(SettingsError) as raised:
-        importlib.reload(app.module)
-    assert raised.value.problems == (
+    module = importlib.reload(app.module)
+    assert problems_of(module) == (
         "WindowSeconds = 'ten': must be a number",
         "MaximumCapacity = 3: must be at least MinimumCapacity = 9",
         "ThresholdDown = 10: must be below ThresholdUp = 5",
@@ -147,25 +176,23 @@ async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        (lambda _: None, "scaling_rules.resources() answered a NoneType: a list of Resource"),
+        (lambda _: None, "scaling_rules.resources() returned a NoneType: must return a list"),
         (lambda settings: settings.nonsense, "scaling_rules.py: AttributeError: "),
     ],
 )
-async def test_rules_that_declare_nothing_or_fail_are_named(
+async def test_an_error_describes_rules_that_declare_nothing_or_fail(
     app: App, monkeypatch: pytest.MonkeyPatch, rules: Any, said: str
 ) -> None:
     monkeypatch.setattr("scaling_rules.resources", rules)
-    with pytest.raises(SettingsError) as raised:
-        importlib.reload(app.module)
-    (problem,) = raised.value.problems
+    (problem,) = problems_of(importlib.reload(app.module))
     assert problem.startswith(said)
 
 
-async def test_a_setting_that_nobody_reads_is_logged_at_start(
+async def test_an_unknown_setting_is_logged_at_start(
     app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("QueueAgeLmit", "3")
     importlib.reload(app.module)
-    await app.call("metric_collector", Mock(spec=func.TimerRequest), Mock(spec=func.Out))
+    await app.call("metric_collector", Mock(spec=func.TimerRequest))
     (line,) = [each for each in caplog.records if getattr(each, "action", "") == "setting_unknown"]
-    assert "setting QueueAgeLmit: nobody reads it; is AgeLimitMinutes meant?" in line.message
+    assert "Unknown setting QueueAgeLmit. Did you mean AgeLimitMinutes?" in line.message

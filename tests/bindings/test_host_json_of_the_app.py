@@ -1,33 +1,108 @@
-"""What host.json must say for the app to work as the pages promise."""
+"""The values in host.json that the app needs to work as documented."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import json
+import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
+
+import azure.functions as func
+import pytest
 
 from local.functions_host.schedule import parse_time_span
+from shared.adapters.azure import deferred_log
+from shared.adapters.azure.deferred_log import INVOCATION_SECONDS_MAX
+from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
+from shared.ingestion.model import OutboxMessage
+from shared.settings import SETTINGS
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
+from tests.builders import NOW
+from tests.settings.test_settings import SINGLE
 
 HOST_JSON = json.loads((Path(__file__).parents[2] / "host.json").read_text(encoding="utf-8"))
 LOCK_LASTS = timedelta(seconds=15)
-"""So long a timer's lock outlives the host that held it: `singleton.listenerLockPeriod`."""
-SHORTEST = timedelta(seconds=15)
-"""The least that the host accepts; with less it does not start."""
-STILL_MAX = timedelta(seconds=30)
-"""So long timers may stand still after a crash: less than the minute of silence that is allowed."""
+"""How long a timer's lock remains after its host crashed: `singleton.listenerLockPeriod`."""
+POLLING_MIN = timedelta(seconds=15)
+"""The lowest value that the host accepts. With a lower one it does not start."""
+SEND_SECONDS_MAX = 20
+PAUSE_MAX = timedelta(seconds=30)
+"""How long timers may pause after a crash: less than the minute without metrics that is allowed."""
 
 
 def test_timers_run_again_within_half_a_minute_after_a_crash_or_restart() -> None:
-    """A host that finds a timer's lock taken looks again after this time, by default a minute."""
-    # At the top level in version 2.0; below `extensions` the host ignores it without a word.
+    """A host that cannot get a timer's lock tries again after an interval, by default a minute."""
+    # In version 2.0 it is at the top level. Below `extensions`, the host silently ignores it.
     assert HOST_JSON["version"] == "2.0"
-    waited = parse_time_span(HOST_JSON["singleton"]["listenerLockRecoveryPollingInterval"])
-    assert waited >= SHORTEST
-    assert LOCK_LASTS + waited <= STILL_MAX
+    interval = parse_time_span(HOST_JSON["singleton"]["listenerLockRecoveryPollingInterval"])
+    assert interval >= POLLING_MIN
+    assert LOCK_LASTS + interval <= PAUSE_MAX
 
 
-def test_a_batch_ends_by_itself_before_the_host_ends_it() -> None:
-    """What the host ends is not committed, and is delivered again for ever."""
-    allowed_seconds = parse_time_span(HOST_JSON["functionTimeout"]).total_seconds()
-    assert allowed_seconds - 60 >= BATCH_SECONDS_MAX
+def test_a_hang_costs_minutes_and_every_function_ends_before_its_worker_is_replaced() -> None:
+    """The other invocations of a replaced worker fail only after their own functionTimeout."""
+    allowed = parse_time_span(HOST_JSON["functionTimeout"])
+    assert timedelta(minutes=3) <= allowed <= timedelta(minutes=5)
+    assert allowed.total_seconds() - 30 >= INVOCATION_SECONDS_MAX
+    scale, read = (
+        bounds.high
+        for name in ("ArmTimeoutSeconds", "SourceTimeoutSeconds")
+        if (bounds := SETTINGS[name].bounds)
+    )
+    for seconds in (BATCH_SECONDS_MAX, scale, read + SEND_SECONDS_MAX):
+        assert seconds <= INVOCATION_SECONDS_MAX - 30
+
+
+async def test_a_function_that_hangs_stops_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deferred_log, "INVOCATION_SECONDS_MAX", 0.05)
+
+    @deferred_log.guard_invocation
+    async def hanging() -> None:
+        await asyncio.Event().wait()
+
+    @deferred_log.guard_invocation
+    async def failing() -> None:
+        raise TimeoutError("no answer")
+
+    with pytest.raises(TimeoutError, match=r"hanging was still running after 0\.05 s"):
+        await hanging()
+    with pytest.raises(TimeoutError, match="no answer"):
+        await failing()
+
+
+async def test_sending_the_metrics_of_a_tick_ends_although_the_queue_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}.items():
+        monkeypatch.setenv(name, value)
+    sys.modules.pop("function_app", None)
+    module = importlib.import_module("function_app")
+    assert module.SEND_SECONDS_MAX == SEND_SECONDS_MAX
+    monkeypatch.setattr(module, "SEND_SECONDS_MAX", 0.05)
+    async with module.app as opened:
+        sender = HangingSender()
+        opened.scaling.reader = MemoryReader(
+            lambda: NOW, {}, MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
+        )
+        opened.ingestion.sender = sender
+        collecting = asyncio.create_task(module.metric_collector(Mock(spec=func.TimerRequest)))
+        ended, _ = await asyncio.wait([collecting], timeout=15)
+        assert ended
+        with pytest.raises(TimeoutError):
+            await collecting
+        assert sender.called
+    sys.modules.pop("function_app", None)
+
+
+class HangingSender:
+    """A queue that never answers."""
+
+    called = False
+
+    async def send(self, _messages: Sequence[OutboxMessage]) -> None:
+        self.called = True
+        await asyncio.Event().wait()

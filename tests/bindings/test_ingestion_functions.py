@@ -1,4 +1,4 @@
-"""The functions around the event hub with mocked bindings: events in, messages and answers out."""
+"""The functions of ingestion with mocked bindings: events, dead letters and the breaker's pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.notifications.news import News
-from shared.settings import SettingsError
 from shared.wiring.ingestion import IngestionParts
 from tests.builders import NOW, resource
 from tests.settings.test_settings import SINGLE
@@ -75,7 +74,7 @@ def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Module
 
 
 class App:
-    """function_app, freshly imported, on memory twins."""
+    """function_app, freshly imported, with in-memory adapters."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
@@ -84,12 +83,12 @@ class App:
         self.breakers = Breakers(lambda: self.now)
         self.hub = MemoryHubReader(ids=("3",))
         self.sent: list[str] = []
-        self.told: list[News] = []
+        self.notified: list[News] = []
         self.down = False
-        self.runs_in(imported(monkeypatch, ENVIRON))
+        self.install_in(imported(monkeypatch, ENVIRON))
 
-    def runs_in(self, module: ModuleType) -> None:
-        """Give the twins to the app of this module."""
+    def install_in(self, module: ModuleType) -> None:
+        """Replace the adapters of the module's app with the in-memory ones."""
         self.module, parts = module, module.app.ingestion
         parts.hub, parts.sender, parts.store = self.hub, self, self.store
         parts.breaker_store = self.breakers
@@ -97,8 +96,8 @@ class App:
 
     @property
     def parts(self) -> IngestionParts:
-        found: IngestionParts = self.module.app.ingestion
-        return found
+        parts: IngestionParts = self.module.app.ingestion
+        return parts
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         if self.down:
@@ -106,7 +105,7 @@ class App:
         self.sent += [message.body for message in messages]
 
     async def tell(self, news: News) -> None:
-        self.told.append(news)
+        self.notified.append(news)
 
     async def close(self) -> None: ...
 
@@ -114,7 +113,7 @@ class App:
         await self.module.metric_ingest(list(events))
 
     async def trip(self, sequence: int = 0) -> None:
-        """The queue is down until the breaker opens."""
+        """Let deliveries fail until the breaker opens."""
         self.down = True
         for _ in range(6):
             with pytest.raises(DependencyDown):
@@ -135,7 +134,11 @@ class App:
         request = func.HttpRequest(
             "GET",
             "https://x/",
-            headers={"Accept": accept, "Content-Type": "application/json"},
+            headers={
+                "Accept": accept,
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+            },
             params=params or {},
             route_params={"name": name},
             body=body,
@@ -186,7 +189,7 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     sys.modules.pop("function_app", None)
 
 
-async def test_events_become_messages_once_however_often_they_come(app: App) -> None:
+async def test_redelivered_events_become_messages_only_once(app: App) -> None:
     for _ in range(2):
         await app.deliver(*batch(own(5), b"nonsense", own(6, NOW + timedelta(seconds=1))))
     assert [decode_metric(body).value.value for body in app.sent] == [5, 6]
@@ -209,18 +212,18 @@ async def test_a_batch_that_cannot_be_accounted_for_fails(app: App) -> None:
         await app.deliver(func.EventHubEvent(body=own(5)))
 
 
-async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
+async def test_the_official_worker_passes_a_batch_to_the_function(app: App) -> None:
     worker = Worker(APP_DIR)
     try:
-        found = {each.name: each for each in await worker.load()}
-        app.runs_in(sys.modules["function_app"])
-        assert set(found) >= NAMES
-        retry = found["metric_ingest"].retry_options
+        functions = {each.name: each for each in await worker.load()}
+        app.install_in(sys.modules["function_app"])
+        assert set(functions) >= NAMES
+        retry = functions["metric_ingest"].retry_options
         assert (retry.retry_strategy, retry.max_retry_count) == ("fixed_delay", -1)
         bodies = Datum(SimpleNamespace(bytes=[own(5), b""]), "collection_bytes")
-        told = {name: json_datum(json.dumps(value)) for name, value in metadata(2).items()}
-        invocation = Invocation("events", bodies, told)
-        answer = await worker.call(found["metric_ingest"].function_id, invocation)
+        data = {name: json_datum(json.dumps(value)) for name, value in metadata(2).items()}
+        invocation = Invocation("events", bodies, data)
+        answer = await worker.call(functions["metric_ingest"].function_id, invocation)
         assert answer.succeeded, answer.error
         page = http_datum(
             {
@@ -232,15 +235,16 @@ async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
                 "body": Datum(b"", "bytes"),
             }
         )
-        shown = await worker.call(found["breaker_status"].function_id, Invocation("req", page))
-        assert shown.succeeded, shown.error
-        assert json.loads(shown.returned.value["body"].value)["mode"] == "closed"
+        status = functions["breaker_status"].function_id
+        answer = await worker.call(status, Invocation("req", page))
+        assert answer.succeeded, answer.error
+        assert json.loads(answer.returned.value["body"].value)["mode"] == "closed"
     finally:
         worker.close()
     assert len(app.sent) == 1
 
 
-async def test_a_database_keeps_all_that_is_known_of_events_where_one_is_set(
+async def test_a_configured_database_stores_all_results_of_ingestion(
     app: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/ingestion.db"
@@ -253,7 +257,7 @@ async def test_a_database_keeps_all_that_is_known_of_events_where_one_is_set(
     assert [stored.letter.sequence for stored in letters] == [1]
 
 
-async def test_the_tail_timer_reads_what_nobody_delivered(app: App) -> None:
+async def test_the_tail_timer_reads_events_that_the_trigger_did_not_deliver(app: App) -> None:
     await app.deliver(*batch(own(5)))
     app.hub.add(STREAM, *[Event(n, "@", NOW, own(n, NOW)) for n in range(3)])
     for _ in range(2):
@@ -262,7 +266,7 @@ async def test_the_tail_timer_reads_what_nobody_delivered(app: App) -> None:
     assert len(app.sent) == 3
 
 
-async def test_the_tail_timer_removes_what_was_kept_for_long_enough(app: App) -> None:
+async def test_the_tail_timer_removes_rows_after_their_retention_period(app: App) -> None:
     await app.deliver(*batch(own(5)))
     rows = app.store.rows[STREAM]
     rows.effects = {0: Effect(0, "kept")}
@@ -274,7 +278,7 @@ async def test_the_tail_timer_removes_what_was_kept_for_long_enough(app: App) ->
         assert len(rows.effects) == left
 
 
-async def test_the_functions_are_there_where_a_hub_is_set_and_only_then(
+async def test_the_functions_of_ingestion_exist_only_if_a_hub_is_configured(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def names(module: ModuleType) -> set[str]:
@@ -285,17 +289,17 @@ async def test_the_functions_are_there_where_a_hub_is_set_and_only_then(
     assert not names(imported(monkeypatch, {"EventHubConnection": ""})) & NAMES
 
 
-async def test_metrics_of_a_hub_that_is_not_set_stop_the_app(
+async def test_hub_metrics_without_a_configured_hub_stop_the_app(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SettingsError, match="EventHubConnection = '': must be set, for scaling_"):
-        imported(monkeypatch, {"EventHubConnection": ""})
+    (problem,) = imported(monkeypatch, {"EventHubConnection": ""}).failure.problems
+    assert problem.startswith("EventHubConnection = '': must be set, because scaling_")
 
 
 # --- dead letters -----------------------------------------------------------------------------
 
 
-async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_http(
+async def test_dead_letters_are_listed_shown_redriven_once_and_purged_over_http(
     app: App,
 ) -> None:
     async def ask(name: str, body: bytes = b"", sequence: str = "") -> tuple[int, Any]:
@@ -306,18 +310,18 @@ async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_htt
         return answer.status_code, json.loads(answer.get_body())
 
     await app.deliver(*batch(b"nonsense", own(7), b"worse"))
-    shown = (await ask("dead_letters"))[1]["dead_letters"]
-    assert [letter["sequence"] for letter in shown] == [0, 2]
-    shown = (await ask("dead_letter", sequence="0"))[1]
-    assert (shown["body"], shown["kind"]) == ({"text": "nonsense"}, "poison")
-    assert shown["error"]
+    letters = (await ask("dead_letters"))[1]["dead_letters"]
+    assert [letter["sequence"] for letter in letters] == [0, 2]
+    letter = (await ask("dead_letter", sequence="0"))[1]
+    assert (letter["body"], letter["kind"]) == ({"text": "nonsense"}, "poison")
+    assert letter["error"]
     again = (await ask("dead_letter_redrive", sequence="0"))[1]
-    assert (again["done"], len(again["failed"])) == ([], 1), "it is as bad as it was"
+    assert (again["done"], len(again["failed"])) == ([], 1), "the same handler fails again"
 
-    async def mended(event: Event) -> Effect:
+    async def fixed_handler(event: Event) -> Effect:
         return Effect(event.sequence, None, (OutboxMessage("id", own(9).decode()),))
 
-    app.parts.handler_of = lambda _stream: mended
+    app.parts.handler_of = lambda _stream: fixed_handler
     assert (await ask("dead_letter_redrive", sequence="0"))[0] == 200
     assert (await ask("dead_letter_redrive", sequence="0"))[0] == 404
     assert [decode_metric(body).value.value for body in app.sent] == [7, 9]
@@ -329,7 +333,9 @@ async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_htt
 # --- the breaker ------------------------------------------------------------------------------
 
 
-async def test_an_open_breaker_holds_until_a_person_closes_it_by_the_link(app: App) -> None:
+async def test_an_open_breaker_holds_events_until_an_operator_closes_it_by_the_link(
+    app: App,
+) -> None:
     await app.trip()
     with pytest.raises(BreakerOpen):
         await app.deliver(*batch(own(501), first=1))
@@ -342,7 +348,7 @@ async def test_an_open_breaker_holds_until_a_person_closes_it_by_the_link(app: A
     assert "DependencyDown: queue metrics" in text
     hidden = re.search(r'name="token" value="([^"]+)"', text)
     assert hidden is not None
-    assert (await app.breakers.load()).breaker.mode == "open", "looking changes nothing"
+    assert (await app.breakers.load()).breaker.mode == "open", "the page itself changes nothing"
     form = f"token={hidden[1]}".encode()
     closed = await app.ask("breaker_close", accept="text/html", body=form)
     assert (closed.status_code, b"Events flow again" in closed.get_body()) == (200, True)
@@ -353,36 +359,38 @@ async def test_an_open_breaker_holds_until_a_person_closes_it_by_the_link(app: A
     assert [decode_metric(body).value.value for body in app.sent] == [500, 501]
 
 
-async def test_an_opening_is_told_once_however_many_fail_with_a_link_that_closes_it(
+async def test_an_opening_is_announced_once_with_a_link_that_closes_the_breaker(
     app: App,
 ) -> None:
     await app.trip()
     for _ in range(3):
         with pytest.raises(BreakerOpen):
             await app.deliver(*batch(own(501), first=1))
-    (told,) = app.told
-    assert (told.kind, told.subject) == ("breaker.opened", "metric_ingest")
-    assert "6 failures in 30 s" in f"{told.headline} {told.text}"
-    page, _, token = told.link.partition("?token=")
+    (news,) = app.notified
+    assert (news.kind, news.subject) == ("breaker.opened", "metric_ingest")
+    assert "6 failures in 30 s" in f"{news.headline} {news.text}"
+    page, _, token = news.link.partition("?token=")
     assert page == "https://my-app.azurewebsites.net/api/breakers/metric_ingest"
     closed = await app.ask("breaker_close", body=json.dumps({"token": token}).encode())
     assert closed.status_code == 200
     app.now += timedelta(minutes=1)
     await app.trip(1)
-    assert [news.news_id for news in app.told] == ["metric_ingest/1", "metric_ingest/2"]
+    assert [news.news_id for news in app.notified] == ["metric_ingest/1", "metric_ingest/2"]
 
 
 async def test_the_backlog_is_shown_for_each_partition(app: App) -> None:
     await app.deliver(*batch(own(5)))
     app.hub.add(STREAM, *[Event(n, "@", NOW, own(n)) for n in range(8)])
-    found = json.loads((await app.ask("breaker_status")).get_body())
-    assert found["backlog"] == [{"partition_id": "3", "events": 7, "remark": ""}]
+    status = json.loads((await app.ask("breaker_status")).get_body())
+    assert status["backlog"] == [{"partition_id": "3", "events": 7, "remark": ""}]
     page = (await app.get(token=await app.token())).get_body().decode()
     assert re.search(r"<td[^>]*>3</td><td[^>]*>7</td>", page), page
 
 
 @pytest.mark.parametrize("function", ["breaker_page", "breaker_close"])
-async def test_nobody_gets_in_without_a_good_link(app: App, function: str) -> None:
+async def test_a_request_without_a_valid_link_is_refused_without_reading_the_state(
+    app: App, function: str
+) -> None:
     await app.trip()
     token = await app.token()
     loads = app.breakers.loads
@@ -392,7 +400,7 @@ async def test_nobody_gets_in_without_a_good_link(app: App, function: str) -> No
         answer = await app.ask(function, params={"token": wrong}, body=body)
         assert answer.status_code == code, wrong
         assert b"queue metrics" not in answer.get_body()
-    assert app.breakers.loads == loads, "whoever has no link costs nothing"
+    assert app.breakers.loads == loads, "a request without a link reads no state"
     app.now += timedelta(hours=25)
     body = json.dumps({"token": token}).encode()
     late = await app.ask(function, params={"token": token}, body=body)
@@ -401,7 +409,7 @@ async def test_nobody_gets_in_without_a_good_link(app: App, function: str) -> No
     assert other.status_code == 404
 
 
-async def test_what_comes_from_outside_is_escaped(app: App) -> None:
+async def test_texts_from_outside_are_escaped_on_the_page(app: App) -> None:
     body = json.dumps({"reason": "<script>alert(1)</script>"}).encode()
     stopped = await app.ask("breaker_isolate", body=body)
     assert json.loads(stopped.get_body())["mode"] == "isolated"
@@ -412,35 +420,35 @@ async def test_what_comes_from_outside_is_escaped(app: App) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"reason": " "}', b"["])
-async def test_isolating_needs_a_reason(app: App, body: bytes) -> None:
+async def test_isolating_the_breaker_needs_a_reason(app: App, body: bytes) -> None:
     assert (await app.ask("breaker_isolate", body=body)).status_code == 400
     assert (await app.breakers.load()).breaker.mode == "closed"
 
 
-async def test_while_it_is_open_the_rules_do_not_scale_out(app: App) -> None:
-    """From the events to the decision, with the breaker's state as the collector reads it."""
+async def test_while_the_breaker_is_open_the_rules_do_not_scale_out(app: App) -> None:
+    """Covers the whole way from events to the decision, with the breaker's state as a metric."""
     state = MemoryStateStore(lambda: app.now)
     resources = {RESOURCE.name: RESOURCE}
 
     async def decided() -> str:
         for body in app.sent:
             app.now += timedelta(seconds=1)
-            await scaling_logic.run(decode_metric(body), resources, state)
+            await scaling_logic.process_sample(decode_metric(body), resources, state)
         app.sent.clear()
         (line, *_) = await state.log(RESOURCE.name, 1)
         return f"{line.current} → {line.desired}: {line.reason}"
 
     async def collect() -> None:
-        seen = await app.breakers.load()
-        opened = MetricValue(app.now, float(seen.breaker.mode != "closed"))
-        for name, value in ((CAPACITY_METRIC, MetricValue(app.now, 2)), ("breaker", opened)):
-            await scaling_logic.run(Metric("plan-1", name, value), resources, state)
+        snapshot = await app.breakers.load()
+        is_open = MetricValue(app.now, float(snapshot.breaker.mode != "closed"))
+        for name, value in ((CAPACITY_METRIC, MetricValue(app.now, 2)), ("breaker", is_open)):
+            await scaling_logic.process_sample(Metric("plan-1", name, value), resources, state)
 
     await app.ask("breaker_isolate", body=b'{"reason": "deploying"}')
     await collect()
     samples = [own(500, NOW - timedelta(seconds=5 - n)) for n in range(5)]
     token = await app.token()
-    for body in samples:  # of before the breaker opened, still in the queue
+    for body in samples:  # sent before the breaker opened, and still in the queue
         app.sent.append(body.decode())
     held = await decided()
     assert "circuit breaker is open (breaker): no scale-out" in held
@@ -449,7 +457,7 @@ async def test_while_it_is_open_the_rules_do_not_scale_out(app: App) -> None:
     app.now += timedelta(seconds=15)
     await collect()
     desired = (await state.load(RESOURCE.name)).state.desired
-    assert desired is not None, "its closing is a sample, and a reason to decide"
+    assert desired is not None, "the sample of the closed breaker leads to a decision"
     assert desired.target == 3
 
 
@@ -460,5 +468,5 @@ async def test_a_body_that_is_too_large_is_refused_unread_and_changes_nothing(
     body = json.dumps({"token": "t", "reason": "r", "more": "x" * 20_000}).encode()
     answer = await app.ask(function, body=body)
     assert answer.status_code == 413
-    assert b"a body of at most" in answer.get_body()
+    assert b"body must have at most" in answer.get_body()
     assert (await app.breakers.load()).breaker.mode == "closed"

@@ -1,4 +1,4 @@
-"""A key opens the function that it belongs to: no address makes another function answer."""
+"""A key opens only its own function: no address makes that function answer for another one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, resource
 
 SECRETS = {"breakers": "the-closing-token", "trends": "the-trends", "dead-letters": "the-bodies"}
-"""What each panel shows, and what only the function of that panel may answer."""
+"""The content of each panel, which only the function of that panel may return."""
 PANEL_OF = {"breakers": "breakers", "trends": "trends"}
-"""The functions that answer with a panel, and which one."""
+"""The functions that return a panel, and the name of the panel."""
 RESOURCES = ("plan-1", "api", "breakers", "trends", "resources", "dead-letters")
-"""Resources may be called like anything: the names of routes are the worst of them."""
+"""Resources may have any name. The names of routes are the most likely to cause confusion."""
 ADDRESSES = [
     "/API/resources/api/breakers",
     "/Api/resources/api/trends",
@@ -85,12 +85,12 @@ async def app(environ: None) -> AsyncIterator[ModuleType]:
 
 
 def shown_by_others(function: str, text: str) -> list[str]:
-    """The secrets in an answer of ``function`` that are not for those who hold its key."""
+    """The secrets in a response of ``function`` that its key must not give access to."""
     own = SECRETS[PANEL_OF[function]] if function in PANEL_OF else None
     return [secret for secret in SECRETS.values() if secret != own and secret in text]
 
 
-# --- direct calls: the address and the route's parameters are whatever they are -------------------
+# --- direct calls, with any address and any route parameters --------------------------------------
 
 NAMES = st.sampled_from(["", "api", "API", "breakers", "trends", "dead-letters", "resources"])
 PIECES = NAMES | st.sampled_from([".", "..", "%2f", "%2F", "%252F", "/", "//", "api/breakers", "?"])
@@ -100,32 +100,37 @@ READING = st.sampled_from(["resources", "trends", "breakers"])
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-async def test_resources_answers_for_no_other_function(app: ModuleType, address: str) -> None:
+async def test_the_resources_function_answers_for_no_other_function(
+    app: ModuleType, address: str
+) -> None:
     name, _, view = address.rpartition("resources/")[2].partition("/")
-    assert shown_by_others("resources", await said(app, "resources", address, name, view)) == []
+    text = await response_text(app, "resources", address, name, view)
+    assert shown_by_others("resources", text) == []
 
 
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(READING, PATHS, ROUTES)
-async def test_whatever_the_address_a_function_answers_only_for_itself(
+async def test_a_function_answers_only_for_itself_at_any_address(
     app: ModuleType, function: str, path: str, route: dict[str, str]
 ) -> None:
-    text = await said(app, function, f"/{path}", **route)
+    text = await response_text(app, function, f"/{path}", **route)
     assert shown_by_others(function, text) == []
     if function in PANEL_OF:
         assert SECRETS[PANEL_OF[function]] in text
 
 
-async def said(app: ModuleType, function: str, address: str, name: str = "", view: str = "") -> str:
+async def response_text(
+    app: ModuleType, function: str, address: str, name: str = "", view: str = ""
+) -> str:
     route = {key: value for key, value in (("name", name), ("view", view)) if value}
     request = func.HttpRequest("GET", f"http://x{address}", route_params=route, body=b"")
     answer: func.HttpResponse = await getattr(app, function)(request)
     return answer.get_body().decode()
 
 
-# --- the same through the local host: its routing decides which function is asked -----------------
+# --- requests through the local host, whose routing decides which function is called --------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class Host:
     http: aiohttp.ClientSession
 
     async def get(self, address: str) -> tuple[set[str], str]:
-        """Which function was asked, and what it answered."""
+        """The functions that the request invoked, and the text of the response."""
         before = self.invocations()
         async with self.http.get(URL(f"{self.running.url}{address}", encoded=True)) as answer:
             text = await answer.text()
@@ -155,7 +160,7 @@ async def running() -> AsyncIterator[Host]:
 
 
 def addresses(count: int) -> Iterator[str]:
-    """Random addresses below the two prefixes, from the words and separators that may confuse."""
+    """Random addresses below the prefixes of routes, of words and separators that may confuse."""
     chance = random.Random(1)
     words = ["api", "API", "%61pi", "breakers", "BREAKERS", "trends", "resources", "plan-1", "x"]
     separators = ["/", "/", "/", "//", "%2f", "%2F", "%252F", "/./", "/../", "/..%2f", "?", "%3F"]
@@ -170,16 +175,16 @@ async def test_through_the_host_no_function_answers_for_another(environ: None) -
     reached = Counter[str]()
     async with running() as host:
         for address in [*ADDRESSES, *addresses(400)]:
-            asked, text = await host.get(address)
-            function = asked.pop() if asked else "nobody"
+            invoked, text = await host.get(address)
+            function = invoked.pop() if invoked else "none"
             assert shown_by_others(function, text) == [], (function, address)
             reached[function] += 1
-    assert set(reached) >= {"resources", "trends", "breakers", "nobody"}
+    assert set(reached) >= {"resources", "trends", "breakers", "none"}
 
 
 async def test_routes_ignore_case_and_a_resource_may_be_called_api(environ: None) -> None:
     async with running() as host:
-        asked, text = await host.get("/API/Breakers")
-        assert (asked, json.loads(text)) == ({"breakers"}, [{"secret": SECRETS["breakers"]}])
-        asked, text = await host.get("/api/resources/api")
-        assert (asked, json.loads(text)["name"]) == ({"resources"}, "api")
+        invoked, text = await host.get("/API/Breakers")
+        assert (invoked, json.loads(text)) == ({"breakers"}, [{"secret": SECRETS["breakers"]}])
+        invoked, text = await host.get("/api/resources/api")
+        assert (invoked, json.loads(text)["name"]) == ({"resources"}, "api")

@@ -1,4 +1,4 @@
-"""The functions of data sets with mocked bindings: from a blob's event to one recompute."""
+"""The functions of data sets with mocked bindings, from the event of a blob to one recompute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
 from shared.messaging.batch_sender import BatchSender
-from shared.settings import SettingsError
 from shared.wiring.app import App as Parts
 from tests.datasets.test_arrivals import CLOUD, NOW
 from tests.datasets.test_processing import GOOD_IN, GOOD_OUT
@@ -49,15 +48,15 @@ def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Module
 
 
 class App:
-    """function_app, freshly imported, on memory twins."""
+    """function_app, freshly imported, with in-memory adapters."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queue, self.recompute = MemoryQueue(), RecordingRecompute()
         self.facts = {"processing": GOOD_IN, "working": GOOD_OUT}
-        self.runs_in(imported(monkeypatch, ENVIRON))
+        self.install_in(imported(monkeypatch, ENVIRON))
 
-    def runs_in(self, module: ModuleType) -> None:
-        """Give the twins to the app of this module."""
+    def install_in(self, module: ModuleType) -> None:
+        """Replace the adapters of the module's app with the in-memory ones."""
         self.module = module
         sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
         parts: Parts = module.app
@@ -100,18 +99,18 @@ async def test_many_events_make_one_message_and_one_recompute_for_each_period(ap
     ]
 
 
-async def test_the_official_worker_hands_a_message_over(app: App) -> None:
+async def test_the_official_worker_passes_a_message_to_the_function(app: App) -> None:
     worker = Worker(APP_DIR)
     try:
-        found = {each.name: each.function_id for each in await worker.load()}
-        app.runs_in(sys.modules["function_app"])
-        assert set(found) >= FUNCTIONS
+        functions = {each.name: each.function_id for each in await worker.load()}
+        app.install_in(sys.modules["function_app"])
+        assert set(functions) >= FUNCTIONS
         body = schedule_processing("sales", Period(), NOW).body
         assert isinstance(body, bytes)
         metadata = {"SequenceNumber": "7", "MessageId": '"m"', "UserProperties": "{}"}
-        told = {name: json_datum(text) for name, text in metadata.items()}
-        invocation = Invocation("message", bytes_datum(body), told)
-        answer = await worker.call(found["process_dataset"], invocation)
+        data = {name: json_datum(text) for name, text in metadata.items()}
+        invocation = Invocation("message", bytes_datum(body), data)
+        answer = await worker.call(functions["process_dataset"], invocation)
     finally:
         worker.close()
     assert answer.succeeded, answer.error
@@ -125,7 +124,7 @@ async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
         await app.deliver(1, b"{}")
 
 
-async def test_queues_that_do_not_keep_the_promise_stop_the_first_event(app: App) -> None:
+async def test_misconfigured_queues_stop_the_first_event(app: App) -> None:
     app.facts["working"] = QueueDescription("out", None, requires_session=False, forward_to=None)
     with pytest.raises(EntitiesMisconfigured):
         await app.arrive(CLOUD)
@@ -135,7 +134,7 @@ def names(module: ModuleType) -> set[str]:
     return {function.get_function_name() for function in module.functions.get_functions()}
 
 
-async def test_the_functions_are_there_where_periods_are_set_and_only_then(
+async def test_the_functions_of_data_sets_exist_only_if_periods_are_configured(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert names(app.module) >= FUNCTIONS
@@ -145,16 +144,21 @@ async def test_the_functions_are_there_where_periods_are_set_and_only_then(
 
 @pytest.mark.parametrize(
     ("value", "complaint"),
-    [("7", "go into a day"), ("24, x", "must be a number"), ("0", "must be 0.0166667 to 167")],
+    [
+        ("7", "divide a day evenly"),
+        ("24, x", "must be a number"),
+        ("0", "must be 0.0166667 to 167"),
+    ],
 )
 def test_wrong_periods_stop_the_app(
     monkeypatch: pytest.MonkeyPatch, value: str, complaint: str
 ) -> None:
-    with pytest.raises(SettingsError, match=complaint):
-        imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": value})
+    module = imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": value})
+    assert complaint in str(module.failure)
+    assert names(module) == {"settings_check", "settings_problems"}
 
 
-def test_the_clock_of_the_app_is_aware() -> None:
+def test_the_time_of_the_apps_clock_has_a_time_zone() -> None:
     now = Parts().now()
     assert now.tzinfo is UTC
     assert isinstance(now, datetime)

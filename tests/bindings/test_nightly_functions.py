@@ -1,7 +1,8 @@
-"""The functions of the night with mocked bindings: from the timer to a run, and to its end."""
+"""The functions of nightly runs with mocked bindings, from the timer to the end of a run."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
@@ -39,7 +40,7 @@ JOB = {
 
 
 class App:
-    """function_app, freshly imported, on memory twins, with a clock."""
+    """function_app, freshly imported, with in-memory adapters and a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = NIGHT
@@ -84,7 +85,7 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     sys.modules.pop("function_app", None)
 
 
-async def test_the_functions_are_there_where_a_job_is_set_and_only_then(
+async def test_the_nightly_functions_exist_only_if_a_job_is_configured(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert names(app.module) >= {"nightly_trends", "trend_runs"}
@@ -113,7 +114,21 @@ async def test_yesterday_is_recomputed_once_and_again_when_late_data_come(app: A
     assert app.notifier.news == []
 
 
-async def test_processing_a_data_set_asks_for_its_dates_and_not_for_the_same_data_twice(
+async def test_timers_that_make_up_a_missed_night_together_start_one_run(app: App) -> None:
+    """A host that starts fires all missed timers of a minute or longer at the same moment."""
+    for _ in range(2):  # the host crashes after the runs, so it repeats them
+        await asyncio.gather(app.night(), app.minutes_pass(40), app.night())
+    assert app.states(YESTERDAY) == [RunState.SUBMITTED]
+    assert len(app.submitted) == 1
+
+
+async def test_a_night_that_is_made_up_after_midnight_still_computes_its_date(app: App) -> None:
+    app.now += timedelta(days=1, hours=-1)
+    await app.night()
+    assert app.states(YESTERDAY) == [RunState.SUBMITTED]
+
+
+async def test_processing_a_data_set_demands_its_dates_only_once_for_the_same_data(
     app: App,
 ) -> None:
     body = schedule_processing(SET, Period(), NIGHT, NIGHT - timedelta(days=1)).body
@@ -128,7 +143,7 @@ async def test_processing_a_data_set_asks_for_its_dates_and_not_for_the_same_dat
     assert len(app.submitted) == 1
 
 
-async def test_a_failing_job_is_tried_three_times_and_told_of_each_time(app: App) -> None:
+async def test_a_failing_job_runs_three_times_and_each_failure_is_notified(app: App) -> None:
     await app.night()
     for minutes in (1, 10, 1, 20, 1, 600):
         app.end(JobPhase.FAILED, "no memory")
@@ -139,7 +154,7 @@ async def test_a_failing_job_is_tried_three_times_and_told_of_each_time(app: App
     assert app.notifier.news[-1].link == "https://log"
 
 
-async def test_a_night_without_data_is_told_of(app: App) -> None:
+async def test_a_nightly_run_without_data_is_notified(app: App) -> None:
     app.inputs.written = {SET: {BEFORE: NIGHT}}
     await app.night()
     (news,) = app.notifier.news
@@ -147,10 +162,10 @@ async def test_a_night_without_data_is_told_of(app: App) -> None:
     assert app.states(BEFORE) == [RunState.SUBMITTED]
 
 
-async def test_yesterday_is_recomputed_even_where_nobody_can_see_the_data(app: App) -> None:
+async def test_yesterday_is_recomputed_even_if_the_input_cannot_be_listed(app: App) -> None:
     app.inputs.written = None
     await app.night()
-    assert "late data go unnoticed" in app.notifier.news[0].text
+    assert "late data cannot be detected" in app.notifier.news[0].text
     app.end(JobPhase.SUCCEEDED)
     for _ in range(4):
         await app.minutes_pass()
@@ -159,7 +174,7 @@ async def test_yesterday_is_recomputed_even_where_nobody_can_see_the_data(app: A
     assert app.states(YESTERDAY) == [RunState.SUCCEEDED]
 
 
-async def test_a_night_that_cannot_be_is_raised_for_the_hosts_retries(
+async def test_a_failed_nightly_flow_raises_so_that_the_host_retries_it(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_arguments: object) -> None:

@@ -1,4 +1,5 @@
-"""What a function or a handler raises is printed by the host and kept by the app: no secrets."""
+"""Errors of functions and handlers contain no secrets when the host prints them or the app stores
+them."""
 
 from __future__ import annotations
 
@@ -36,12 +37,12 @@ async def test_the_breaker_does_not_keep_a_secret_of_the_handler(app: App) -> No
     app.parts.handler_of = lambda _stream: handle
     with pytest.raises(Exception, match="does not answer"):
         await app.deliver(*batch(own(5)))
-    told = await app.ask("breaker_status")
-    assert b"db.example does not answer" in told.get_body()
-    assert SECRET.encode() not in told.get_body()
+    status = await app.ask("breaker_status")
+    assert b"db.example does not answer" in status.get_body()
+    assert SECRET.encode() not in status.get_body()
 
 
-async def test_the_host_prints_no_secret_of_an_error_or_of_what_led_to_it(
+async def test_the_host_prints_no_secret_of_an_error_or_of_its_causes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Store(MemoryStateStore):
@@ -62,7 +63,7 @@ async def test_the_host_prints_no_secret_of_an_error_or_of_what_led_to_it(
         answer = await worker.call(functions["metrics_poison"], invocation)
     finally:
         worker.close()
-    assert "Bearer ***" not in answer.error, "all of a header is hidden"
+    assert "Bearer ***" not in answer.error, "the whole header is redacted"
     assert "ValueError" in answer.error
     assert "direct cause" in answer.traceback
     printed = f"{answer.error} {answer.traceback} {caplog.text}"

@@ -1,4 +1,4 @@
-"""Every function once through the official worker library: real bindings, Azurite, stand-ins."""
+"""Runs every function in the official worker library, with real bindings, Azurite and stand-ins."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def host(arm: ArmStandIn, azurite: Azurite) -> AsyncIterator[FunctionsHost
             "LogRetentionSchedule": ONCE_A_YEAR,
             "NotifierSchedule": ONCE_A_YEAR,
             "MinimumSamples": "1",
-            "InstanceRatePerMinute": "",  # not known: the thresholds decide, one step at a time
+            "InstanceRatePerMinute": "",  # without it, the thresholds decide, one step at a time
         }
         host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
         async with hosted_app(host):
@@ -91,11 +91,11 @@ async def store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
 async def until(met: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not await met():
-        assert time.monotonic() < deadline, "not met in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.05)
 
 
-async def test_every_function_is_indexed_and_runs_once_for_real(
+async def test_every_function_is_indexed_and_runs_once(
     host: FunctionsHost, arm: ArmStandIn, store: TableStateStore
 ) -> None:
     assert {function.name for function in host.functions} == NAMES
@@ -105,7 +105,7 @@ async def test_every_function_is_indexed_and_runs_once_for_real(
         kinds = [line.kind for line in await store.log(profile.PLAN.name)]
         return EntryKind.CONFIRMED in kinds
 
-    await until(scaled)  # metrics → scaling_logic → actions → scaler, by their queues
+    await until(scaled)  # through the queues: metrics → scaling_logic → actions → scaler
     assert arm.plan(profile.PLAN).capacity == 3
 
     arm.set_capacity_by_hand(profile.PLAN, 6)
@@ -119,11 +119,11 @@ async def test_every_function_is_indexed_and_runs_once_for_real(
     assert (await host.invoke("log_retention")).succeeded
     assert (await host.invoke("notifier")).succeeded
     assert arm.plan(profile.PLAN).capacity == 6
-    await look_and_say(f"{host.url}/api", host.keys.host, store)
+    await check_http_functions(f"{host.url}/api", host.keys.host, store)
 
 
-async def look_and_say(api: str, key: str, store: TableStateStore) -> None:
-    """The functions that answer HTTP, asked over HTTP."""
+async def check_http_functions(api: str, key: str, store: TableStateStore) -> None:
+    """Call the HTTP functions over HTTP."""
     name = profile.PLAN.name
     async with aiohttp.ClientSession(headers={"x-functions-key": key}) as client:
         async with client.get(f"{api}/dashboard") as page:
@@ -133,8 +133,8 @@ async def look_and_say(api: str, key: str, store: TableStateStore) -> None:
             assert len(await answer.json()) == 2
         async with client.get(f"{api}/resources/nobody") as answer:
             assert answer.status == 404
-        word = {"mode": "paused", "reason": "test", "by": "anna"}
-        async with client.post(f"{api}/resources/{name}/override", json=word) as answer:
+        body = {"mode": "paused", "reason": "test", "by": "anna"}
+        async with client.post(f"{api}/resources/{name}/override", json=body) as answer:
             assert (await answer.json())["said"] == "paused by anna: test"
     override = (await store.load(name)).state.override
     assert override
@@ -153,19 +153,19 @@ def sample(value: float = 5, seconds_ahead: float = 0, **changes: str) -> str:
 
 
 def bad_messages() -> dict[str, str]:
-    """What may arrive, and what the decision log is to say about it."""
+    """Bad messages, and a part of the reason that the decision log must give for each."""
     return {
         "%%% neither base64 nor JSON": "neither JSON nor JSON in base64",
-        '{"schema_version":3}': "schema_version is 3, this app reads 1 and 2",
-        sample(float("nan")): "a number from 0 to 1e+15 is needed",
-        sample(-1): "a number from 0 to 1e+15 is needed",
+        '{"schema_version":3}': "schema_version is 3, but this app reads 1 and 2",
+        sample(float("nan")): "must be a number from 0 to 1e+15",
+        sample(-1): "must be a number from 0 to 1e+15",
         sample(seconds_ahead=7200): "in the future",
         sample(resource="nobody"): "not declared in scaling_rules.py",
         sample(name="nothing"): "not declared in scaling_rules.py",
     }
 
 
-async def test_bad_messages_end_in_the_log_and_the_rest_of_the_batch_goes_on(
+async def test_bad_messages_are_logged_and_the_rest_of_the_batch_is_processed(
     host: FunctionsHost, store: TableStateStore, azurite: Azurite
 ) -> None:
     bad, good = bad_messages(), sample()
@@ -180,12 +180,12 @@ async def test_bad_messages_end_in_the_log_and_the_rest_of_the_batch_goes_on(
 
     queue = QueueClient.from_connection_string(azurite.connection_string, "metrics")
     async with queue:
-        with suppress(ResourceExistsError):  # the listener makes it too, whoever is first
+        with suppress(ResourceExistsError):  # the listener may have created it already
             await queue.create_queue()
         for body in [*bad, good]:
             await queue.send_message(body)
         await until(all_processed)
     reasons = {e.body: e.reason for e in await log() if e.body in bad}
-    assert all(why in reasons[body] for body, why in bad.items()), reasons
+    assert all(reason in reasons[body] for body, reason in bad.items()), reasons
     samples = (await store.load(profile.PLAN.name)).state.histories[BACKLOG].samples
     assert all(0 <= s.value <= 500 and s.time <= datetime.now(UTC) for s in samples)

@@ -1,4 +1,4 @@
-"""The page in a real browser, against the running local system."""
+"""The page in a real browser, served by the local system while it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 MINUTES = 600
 LAYOUTS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
 
-RENEW = "document.dispatchEvent(new Event('visibilitychange'))"
+REFRESH = "document.dispatchEvent(new Event('visibilitychange'))"
 MARK_NEAREST_THE_MIDDLE = """() => {
     const seconds = text => Date.parse(text) / 1000;
     const points = JSON.parse(document.querySelector(".card script").text);
@@ -44,8 +44,8 @@ pytestmark = [
 
 
 @dataclass
-class Seen:
-    """A page, and what its console said."""
+class Tab:
+    """A browser tab, and the errors and warnings on its console."""
 
     page: Page
     complaints: list[str]
@@ -63,135 +63,135 @@ async def system() -> AsyncIterator[LocalSystem]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        opened = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        await opened.close()
+        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        await launched.close()
 
 
-async def look(browser: Browser, system: LocalSystem, scheme: str, width: int) -> Seen:
+async def open_tab(browser: Browser, system: LocalSystem, scheme: str, width: int) -> Tab:
     assert system.host is not None
     viewport = {"width": width, "height": 900}
     context: BrowserContext = await browser.new_context(color_scheme=scheme, viewport=viewport)  # type: ignore[arg-type]
-    seen = Seen(await context.new_page(), [])
-    seen.page.on("console", lambda m: seen.complaints.append(m.text) if m.type != "log" else None)
-    seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    await seen.page.goto(f"{system.page}&hours=0.1")
-    await expect(seen.page.locator("canvas")).to_have_count(3)
-    return seen
+    tab = Tab(await context.new_page(), [])
+    tab.page.on("console", lambda m: tab.complaints.append(m.text) if m.type != "log" else None)
+    tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    await tab.page.goto(f"{system.page}&hours=0.1")
+    await expect(tab.page.locator("canvas")).to_have_count(3)
+    return tab
 
 
 @pytest.mark.parametrize(("scheme", "width"), LAYOUTS)
-async def test_it_is_readable_by_everybody_on_every_screen(
+async def test_the_page_is_accessible_and_fits_every_screen(
     browser: Browser, system: LocalSystem, scheme: str, width: int
 ) -> None:
-    seen = await look(browser, system, scheme, width)
-    await seen.page.locator("details summary").first.click()
-    results = await Axe().run(seen.page)
+    tab = await open_tab(browser, system, scheme, width)
+    await tab.page.locator("details summary").first.click()
+    results = await Axe().run(tab.page)
     assert results.violations_count == 0, results.generate_report()
-    assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert seen.complaints == []
-    await seen.page.context.close()
+    assert await tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.complaints == []
+    await tab.page.context.close()
 
 
-async def test_a_mark_on_the_chart_opens_what_every_rule_wanted(
+async def test_a_click_on_a_mark_of_the_chart_opens_the_recommendations_of_all_rules(
     browser: Browser, system: LocalSystem
 ) -> None:
-    seen = await look(browser, system, "light", 1280)
-    share = await seen.page.evaluate(MARK_NEAREST_THE_MIDDLE)
-    over = seen.page.locator(".u-over").first
+    tab = await open_tab(browser, system, "light", 1280)
+    share = await tab.page.evaluate(MARK_NEAREST_THE_MIDDLE)
+    over = tab.page.locator(".u-over").first
     box = await over.bounding_box()
     assert box is not None
     await over.click(position={"x": box["width"] * share, "y": box["height"] / 2})
-    opened = seen.page.locator("details[open][data-kind=decision]")
-    await expect(opened).to_have_count(1)
-    await expect(opened.locator("table")).to_contain_text("queue_age")
-    assert seen.complaints == []
-    await seen.page.context.close()
+    line = tab.page.locator("details[open][data-kind=decision]")
+    await expect(line).to_have_count(1)
+    await expect(line.locator("table")).to_contain_text("queue_age")
+    assert tab.complaints == []
+    await tab.page.context.close()
 
 
-async def test_a_word_from_the_page_holds_and_is_shown_and_is_taken_back(
+async def test_an_override_set_on_the_page_is_shown_and_can_be_cleared(
     browser: Browser, system: LocalSystem
 ) -> None:
-    seen = await look(browser, system, "light", 1280)
-    form = seen.page.locator("form.word")
+    tab = await open_tab(browser, system, "light", 1280)
+    form = tab.page.locator("form.override")
     await form.locator("[name=by]").fill("anna")
     await form.locator("button").press("Enter")
-    await expect(form.locator("output")).to_contain_text("reason: 1 to 500 characters")
+    await expect(form.locator("output")).to_contain_text("reason: must be 1 to 500 characters")
     await form.locator("[name=reason]").fill("<b>incident</b> & co")
     await form.locator("button").press("Enter")
-    await expect(seen.page.locator("[data-resource] .chip")).to_contain_text("paused until")
-    await expect(seen.page.locator(".attention li.info")).to_contain_text("paused until")
-    told = seen.page.locator("details summary", has_text="<b>incident</b> & co")
-    await expect(told).to_have_count(1)
+    await expect(tab.page.locator("[data-resource] .chip")).to_contain_text("paused until")
+    await expect(tab.page.locator(".attention li.info")).to_contain_text("paused until")
+    logged = tab.page.locator("details summary", has_text="<b>incident</b> & co")
+    await expect(logged.first).to_be_visible()  # decisions while it is paused name it, too
     await form.locator("[name=what]").select_option("clear")
     await form.locator("button").press("Enter")
-    await expect(seen.page.locator("[data-resource] .chip")).to_have_text("active")
-    await expect(seen.page.locator(".attention")).to_have_text("Nothing needs attention")
-    assert seen.complaints == [
+    await expect(tab.page.locator("[data-resource] .chip")).to_have_text("active")
+    await expect(tab.page.locator(".attention")).to_have_text("Nothing needs attention")
+    assert tab.complaints == [
         "Failed to load resource: the server responded with a status of 400 (Bad Request)"
     ]
-    await seen.page.context.close()
+    await tab.page.context.close()
 
 
 async def test_an_open_breaker_needs_attention_and_is_closed_by_a_button(
     browser: Browser, system: LocalSystem
 ) -> None:
-    seen = await look(browser, system, "light", 1280)
+    tab = await open_tab(browser, system, "light", 1280)
     assert system.host is not None
     isolate = f"{system.host.url}/api/breakers/metric_ingest/isolate"
-    await seen.page.request.post(
+    await tab.page.request.post(
         isolate,
         data={"reason": "trying it", "by": "anna"},
         headers={"x-functions-key": system.host.keys.function("breaker_isolate")},
     )
-    await seen.page.evaluate(RENEW)
-    needs = seen.page.locator(".attention li.bad")
-    await expect(needs).to_contain_text("circuit breaker metric_ingest is isolated: trying it")
-    results = await Axe().run(seen.page)
+    await tab.page.evaluate(REFRESH)
+    problem = tab.page.locator(".attention li.bad")
+    await expect(problem).to_contain_text("circuit breaker metric_ingest is isolated: trying it")
+    results = await Axe().run(tab.page)
     assert results.violations_count == 0, results.generate_report()
-    await seen.page.locator("a.button").click()
-    await seen.page.locator("button").click()
-    await expect(seen.page.locator("body")).to_contain_text("Events flow again")
-    await seen.page.goto(f"{system.page}&hours=0.1")
-    await expect(seen.page.locator(".attention")).to_have_text("Nothing needs attention")
-    assert seen.complaints == []
-    await seen.page.context.close()
+    await tab.page.locator("a.button").click()
+    await tab.page.locator("button").click()
+    await expect(tab.page.locator("body")).to_contain_text("Events flow again")
+    await tab.page.goto(f"{system.page}&hours=0.1")
+    await expect(tab.page.locator(".attention")).to_have_text("Nothing needs attention")
+    assert tab.complaints == []
+    await tab.page.context.close()
 
 
-async def test_the_page_says_since_when_it_is_out_of_date(
+async def test_a_page_that_cannot_refresh_shows_since_when_it_is_out_of_date(
     browser: Browser, system: LocalSystem
 ) -> None:
-    seen = await look(browser, system, "light", 1280)
-    await expect(seen.page.locator("#fresh")).to_contain_text("updates itself")
-    await seen.page.route("**/*", lambda route: route.abort())
-    await seen.page.evaluate(RENEW)
-    await expect(seen.page.locator("#fresh")).to_contain_text("Out of date since")
-    await seen.page.context.close()
+    tab = await open_tab(browser, system, "light", 1280)
+    await expect(tab.page.locator("#fresh")).to_contain_text("updates automatically")
+    await tab.page.route("**/*", lambda route: route.abort())
+    await tab.page.evaluate(REFRESH)
+    await expect(tab.page.locator("#fresh")).to_contain_text("Out of date since")
+    await tab.page.context.close()
 
 
-async def test_the_page_is_loaded_again_where_there_is_something_else_to_see(
+async def test_the_page_reloads_itself_when_its_parts_have_changed(
     browser: Browser, system: LocalSystem
 ) -> None:
-    seen = await look(browser, system, "light", 1280)
-    await seen.page.evaluate("document.querySelector('[data-live]').dataset.live = 'head-gone'")
-    async with seen.page.expect_navigation():
-        await seen.page.evaluate(RENEW)
-    await expect(seen.page.locator("[data-live=head-gone]")).to_have_count(0)
-    assert seen.complaints == []
-    await seen.page.context.close()
+    tab = await open_tab(browser, system, "light", 1280)
+    await tab.page.evaluate("document.querySelector('[data-live]').dataset.live = 'head-gone'")
+    async with tab.page.expect_navigation():
+        await tab.page.evaluate(REFRESH)
+    await expect(tab.page.locator("[data-live=head-gone]")).to_have_count(0)
+    assert tab.complaints == []
+    await tab.page.context.close()
 
 
-async def test_an_answer_that_is_another_page_is_no_news(
+async def test_a_refresh_answered_with_another_page_counts_as_failed(
     browser: Browser, system: LocalSystem
 ) -> None:
-    seen = await look(browser, system, "light", 1280)
+    tab = await open_tab(browser, system, "light", 1280)
     sign_in = "<!doctype html><title>Sign in</title>"
-    await seen.page.route(
+    await tab.page.route(
         "**/*", lambda route: route.fulfill(body=sign_in, content_type="text/html")
     )
-    await seen.page.evaluate(RENEW)
-    await expect(seen.page.locator("#fresh")).to_contain_text("Out of date since")
-    await seen.page.context.close()
+    await tab.page.evaluate(REFRESH)
+    await expect(tab.page.locator("#fresh")).to_contain_text("Out of date since")
+    await tab.page.context.close()
 
 
 async def test_the_link_to_all_series_carries_the_key_of_the_page(
@@ -206,10 +206,10 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
     shown = replace(app.web.board, panels={**app.web.board.panels, "trends": trends})
     monkeypatch.setattr(app.web, "board", shown)
     context = await browser.new_context()
-    opened = await context.new_page()
-    await opened.goto(system.page)
-    async with opened.expect_navigation() as navigation:
-        await opened.get_by_role("link", name="the JSON").click()
+    linking = await context.new_page()
+    await linking.goto(system.page)
+    async with linking.expect_navigation() as navigation:
+        await linking.get_by_role("link", name="the JSON").click()
     answer = await navigation.value
     assert answer is not None
     assert answer.status == 200
@@ -217,7 +217,7 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
     await context.close()
 
 
-async def test_a_page_of_another_site_changes_nothing(
+async def test_a_page_of_another_site_cannot_isolate_the_breaker(
     browser: Browser, system: LocalSystem
 ) -> None:
     assert system.host is not None
@@ -226,13 +226,13 @@ async def test_a_page_of_another_site_changes_nothing(
     path = f"/api/breakers/metric_ingest/isolate?code={system.host.keys.host}"
     async with another_site() as url:
         await foreign.goto(url)
-        await foreign.evaluate(POST_WITHOUT_ASKING, f"{system.host.url}{path}")
-    seen = await running_app().ingestion.breaker_controller.breakers.load()
-    assert seen.breaker.reason != "evil"
+        await foreign.evaluate(POST_WITHOUT_PREFLIGHT, f"{system.host.url}{path}")
+    stored = await running_app().ingestion.breaker_controller.breakers.load()
+    assert stored.breaker.reason != "evil"
     await context.close()
 
 
-POST_WITHOUT_ASKING = """url => fetch(url, {
+POST_WITHOUT_PREFLIGHT = """url => fetch(url, {
     method: "POST", mode: "no-cors", body: '{"reason": "evil"}'
 })"""
 
@@ -244,7 +244,7 @@ def running_app() -> App:
 
 @asynccontextmanager
 async def another_site() -> AsyncIterator[str]:
-    """A page that a browser takes for another site's, for its port is another."""
+    """A page of another origin: its port differs from the app's."""
 
     async def hello(_: web.Request) -> web.Response:
         return web.Response(text="<p>hello", content_type="text/html")

@@ -1,4 +1,4 @@
-"""What the command lines have in common: exit codes, and one line for what went wrong."""
+"""The common behavior of the command lines: exit codes, one-line errors, help, and settings."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def run(answer: Any, json: bool = True) -> int:
         ({"failed": [1]}, FAILED),
     ],
 )
-def test_the_exit_code_tells_what_the_answer_does(answer: Any, code: int) -> None:
+def test_the_exit_code_is_failed_if_the_result_reports_a_failure(answer: Any, code: int) -> None:
     assert run(answer) == code
     assert run(answer, json=False) == code
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (TimeoutError(), FAILED, "error: TimeoutError: \n"),
         (OSError("gone\nand more"), FAILED, "error: OSError: gone\n"),
@@ -56,14 +56,14 @@ def test_the_exit_code_tells_what_the_answer_does(answer: Any, code: int) -> Non
         (SettingsError(["a: bad", "b: bad"]), WRONG, "a: bad"),
     ],
 )
-def test_what_went_wrong_is_told_in_one_line(
-    capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
+def test_an_error_is_printed_as_one_line(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int, message: str
 ) -> None:
     assert run(error) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(KeyboardInterrupt()) == INTERRUPTED == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -76,9 +76,7 @@ def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -
         ("backtest", "numpy"),
     ],
 )
-def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace(
-    program: str, imported: str
-) -> None:
+def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: str) -> None:
     command = [sys.executable, "-X", "importtime", "-m", program, "status"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as starting:
         assert starting.stderr is not None
@@ -86,22 +84,25 @@ def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace(
             if line.endswith(f" {imported}\n"):
                 break
         starting.send_signal(signal.SIGINT)
-        said = starting.stderr.read()
+        rest = starting.stderr.read()
     assert starting.returncode == -signal.SIGINT
-    assert "Traceback" not in said
+    assert "Traceback" not in rest
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ([], "Missing command"),
         (["pause"], "Missing option '--reason'"),
         (["decisions", "--limit", "0"], "'--limit'"),
         (["override", "set", "--reason", "x", "--mode", "off"], "'active', 'dry_run', 'paused'"),
         (["run", "--json"], "No such option: --json"),
-        (["dead-letters", "purge", "--older-than", "3"], "an age such as 30d, 12h, 90m is needed"),
+        (["dead-letters", "purge", "--older-than", "3"], "must be an age such as 30d, 12h, 90m"),
         (["dead-letters", "show", "0", "x"], "'SEQUENCE'"),
-        (["replay", "0", "--into", "a", "--from-time", "noon"], "a time such as 2026-03-01T12:00"),
+        (
+            ["replay", "0", "--into", "a", "--from-time", "noon"],
+            "must be a time such as 2026-03-01T12",
+        ),
         (
             ["replay", "0", "--into", "a", "--from-time", "2026-03-01", "--from-sequence", "4"],
             "either --from-sequence or --from-time",
@@ -112,26 +113,26 @@ def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace(
         (["send-messages", "f", "--queue", "a", "--tries", "0"], "'--tries'"),
     ],
 )
-def test_a_misused_command_is_told_in_one_line(
-    words: list[str],
-    said: str,
+def test_a_wrong_command_line_is_reported_in_one_line(
+    arguments: list[str],
+    message: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == WRONG
+    assert main(arguments) == WRONG
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
-def test_a_reading_may_be_negative(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_value_of_a_reading_may_be_negative(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["send-reading", "shop", "load", "-5", "--settings", "nowhere.json"]) == WRONG
-    assert "nowhere.json" in capsys.readouterr().err, "all else was understood"
+    assert "nowhere.json" in capsys.readouterr().err, "the arguments were accepted"
 
 
 def all_commands(group: typer.Typer, *before: str) -> Iterator[tuple[str, ...]]:
-    """The words of each command and of each group of commands."""
+    """The names that select each command and each group of commands."""
     yield before
     for each in group.registered_groups:
         assert each.typer_instance is not None
@@ -140,22 +141,22 @@ def all_commands(group: typer.Typer, *before: str) -> Iterator[tuple[str, ...]]:
         yield (*before, str(command_info.name))
 
 
-@pytest.mark.parametrize("words", sorted(set(all_commands(app))))
-def test_help_fits_into_eighty_columns_of_a_file(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("names", sorted(set(all_commands(app))))
+def test_help_fits_into_80_columns_when_written_to_a_file(
+    names: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([*words, "--help"]) == DONE
+    assert main([*names, "--help"]) == DONE
     text = Text.from_ansi(capsys.readouterr().out).plain
     assert max(map(len, text.splitlines())) <= 80
-    assert "…" not in text, "something was cut off"
+    assert "…" not in text, "a text was truncated"
     assert "--settings" in text
     assert "completion" not in text
-    assert ("--json" in text) == (words not in {(), ("run",), ("override",), ("dead-letters",)})
+    assert ("--json" in text) == (names not in {(), ("run",), ("override",), ("dead-letters",)})
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["--settings", "a.json", "override", "set", "--reason", "x"],
         ["override", "set", "--reason", "x", "--settings", "a.json"],
@@ -163,23 +164,23 @@ def test_help_fits_into_eighty_columns_of_a_file(
         ["--settings", "b.json", "override", "set", "--reason", "x", "--settings", "a.json"],
     ],
 )
-def test_settings_may_stand_before_a_command_or_after_it(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_settings_may_precede_or_follow_the_command_and_the_last_one_is_used(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def add_file(path: Path) -> None:
         read.append(path)
-        raise SettingsError([f"{path}: enough is known"])
+        raise SettingsError([f"{path}: stop here"])
 
     read: list[Path] = []
     monkeypatch.setattr(settings, "add_file", add_file)
     monkeypatch.chdir(tmp_path)  # no local.settings.json here
-    assert main(words) == WRONG
+    assert main(arguments) == WRONG
     assert read == [Path("a.json")]
     main(["status"])
     assert len(read) == 1
 
 
-def test_who_has_no_name_on_this_machine_may_still_look(
+def test_a_user_without_a_user_name_can_run_commands(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def nameless() -> str:

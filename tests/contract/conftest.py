@@ -1,7 +1,7 @@
-"""The implementations that the contract tests of ingestion run against.
+"""Fixtures with the implementations that the contract tests of ingestion run against.
 
-A real PostgreSQL server is started for the tests, or that of ``TEST_POSTGRES_URL`` is used. With
-``TEST_AZURE_SQL_URL``, and pyodbc, they run against SQL Server too: nothing here can start one.
+The tests start a PostgreSQL server, or use the server of ``TEST_POSTGRES_URL``. They also run
+against SQL Server if ``TEST_AZURE_SQL_URL`` is set and pyodbc is installed; they cannot start one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def now() -> datetime:
 
 
 class Backend:
-    """Makes the stores of one implementation; all that it opened is closed in the end."""
+    """Opens the stores of one implementation, and closes them at the end of the test."""
 
     def __init__(self, kind: str, request: pytest.FixtureRequest, stack: AsyncExitStack) -> None:
         self.kind = kind
@@ -65,7 +65,7 @@ class Backend:
         return SqlIngestionStore(self.sql)
 
     def owners(self) -> OwnershipStore:
-        """Of a hub that nobody else reads."""
+        """The owners of a hub that no other test uses."""
         if self.kind == "memory":
             return MemoryOwnershipStore(now)
         group = ("ns/ü", uuid.uuid4().hex, "$Default")
@@ -74,7 +74,7 @@ class Backend:
         return SqlOwnershipStore(self.sql, *group)
 
     def breaker(self) -> BreakerStore:
-        """Of a consumer that nobody else is."""
+        """The breaker of a consumer that no other test uses."""
         if self.kind == "memory":
             return MemoryBreakerStore(now)
         name = f"hub/{uuid.uuid4().hex}"

@@ -1,6 +1,6 @@
-"""What lies between the stores and clients of a test and their services: faults, and a clock.
+"""A network with faults and its own clock, between the adapters of a test and their services.
 
-Requests over HTTP pass through every Azure client's transport, commits of a database through its
+It intercepts HTTP requests in the transport of all Azure clients, and commits of a database in its
 dialect.
 """
 
@@ -26,14 +26,17 @@ READS = ("GET", "HEAD")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the requests of one call, from request number ``after`` on. A client may
-    repeat a request by itself; with more than one step its repetitions fail too."""
+    """What happens to the requests of one call, from request number ``after`` on.
+
+    A client may repeat a request by itself. If there is more than one step, the repetitions fail
+    too.
+    """
 
     name: str
     steps: tuple[str, ...] = field(default=(), repr=False)
     after: int = field(default=0, repr=False)
     of_writes: bool = field(default=False, repr=False)
-    """Requests that only read are neither counted nor disturbed."""
+    """If true, requests that only read are neither counted nor disturbed."""
 
 
 NO_FAULT = Fault("no fault")
@@ -46,57 +49,58 @@ STORE_FAULTS = [
     Fault("no connection", GIVES_UP),
     Fault("no connection after the first request", GIVES_UP, 1),
 ]
-LOST = Fault("it takes effect, and the reply is lost", ("reply lost",), of_writes=True)
+LOST = Fault("the write takes effect, and the reply is lost", ("reply lost",), of_writes=True)
 SERVER_ERROR = Fault(
-    "it takes effect, the answer is 500, and the client repeats the request",
+    "the write takes effect, the response is 500, and the client repeats the request",
     ("server error",),
     of_writes=True,
 )
 TIMEOUT = Fault(
-    "it does not take effect, and no answer comes in time", ("timed out",), of_writes=True
+    "the write does not take effect, and the request times out", ("timed out",), of_writes=True
 )
 FAULTS = st.sampled_from((*[NO_FAULT] * 5, LOST, SERVER_ERROR, TIMEOUT))
 MOSTLY_NOT = st.sampled_from((False, False, False, True))
 
 
 def faults(weight: int = 3) -> st.SearchStrategy[Fault]:
-    """Of a store. No fault ``weight`` times as often as any."""
+    """Faults of a store. No fault is ``weight`` times as frequent as all faults together."""
     return st.sampled_from([NO_FAULT] * weight * len(STORE_FAULTS) + STORE_FAULTS)
 
 
 class Network:
-    """Between the clients of one machine and their service."""
+    """The network between the clients of one machine and their service."""
 
     def __init__(self, *, tells_time: bool = True) -> None:
         self.now: datetime = NOW
-        """The clock of all servers, where it tells time; else each has its own."""
+        """The time of all servers if ``tells_time``; otherwise each server has its own."""
         self.per_request = timedelta()
-        """How far each request moves the clock."""
+        """By how much each request advances the clock."""
         self._tells_time = tells_time
         self._fault = NO_FAULT
         self._coming: list[str] = []
         self._before_write: Callable[[], Awaitable[Any]] | None = None
 
     def arm(self, fault: Fault, before_write: Callable[[], Awaitable[Any]] | None = None) -> None:
-        """``before_write`` is what a second writer does right before the next write."""
+        """Set the fault of the next call. ``before_write`` is what a second writer does just before
+        the next write."""
         self._fault, self._before_write = fault, before_write
         self._coming = ["works"] * fault.after + list(fault.steps)
 
     def disarm(self) -> bool:
-        """Whether the fault has struck."""
+        """Remove the fault. Returns whether it was used up."""
         struck = not self._coming
         self.arm(NO_FAULT)
         return struck
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Azure's clients go through this network meanwhile."""
+        """Send the requests of all Azure clients through this network during the block."""
         send, sleep = AioHttpTransport.send, AsyncHttpTransport.sleep
 
         async def faulty_send(transport: Any, request: Any, **options: Any) -> Any:
             step = await self._next(writes=request.method not in READS)
             if step == "timed out":
-                raise TimeoutError("the machine let the request time out")
+                raise TimeoutError("the test network let the request time out")
             if step == "not sent":
                 raise ServiceRequestError("there is no connection")
             self.now += self.per_request
@@ -115,12 +119,12 @@ class Network:
 
         with (
             patch.object(AioHttpTransport, "send", faulty_send),
-            patch.object(AsyncHttpTransport, "sleep", short_sleep),  # before a client tries again
+            patch.object(AsyncHttpTransport, "sleep", short_sleep),  # the wait before a retry
         ):
             yield
 
     def through(self, sql: Sql) -> None:
-        """Commits of this engine go through this network too."""
+        """Send the commits of this database through this network too."""
         dialect = sql.engine.dialect
         commit, error = dialect.do_commit, dialect.loaded_dbapi.OperationalError
 

@@ -1,4 +1,4 @@
-"""Commits and stores that the contract tests of ingestion are made of."""
+"""Builders of commits and their parts for the contract tests of ingestion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.builders import NOW
 
 
 class Store(IngestionStore, DeadLetterStore, NewestDeadLetters, RetentionStore, Protocol):
-    """One class serves all these ports."""
+    """All ports that one store of ingestion implements."""
 
 
 def new_stream(partition_id: str = "0", hub: str = "hub") -> Stream:
@@ -69,7 +69,7 @@ def commit(
     gaps: Sequence[Gap] = (),
     epoch: int = 1,
 ) -> Commit:
-    """Up to and with a number; what leads there need not be complete."""
+    """A commit up to and including a sequence number. Its outcomes need not be complete."""
     after = checkpoint(sequence, epoch=epoch)
     if previous is not None:
         after = replace(after, start=previous.start)

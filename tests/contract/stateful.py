@@ -1,20 +1,21 @@
-"""Random sequences of calls on a memory twin and a real adapter, whose answers must be the same.
+"""Runs random sequences of calls on an in-memory adapter and a real one, and compares the answers.
 
-A machine of `hypothesis.stateful` makes each call on both sides and compares the answers, or the
-errors. Some calls fail on the way to the service, before they are carried out or after that, so
-that only their reply is lost; or a second writer goes first. Of a call that failed it is not known
-whether it took effect: then the real side must be as if it was never made, or as if it succeeded.
+A machine of `hypothesis.stateful` makes each call on both sides and compares the results or the
+errors. Some calls fail on the way to the service: before they are executed, or afterwards, so that
+only the reply is lost. In other calls a second writer goes first. After a call that failed, the
+outcome is unknown: the real side must be as if the call was never made, or as if it succeeded.
 
-``SideBySide`` is the base of all machines, ``StoreMachine`` that of those that run on each store
-of ingestion and compare after every step what both sides remember.
+``SideBySide`` is the base of all machines. ``StoreMachine`` is the base of the machines that run on
+each store of ingestion. It compares the stored rows of both sides after every step.
 
-What may differ between the sides, and is compared in another way:
+Some values may differ between the sides and are compared in another way:
 
 - Version tokens: each side has its own. One side's token must change exactly when the other's does.
-- Times by a store's own clock: they must lie within ``A_MOMENT`` of when the call was made.
+- Times by a store's own clock: they must lie within ``A_MOMENT`` of the time of the call.
 
-The default is a few examples, the same ones in every run. ``STATEFUL_EXAMPLES=500`` runs so many
-for each machine and backend, different ones each time, and shortens one that fails.
+By default, a machine runs a few examples, the same ones in every run. ``STATEFUL_EXAMPLES=500``
+runs 500 examples for each machine and backend, different ones each time, and shrinks an example
+that fails.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ Call = Callable[[], Awaitable[Any]]
 A_MOMENT = timedelta(seconds=5)
 REAL_BACKENDS = ("tables", "sqlite", "postgres")
 HOSTILE = ("a|b", "sales/ü#?", "x\\y%41", "=2F", "..", " ", "'or''", "😀" * 3, "a\x00b\n")
-"""Names and texts that services read as something else unless they are encoded."""
+"""Names and texts that services misinterpret unless the app encodes them."""
 names = st.sampled_from(HOSTILE)
 texts = st.one_of(names, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 
 
 class OutcomeUnknown(Exception):
-    """Stands for any error after which the caller does not know whether its write took effect."""
+    """Represents any error after which the caller does not know whether its write took effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call gave: a value, or an error of the port."""
+    """The result of a call: a value, or the type of an error of the port."""
 
     value: Any = None
     error: type[Exception] | None = None
@@ -64,13 +65,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Both(Generic[T]):
-    """The same thing as the twin has it, and as the adapter has it."""
+    """The values of the in-memory adapter and of the real one that belong together."""
 
-    twin: T
+    memory: T
     real: T
 
     def of(self, side: Side) -> T:
-        return self.twin if side.is_twin else self.real
+        return self.memory if side.is_memory else self.real
 
 
 def same(value: Any) -> Any:
@@ -78,11 +79,11 @@ def same(value: Any) -> Any:
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The base of the machines. ``errors`` are those that the port documents."""
+    """The base of the machines. ``errors`` are the errors that the port documents."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = ()
     conflicts: ClassVar[tuple[type[Exception], ...]] = ()
-    """Of them those that a write may meet because it took effect already, unheard of."""
+    """The errors that a repeated write may raise because its first attempt already took effect."""
 
     def __init__(self, runner: asyncio.Runner, network: Network) -> None:
         super().__init__()
@@ -90,7 +91,8 @@ class SideBySide(RuleBasedStateMachine):
         self.network.now = NOW
 
     def run(self, call: Call) -> Any:
-        """In a task of its own: nothing of an earlier call's context, such as a time, is left."""
+        """Run the call in its own task, so that it sees no context of an earlier call, such as a
+        time."""
 
         async def called() -> Any:
             return await call()
@@ -107,7 +109,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def both(
         self,
-        twin: Call,
+        memory: Call,
         real: Call,
         *,
         shown: Callable[[Any], Any] = same,
@@ -115,13 +117,14 @@ class SideBySide(RuleBasedStateMachine):
         first: tuple[Call, Call] | None = None,
         knows_own: bool = False,
     ) -> Both[Any] | None:
-        """Make the call on both and compare. Answers the values, where neither raised an error.
+        """Make the call on both sides and compare. Returns both values, or None after an error.
 
-        `first` is what a second writer does just before the call's first write, on the twin and
-        on the service. `knows_own`: a write that the client repeats is recognised as its own.
+        `first` is what a second writer does just before the call's first write, in memory and on
+        the service. `knows_own` says that the adapter recognizes a write that the client repeated
+        as its own.
         """
         others: list[Answer] = []
-        if first:  # of a write that loses a race, a lost reply hides that it was refused
+        if first:  # if the reply of a write that loses the race is lost, its refusal is not seen
             fault = NO_FAULT
 
         async def second_writer() -> None:
@@ -129,43 +132,46 @@ class SideBySide(RuleBasedStateMachine):
             others.append(await self._answer(first[1]))
 
         self.network.arm(fault, second_writer if first else None)
-        found = self.run(lambda: self._answer(real))
+        actual = self.run(lambda: self._answer(real))
         struck = self.network.disarm()
         if first and others:
             self.same(self.run(lambda: self._answer(first[0])), others[0], shown)
         if fault is TIMEOUT and struck:
-            assert found.error is OutcomeUnknown, f"timed out, but {found}"
+            assert actual.error is OutcomeUnknown, f"the request timed out, but {actual}"
             return None
-        expected = self.run(lambda: self._answer(twin))
+        expected = self.run(lambda: self._answer(memory))
         repeated = fault is SERVER_ERROR and not knows_own
         may_differ = struck and (fault is LOST or repeated)
-        if not may_differ or found.error not in (OutcomeUnknown, *self.conflicts):
-            return self.same(expected, found, shown)
+        if not may_differ or actual.error not in (OutcomeUnknown, *self.conflicts):
+            return self.same(expected, actual, shown)
         return None
 
     def same(
-        self, expected: Answer, found: Answer, shown: Callable[[Any], Any]
+        self, expected: Answer, actual: Answer, shown: Callable[[Any], Any]
     ) -> Both[Any] | None:
-        """Both values, which are the same as far as they are shown; None where both failed."""
-        both = f"the twin:    {expected}\nthe adapter: {found}"
-        assert found.error is expected.error, both
-        if found.error:
+        """Assert that both answers agree. Returns both values, or None if both are errors.
+
+        ``shown`` is the part of a value that both sides share.
+        """
+        both = f"in memory:    {expected}\nreal adapter: {actual}"
+        assert actual.error is expected.error, both
+        if actual.error:
             return None
-        assert shown(found.value) == shown(expected.value), both
-        return Both(expected.value, found.value)
+        assert shown(actual.value) == shown(expected.value), both
+        return Both(expected.value, actual.value)
 
     def later(self, seconds: float) -> None:
         self.network.now += timedelta(seconds=seconds)
 
 
-# --- machines of stores, which have a clock of their own ------------------------------------------
+# --- machines of stores, which have their own clock -----------------------------------------------
 
 
 @dataclass(frozen=True)
 class Side:
-    """The stores of one side, by the name of their port."""
+    """The stores of one side, by the names of their ports."""
 
-    is_twin: bool
+    is_memory: bool
     stores: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
@@ -177,8 +183,10 @@ SideCall = Callable[[Side], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Look:
-    """What a side remembers: ``plain`` must be the same on both, ``tokens`` has the version of each
-    row by a name of the row, and ``handles`` are answers to use in later calls, by a name of each.
+    """The stored rows of one side.
+
+    ``plain`` must be equal on both sides. ``tokens`` has the version of each row, by the row's
+    name. ``handles`` has answers to use in later calls, by their names.
     """
 
     plain: Any
@@ -189,7 +197,7 @@ class Look:
 class StoreMachine(SideBySide):
     """The base of a machine for one port: its rules call ``step`` and ``race``.
 
-    A subclass has ``open`` and ``look``. A fault shows as the error ``unavailable`` of the port.
+    A subclass defines ``open`` and ``look``. After a fault, the port raises ``unavailable``.
     """
 
     unavailable: ClassVar[type[Exception]]
@@ -202,18 +210,18 @@ class StoreMachine(SideBySide):
         self._tokens: dict[Any, list[Both[Any]]] = {}
         self.handles: dict[Any, list[Both[Any]]] = {}
         opened = self.run(lambda: self.open(self._stack))
-        self.twin, self.real = (Side(n == 0, stores) for n, stores in enumerate(opened))
+        self.memory, self.real = (Side(n == 0, stores) for n, stores in enumerate(opened))
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The stores of the twin, by ``self.clock``, and those of the real side."""
+        """The stores in memory, which use ``self.clock``, and the real stores."""
         raise NotImplementedError
 
     async def look(self, side: Side) -> Look:
-        """What the side remembers, as far as both sides must agree."""
+        """The stored rows of the side, as far as both sides must agree on them."""
         raise NotImplementedError
 
     def clock(self) -> datetime:
-        """The twin's: when the step began."""
+        """The time of the stores in memory: when the step began."""
         return self.began
 
     # --- steps ---
@@ -225,25 +233,28 @@ class StoreMachine(SideBySide):
         fault: Fault = NO_FAULT,
         repeatable: bool = False,
     ) -> Both[Any] | None:
-        """Make a call on both sides; what both answer, or None where it failed.
+        """Make a call on both sides. Returns both values, or None if the call failed.
 
-        ``shown`` is the part of an answer that both sides share. A ``repeatable`` call may take
-        effect in part, and is made again after a fault.
+        ``shown`` is the part of a value that both sides share. A ``repeatable`` call may take
+        effect in part; it is repeated after a fault.
         """
         real = self._on_real(call, fault)
         if fault is not NO_FAULT and real.error is self.unavailable:
             if repeatable:
                 real = self._on_real(call, NO_FAULT)
             elif self.agree():
-                return None  # it was not carried out
-        twin = self._on_twin(call)
-        if fault is not NO_FAULT and twin.error is None and real.error is not None:
+                return None  # the call was not executed
+        memory = self._on_memory(call)
+        if fault is not NO_FAULT and memory.error is None and real.error is not None:
             assert real.error in (*self.conflicts, self.unavailable), real
-            return None  # it was carried out: the invariant says whether all of it was
-        return self.same(twin, real, shown)
+            return (
+                None  # the call was executed; the invariant checks that it took effect completely
+            )
+        return self.same(memory, real, shown)
 
     def race(self, first: SideCall, second: SideCall, shown: Callable[[Any], Any] = same) -> None:
-        """Make two calls at the same time; the twin does those first that the real side did."""
+        """Make two calls concurrently. In memory, a call that succeeded on the real side is made
+        before one that failed."""
 
         async def at_the_same_time() -> list[Answer]:
             calls = [self._answer(partial(call, self.real)) for call in (first, second)]
@@ -253,65 +264,66 @@ class StoreMachine(SideBySide):
         outcomes = list(zip((first, second), self.run(at_the_same_time), strict=True))
         self._note_end()
         for call, real in sorted(outcomes, key=lambda outcome: outcome[1].error is not None):
-            self.same(self._on_twin(call), real, shown)
+            self.same(self._on_memory(call), real, shown)
 
-    def _on_twin(self, call: SideCall) -> Answer:
-        found: Answer = self.run(lambda: self._answer(partial(call, self.twin)))
-        return found
+    def _on_memory(self, call: SideCall) -> Answer:
+        answer: Answer = self.run(lambda: self._answer(partial(call, self.memory)))
+        return answer
 
     def _on_real(self, call: SideCall, fault: Fault) -> Answer:
         self.began = datetime.now(UTC)
         self.network.arm(fault)
-        found: Answer = self.run(lambda: self._answer(partial(call, self.real)))
+        answer: Answer = self.run(lambda: self._answer(partial(call, self.real)))
         self.network.disarm()
         self._note_end()
-        return found
+        return answer
 
     def _note_end(self) -> None:
         self.ended = datetime.now(UTC)
         self.slowest = max(self.slowest, self.ended - self.began)
 
-    # --- what both sides remember ---
+    # --- the stored rows of both sides ---
 
     def agree(self) -> bool:
-        """Whether both sides remember the same."""
+        """Whether both sides have stored the same rows."""
         return self._difference() == ""
 
     @invariant()
-    def both_sides_remember_the_same(self) -> None:
+    def both_sides_have_stored_the_same_rows(self) -> None:
         difference = self._difference()
         assert not difference, difference
 
     def _difference(self) -> str:
-        twin, real = (self.run(partial(self.look, side)) for side in (self.twin, self.real))
-        if twin.plain != real.plain:
-            return f"twin: {twin.plain!r}\nreal: {real.plain!r}"
-        found = {name: Both(token, real.tokens[name]) for name, token in twin.tokens.items()}
-        for name, tokens in found.items():
-            for known in self._tokens.get(name, []):
-                if (known.twin == tokens.twin) != (known.real == tokens.real):
-                    return f"version of {name}: {known}, then {tokens}"
-        for name, tokens in found.items():
+        memory, real = (self.run(partial(self.look, side)) for side in (self.memory, self.real))
+        if memory.plain != real.plain:
+            return f"in memory: {memory.plain!r}\nreal:      {real.plain!r}"
+        current = {name: Both(token, real.tokens[name]) for name, token in memory.tokens.items()}
+        for name, tokens in current.items():
+            for earlier in self._tokens.get(name, []):
+                if (earlier.memory == tokens.memory) != (earlier.real == tokens.real):
+                    return f"version of {name}: {earlier}, then {tokens}"
+        for name, tokens in current.items():
             seen = self._tokens.setdefault(name, [])
             if tokens not in seen:
                 seen.append(tokens)
-        self.keep({name: Both(h, real.handles[name]) for name, h in twin.handles.items()})
+        self.keep({name: Both(h, real.handles[name]) for name, h in memory.handles.items()})
         return ""
 
     def keep(self, handles: Mapping[Any, Both[Any]]) -> None:
-        """Remember handles; the latest of a name comes last."""
+        """Keep handles for later calls. The latest handle of a name is the last in its list."""
         for name, handle in handles.items():
-            known = self.handles.setdefault(name, [])
-            if not known or known[-1].twin != handle.twin:
-                known.append(handle)
+            kept = self.handles.setdefault(name, [])
+            if not kept or kept[-1].memory != handle.memory:
+                kept.append(handle)
 
     def is_now(self, time: datetime) -> bool:
-        """Whether it can be the store's time of the step that was made last."""
+        """Whether the time can be the store's time of the last step."""
         return self.began - A_MOMENT <= time <= self.ended + A_MOMENT
 
-    def is_as_long(self, twin: timedelta, real: timedelta) -> bool:
-        """Whether both waited as long, as far as the twin's clock of whole steps can tell."""
-        return abs(twin - real) <= A_MOMENT + 2 * self.slowest
+    def is_as_long(self, memory: timedelta, real: timedelta) -> bool:
+        """Whether both durations agree, as exactly as the clock in memory allows, which only ticks
+        once a step."""
+        return abs(memory - real) <= A_MOMENT + 2 * self.slowest
 
     def teardown(self) -> None:
         self.run(self._stack.aclose)
@@ -324,20 +336,23 @@ def run_machine(
     steps: int = 40,
     examples_max: int = sys.maxsize,
 ) -> None:
-    """Run so many examples of a machine, or as many as STATEFUL_EXAMPLES asks for."""
-    asked = os.environ.get("STATEFUL_EXAMPLES")
+    """Run this number of examples of a machine, or the number in STATEFUL_EXAMPLES.
+
+    There are at most ``examples_max`` examples in either case.
+    """
+    override = os.environ.get("STATEFUL_EXAMPLES")
     options = settings(
-        max_examples=min(int(asked or examples), examples_max),
+        max_examples=min(int(override or examples), examples_max),
         stateful_step_count=steps,
-        derandomize=asked is None,
-        phases=(Phase.generate, Phase.shrink) if asked else (Phase.generate,),
+        derandomize=override is None,
+        phases=(Phase.generate, Phase.shrink) if override else (Phase.generate,),
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
         report_multiple_bugs=False,
     )
-    # Any callable that makes a machine will do.
+    # Hypothesis accepts any callable that returns a machine, although it declares a class.
     run_state_machine_as_test(cast("type[SideBySide]", make), settings=options)
 
 
@@ -348,7 +363,8 @@ def run_store_machine(
     examples: int,
     steps: int,
 ) -> None:
-    """The machine of a store, on a backend of this kind that its clients reach by the network."""
+    """Run the machine of a store, on a backend of this kind that it reaches through a network with
+    faults."""
     network = Network(tells_time=False)
     with network.installed():
         run_machine(

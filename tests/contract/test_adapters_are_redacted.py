@@ -1,4 +1,4 @@
-"""Every adapter takes secrets out of the errors that leave it; none can be forgotten."""
+"""Every adapter class redacts secrets in its errors, because it is decorated with @redacting."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 
 import shared.adapters
 
-WITHIN_OTHERS = {
+EXCEPTIONS = {
     "LoopbackCredential": "has no secret",
     "LoopbackTransport": "is used by the clients of adapters",
     "ServerTimeTransport": "is used by the clients of adapters",
 }
-"""Classes whose errors leave through an adapter, and why they need not care."""
+"""Classes that need no @redacting, and why: their errors only leave through another adapter."""
 
 
-def found() -> Iterator[type]:
-    """Each public class of the package that does something for others and is no twin in memory.
+def adapter_classes() -> Iterator[type]:
+    """Each public class of the package with public coroutines, except for in-memory adapters.
 
     A private class serves its own module, so its errors leave through that module's adapter.
     """
@@ -45,14 +45,14 @@ def public(kind: type) -> dict[str, object]:
     return {name: each for name, each in methods.items() if not name.startswith("_")}
 
 
-ADAPTERS = {each.__name__: each for each in found()}
+ADAPTERS = {each.__name__: each for each in adapter_classes()}
 
 
-def test_every_exception_from_the_rule_is_there() -> None:
-    assert set(WITHIN_OTHERS) < set(ADAPTERS)
+def test_every_exception_from_the_rule_exists() -> None:
+    assert set(EXCEPTIONS) < set(ADAPTERS)
 
 
-@pytest.mark.parametrize("name", sorted(set(ADAPTERS) - set(WITHIN_OTHERS)))
+@pytest.mark.parametrize("name", sorted(set(ADAPTERS) - set(EXCEPTIONS)))
 def test_errors_of_an_adapter_are_redacted(name: str) -> None:
     methods = public(ADAPTERS[name])
     bare = [name for name, each in methods.items() if not hasattr(each, "__wrapped__")]

@@ -1,4 +1,4 @@
-"""The adapters with the real SDK clients: against Azurite and the loopback stand-ins."""
+"""The adapters of Azure services with their real SDK clients, against Azurite and stand-ins."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from local.azure_apis import arm_errors
-from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.arm import ArmStandIn, OperationForm
 from local.azure_apis.entities import EntityCounts
-from local.azure_apis.loopback_server import HANG, Fault, Reply
+from local.azure_apis.loopback_server import HANG, Fault, Reply, Request
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn, refusal
 from local.azurite import Azurite
@@ -63,16 +63,16 @@ async def control(arm: ArmStandIn) -> AsyncIterator[AppServiceControl]:
 
 
 async def test_capacity_is_read_with_the_servers_time(control: AppServiceControl) -> None:
-    found = await control.read(plan())
-    assert found.value == 2
-    assert abs(found.time - datetime.now(UTC)) < timedelta(seconds=5)
+    capacity = await control.read(plan())
+    assert capacity.value == 2
+    assert abs(capacity.time - datetime.now(UTC)) < timedelta(seconds=5)
 
 
 @pytest.mark.parametrize(
     ("actions", "lacking"),
     [(["*"], []), (["*/read"], ["Microsoft.Web/serverfarms/write"]), ([], [*NEEDED])],
 )
-async def test_the_identitys_permissions_on_the_plan_are_asked_of_azure(
+async def test_missing_permissions_on_the_plan_are_listed(
     arm: ArmStandIn, actions: list[str], lacking: list[str]
 ) -> None:
     arm.permissions = [{"actions": actions, "notActions": []}]
@@ -81,7 +81,9 @@ async def test_the_identitys_permissions_on_the_plan_are_asked_of_azure(
     await permissions.close()
 
 
-async def test_who_may_not_list_permissions_is_told_what_that_takes(arm: ArmStandIn) -> None:
+async def test_an_identity_that_may_not_list_permissions_gets_an_error_that_names_the_permission(
+    arm: ArmStandIn,
+) -> None:
     arm.permissions = None
     permissions = ArmPermissions(arm.base_url)
     with pytest.raises(CapacityRefused, match="permissions/read"):
@@ -89,7 +91,7 @@ async def test_who_may_not_list_permissions_is_told_what_that_takes(arm: ArmStan
     await permissions.close()
 
 
-async def test_capacity_is_changed_and_the_rest_of_the_plan_is_not(
+async def test_only_the_capacity_of_the_plan_is_changed(
     arm: ArmStandIn, control: AppServiceControl
 ) -> None:
     arm.operation_seconds, arm.retry_after_seconds = 0.1, 0
@@ -99,11 +101,45 @@ async def test_capacity_is_changed_and_the_rest_of_the_plan_is_not(
     assert [p.capacity for p in arm.puts] == [5]
 
 
+class InterruptedByAProxy(ArmStandIn):
+    """Accepts a change. Then a proxy answers in its place."""
+
+    body = ""
+
+    def handle(self, request: Request) -> Reply:
+        accepted = bool(self.puts)
+        return Reply(200, self.body) if accepted else super().handle(request)
+
+
+@pytest.mark.parametrize("body", ["", "null", "[]", "<html>sign in", '{"properties": 1}'])
+async def test_a_change_whose_plan_cannot_be_read_may_have_been_made(body: str) -> None:
+    async with InterruptedByAProxy([Plan(ID, capacity=2, sku=P1V3)], operation_seconds=60) as arm:
+        arm.body, arm.retry_after_seconds = body, 0
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmPollingSeconds="0.05"))
+        with pytest.raises(CapacityDelayed) as raised:
+            await control.change(plan(), 5)
+        await control.close()
+    assert raised.value.maybe_done
+
+
+@pytest.mark.parametrize("form", OperationForm)
+async def test_a_change_is_followed_with_a_role_on_the_plan_only(
+    arm: ArmStandIn, control: AppServiceControl, form: OperationForm
+) -> None:
+    """Azure shows an operation only to who has a role on the resource group or the subscription."""
+    arm.operation_seconds, arm.retry_after_seconds = 0.3, 0
+    arm.operation_form, arm.may_read_operations = form, False
+    await control.change(plan(), 5)
+    assert arm.plan(ID).capacity == 5, "the change is complete when the call returns"
+    assert {request.method for request in arm.requests} == {"GET", "PUT"}
+    assert not [request for request in arm.requests if "/operation" in request.path]
+
+
 @pytest.mark.parametrize(
-    ("fault", "error", "said", "retry_after_seconds"),
+    ("fault", "error", "message", "retry_after_seconds"),
     [
         (arm_errors.FORBIDDEN, CapacityRefused, "403", None),
-        (arm_errors.NOT_FOUND, CapacityRefused, "by exact name", None),
+        (arm_errors.NOT_FOUND, CapacityRefused, "a plan of exactly this name", None),
         (arm_errors.ANOTHER_OPERATION, CapacityDelayed, "another operation is in progress", None),
         (arm_errors.NO_INSTANCES, CapacityDelayed, "no available instances", None),
         (arm_errors.throttled(17), CapacityDelayed, "429", 17),
@@ -111,18 +147,18 @@ async def test_capacity_is_changed_and_the_rest_of_the_plan_is_not(
         (HANG, CapacityDelayed, "no answer within 1 s, outcome unknown", None),
     ],
 )
-async def test_what_arm_answers_is_retried_or_refused_by_its_meaning(
+async def test_an_error_of_arm_is_final_or_may_pass_depending_on_its_kind(
     arm: ArmStandIn,
     control: AppServiceControl,
     fault: Fault,
     error: type[CapacityDelayed | CapacityRefused],
-    said: str,
+    message: str,
     retry_after_seconds: float | None,
 ) -> None:
     arm.fail_next(fault)
     with pytest.raises(error) as raised:
         await control.change(plan(), 5)
-    assert said in str(raised.value).lower()
+    assert message in str(raised.value).lower()
     assert getattr(raised.value, "retry_after_seconds", None) == retry_after_seconds
     arm.stop_failing()
     await control.change(plan(), 5)
@@ -132,20 +168,20 @@ async def test_what_arm_answers_is_retried_or_refused_by_its_meaning(
 @pytest.mark.parametrize(
     "body", ["", "null", "[]", '{"sku": [1]}', '{"sku": {"capacity": "three"}}', "<html>sign in"]
 )
-async def test_what_is_no_plan_is_asked_for_again(
+async def test_a_response_that_is_not_a_plan_may_pass(
     arm: ArmStandIn, control: AppServiceControl, body: str
 ) -> None:
-    """A proxy may answer in place of Azure Resource Manager, and say 200."""
+    """A proxy may answer in place of Azure Resource Manager, with status 200."""
     arm.fail_next(Fault(Reply(200, body)))
     with pytest.raises(CapacityDelayed, match="plan plan-1: "):
         await control.read(plan())
 
 
-@pytest.mark.parametrize("said", ["\u00b2", "9" * 400, str(10**12), "-5"])
-async def test_patience_that_cannot_be_meant_is_not_taken_from_an_answer(
-    arm: ArmStandIn, control: AppServiceControl, said: str
+@pytest.mark.parametrize("header", ["\u00b2", "9" * 400, str(10**12), "-5"])
+async def test_an_implausible_retry_after_header_is_ignored(
+    arm: ArmStandIn, control: AppServiceControl, header: str
 ) -> None:
-    refusal = arm_errors.front_door_error(429, "Throttled", "later", {"Retry-After": said})
+    refusal = arm_errors.front_door_error(429, "Throttled", "later", {"Retry-After": header})
     arm.fail_next(Fault(refusal))
     with pytest.raises(CapacityDelayed, match="429") as raised:
         await control.change(plan(), 5)
@@ -157,7 +193,7 @@ async def test_a_plan_is_found_by_its_exact_name_only(control: AppServiceControl
         await control.read(plan("plan"))
 
 
-async def test_an_unreachable_arm_is_a_delay(unused_tcp_port: int) -> None:
+async def test_an_unreachable_arm_delays_the_change(unused_tcp_port: int) -> None:
     control = AppServiceControl(loaded(ArmEndpoint=f"https://127.0.0.1:{unused_tcp_port}"))
     with pytest.raises(CapacityDelayed):
         await control.read(plan())
@@ -213,9 +249,9 @@ async def reader(
 async def test_each_source_is_read_with_the_servers_time(
     reader: AzureReader, source: MetricSource, value: float
 ) -> None:
-    found = await reader.read(source)
-    assert found.value == value
-    assert abs(found.time - datetime.now(UTC)) < timedelta(seconds=5)
+    reading = await reader.read(source)
+    assert reading.value == value
+    assert abs(reading.time - datetime.now(UTC)) < timedelta(seconds=5)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +263,7 @@ async def test_each_source_is_read_with_the_servers_time(
         (BreakerMode.CLOSED, 0),
     ],
 )
-async def test_a_breaker_that_is_not_closed_reads_one(mode: BreakerMode, value: float) -> None:
+async def test_a_breaker_that_is_not_closed_is_read_as_one(mode: BreakerMode, value: float) -> None:
     breakers = MemoryBreakerStore(lambda: NOW)
     await breakers.replace(await breakers.load(), Breaker(mode))
     nothing = loaded()
@@ -249,33 +285,33 @@ async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azu
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         (ServiceBusQueue("missing"), "queue missing does not exist"),
         (ServiceBusSubscription("orders", "nobody"), "orders/nobody does not exist"),
         (StorageQueue("missing"), "queue missing does not exist"),
     ],
 )
-async def test_a_source_that_does_not_exist_is_missing_not_zero(
-    reader: AzureReader, source: MetricSource, said: str
+async def test_a_source_that_does_not_exist_raises_an_error_instead_of_reading_zero(
+    reader: AzureReader, source: MetricSource, message: str
 ) -> None:
-    with pytest.raises(ReadFailed, match=said):
+    with pytest.raises(ReadFailed, match=message):
         await reader.read(source)
 
 
-async def test_a_connection_that_is_not_set_names_the_setting(reader: AzureReader) -> None:
+async def test_an_error_names_the_setting_of_a_missing_connection(reader: AzureReader) -> None:
     with pytest.raises(SettingsError, match="Other__fullyQualifiedNamespace"):
         await reader.read(ServiceBusQueue("work", connection="Other"))
 
 
-async def test_a_throttled_namespace_is_asked_once_more(
+async def test_a_throttled_request_to_a_namespace_is_retried(
     bus: ServiceBusAdminStandIn, reader: AzureReader
 ) -> None:
     bus.fail_next(refusal(429, retry_after_seconds=1))
     assert (await reader.read(ServiceBusQueue("work"))).value == 42
 
 
-async def test_no_token_leaves_this_machine_in_plain_text() -> None:
+async def test_only_loopback_addresses_are_reached_over_plain_http() -> None:
     assert is_loopback("https://127.0.0.1:5000/x")
     assert is_loopback("localhost:5672")
     for url in ("https://127.0.0.1.evil.com", "https://evil.com/127.0.0.1", "http://a@evil.com"):

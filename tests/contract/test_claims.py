@@ -1,4 +1,4 @@
-"""What every ClaimStore promises, asked of the memory twin and of Azure Tables (Azurite)."""
+"""The contract of ClaimStore, tested on the in-memory adapter and on Azure Tables (Azurite)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def test_the_first_message_gets_the_claim_and_the_second_one_sees_it(
     assert await claims.take(work, "m2") == mine
 
 
-async def test_what_is_done_is_seen_as_done(claims: ClaimStore, work: DatasetWork) -> None:
+async def test_a_finished_claim_is_read_as_finished(claims: ClaimStore, work: DatasetWork) -> None:
     mine = await claims.take(work, "m1")
     done = await claims.change(mine, "m1", done=True)
     assert (done.holder, done.taken_at, done.done_at) == ("m1", mine.taken_at, done.seen_at)
     assert await claims.take(work, "m2") == done
 
 
-async def test_a_claim_can_be_taken_over_and_then_is_lost_to_its_old_holder(
+async def test_after_a_takeover_the_old_holder_can_no_longer_change_the_claim(
     claims: ClaimStore, work: DatasetWork
 ) -> None:
     old = await claims.take(work, "m1")
@@ -64,12 +64,14 @@ async def test_a_claim_can_be_taken_over_and_then_is_lost_to_its_old_holder(
     await claims.change(new, "m2", done=True)
 
 
-async def test_of_many_at_once_one_gets_the_claim(claims: ClaimStore, work: DatasetWork) -> None:
+async def test_only_one_of_many_concurrent_messages_gets_the_claim(
+    claims: ClaimStore, work: DatasetWork
+) -> None:
     taken = await asyncio.gather(*[claims.take(work, f"m{n}") for n in range(8)])
     assert len({claim.holder for claim in taken}) == 1
 
 
-async def test_other_turns_periods_and_data_sets_are_other_claims(
+async def test_each_turn_period_and_data_set_has_its_own_claim(
     claims: ClaimStore, work: DatasetWork
 ) -> None:
     others = [
@@ -84,7 +86,7 @@ async def test_other_turns_periods_and_data_sets_are_other_claims(
         await claims.change(mine, mine.holder, done=True)
 
 
-async def test_the_store_tells_the_time_of_each_answer(
+async def test_each_claim_is_read_with_the_stores_time(
     claims: ClaimStore, work: DatasetWork
 ) -> None:
     begun = datetime.now(UTC)
@@ -93,8 +95,8 @@ async def test_the_store_tells_the_time_of_each_answer(
     assert begun - timedelta(seconds=1) <= seen[0] <= seen[1] <= datetime.now(UTC)
 
 
-class ComesAndGoes(Table):
-    """A table whose row is there whenever it is to be inserted, and gone when it is to be read."""
+class FlickeringTable(Table):
+    """A table whose row exists whenever the store inserts it, and is gone when the store reads."""
 
     puts = 0
 
@@ -103,14 +105,14 @@ class ComesAndGoes(Table):
         raise RowConflict(row["RowKey"])
 
 
-async def test_a_row_that_comes_and_goes_ends_in_an_error(
+async def test_a_row_that_keeps_appearing_and_disappearing_raises_an_error(
     azurite: Azurite, work: DatasetWork
 ) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)
     claims = TableClaims(connection)
     await claims.close()
-    claims._table = table = ComesAndGoes(connection, TABLE_NAME)
-    with pytest.raises(ClaimTaken, match="comes and goes"):
+    claims._table = table = FlickeringTable(connection, TABLE_NAME)
+    with pytest.raises(ClaimTaken, match="appeared and disappeared in each"):
         await claims.take(work, "m1")
     assert table.puts == TAKES_MAX
     await claims.close()
@@ -130,15 +132,17 @@ def test_keys_are_readable_and_distinct() -> None:
         {"holder": "m1", "taken_at": "2026-03-01T12:00:00Z", "done_at": "soon"},
     ],
 )
-async def test_a_claim_that_cannot_be_read_is_named_with_what_to_do(
+async def test_an_unreadable_claim_raises_an_error_that_says_what_to_do(
     azurite: Azurite, work: DatasetWork, typed: dict[str, str]
 ) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)
     table, claims = Table(connection, TABLE_NAME), TableClaims(connection)
-    keys = {"PartitionKey": key(work.dataset), "RowKey": key(work.turn_label)}
+    keys = {"PartitionKey": key(work.dataset), "RowKey": key(work.round_label)}
     await table.overwrite({**keys, **typed})
-    said = rf"row '{work.dataset}/.*' of table Claims cannot be read .* correct it, or delete it"
-    with pytest.raises(ClaimUnreadable, match=said):
+    message = (
+        rf"row '{work.dataset}/.*' of table Claims cannot be read .* correct the row, or delete it"
+    )
+    with pytest.raises(ClaimUnreadable, match=message):
         await claims.take(work, "m2")
     await table.close()
     await claims.close()

@@ -1,4 +1,4 @@
-"""The example's totals are exact, whatever crashes, and whatever reply is lost."""
+"""The totals of the example device_totals are exact despite crashes and lost replies."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ FAULT_RATE = 0.15
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The end of the process."""
 
 
 class Faults:
-    """Strike a connection's commit, before it or after, and the writing of totals."""
+    """Random faults before and after the commits of a database, and while totals are written."""
 
     def __init__(self, seed: int, sql: Sql) -> None:
         self.random = random.Random(seed)
@@ -49,7 +49,7 @@ class Faults:
 
         def do_commit(connection: object) -> None:
             self.strike("crash before the commit", Crash())
-            commit(connection)  # type: ignore[arg-type]  # as the dialect gave it
+            commit(connection)  # type: ignore[arg-type]  # a DBAPI connection of the dialect
             self.strike("crash after the commit", Crash())
             self.strike("lost reply", OperationalError("COMMIT", None, ConnectionError("lost")))
 
@@ -60,15 +60,17 @@ class Faults:
             self.struck[name] += 1
             raise error
 
-    def add_totals(self, connection: Connection, stream: Stream, made: Sequence[Effect]) -> None:
-        add_totals(connection, stream, made)
+    def add_totals(
+        self, connection: Connection, stream: Stream, new_effects: Sequence[Effect]
+    ) -> None:
+        add_totals(connection, stream, new_effects)
         self.strike("crash among the totals", Crash())
         self.strike("bug among the totals", ZeroDivisionError("a bug"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def sql(request: pytest.FixtureRequest) -> AsyncIterator[Sql]:
-    # Threads would swallow what no handler may catch.
+    # Work runs inline, because a thread would not pass on a BaseException.
     sql = Sql(request.getfixturevalue(f"{request.param}_url"), metadata, own, run=inline)
     await sql.write(lambda c: c.execute(delete(totals)))
     yield sql
@@ -88,7 +90,7 @@ def readings(count: int) -> list[Event]:
 
 
 async def read_totals(sql: Sql) -> dict[str, tuple[int, int]]:
-    """Events and units of each device."""
+    """The numbers of events and units, by device."""
     rows = await sql.read(lambda c: c.execute(select(totals)).all())
     return {row.device: (row.events, row.units) for row in rows}
 
@@ -107,17 +109,18 @@ def consumer(sql: Sql, hub: MemoryHubReader, stream: Stream) -> Consumer:
 
 
 def exact(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+    totals_by_device: dict[str, tuple[int, int]] = {}
     for event in events:
         reading = json.loads(event.body)
-        count, units = found.get(reading["device"], (0, 0))
-        found[reading["device"]] = (count + 1, units + reading["units"])
-    return found
+        count, units = totals_by_device.get(reading["device"], (0, 0))
+        totals_by_device[reading["device"]] = (count + 1, units + reading["units"])
+    return totals_by_device
 
 
 def hostile(sql: Sql, hub: MemoryHubReader, stream: Stream, faults: Faults) -> Consumer:
     return replace(
-        consumer(sql, hub, stream), store=SqlIngestionStore(sql, take_part=faults.add_totals)
+        consumer(sql, hub, stream),
+        store=SqlIngestionStore(sql, write_in_transaction=faults.add_totals),
     )
 
 
@@ -132,7 +135,7 @@ async def test_totals_are_exact_under_crashes_and_lost_replies(sql: Sql, seed: i
         batch = events[position : position + 20]
         with suppress(Crash, IngestionError, ZeroDivisionError):
             await run(batch, hostile(sql, hub, stream, faults))
-        back = faults.random.randint(-20, 20)  # the host starts over, or skips
+        back = faults.random.randint(-20, 20)  # the host repeats or skips events
         position = min(max(position + 10 + back, 0), EVENTS - 1)
     faults.active = False
     await run(events, hostile(sql, hub, stream, faults))

@@ -1,4 +1,4 @@
-"""What every BreakerStore promises, asked of each implementation."""
+"""The contract of BreakerStore, tested on each implementation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_breaker_without_a_row_is_closed(breaker: BreakerStore) -> None:
     assert abs(seen.read_at - now()) < timedelta(seconds=5)
 
 
-async def test_a_breaker_is_kept_whole(breaker: BreakerStore) -> None:
+async def test_all_fields_of_a_breaker_are_stored(breaker: BreakerStore) -> None:
     seen = await breaker.load()
     for state in (OPEN, PROBING, Breaker(BreakerMode.ISOLATED, closed_by="", reason="r" * 4000)):
         written = await breaker.replace(seen, state)
@@ -41,7 +41,7 @@ async def test_a_breaker_is_kept_whole(breaker: BreakerStore) -> None:
         assert seen.version == written.version
 
 
-async def test_who_read_before_the_last_change_changes_nothing(breaker: BreakerStore) -> None:
+async def test_a_write_based_on_an_older_version_is_refused(breaker: BreakerStore) -> None:
     old = await breaker.load()
     first = await breaker.replace(old, OPEN)
     with pytest.raises(BreakerChanged):
@@ -52,10 +52,12 @@ async def test_who_read_before_the_last_change_changes_nothing(breaker: BreakerS
     assert (await breaker.load()).breaker == PROBING
 
 
-@pytest.mark.parametrize("standing", [False, True])
-async def test_of_many_who_open_it_one_does(breaker: BreakerStore, standing: bool) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+async def test_only_one_of_many_concurrent_openings_wins(
+    breaker: BreakerStore, exists: bool
+) -> None:
     seen = await breaker.load()
-    if standing:
+    if exists:
         seen = await breaker.replace(seen, Breaker(epoch=1))
 
     async def attempt(number: int) -> bool:
@@ -70,7 +72,7 @@ async def test_of_many_who_open_it_one_does(breaker: BreakerStore, standing: boo
     assert (await breaker.load()).breaker.reason == f"by {won.index(True)}"
 
 
-async def test_tallies_are_those_of_all_instances_from_a_time_on(breaker: BreakerStore) -> None:
+async def test_tallies_of_all_instances_are_read_from_a_time_on(breaker: BreakerStore) -> None:
     buckets = [NOW + timedelta(seconds=seconds) for seconds in (0, 10, 20)]
     tallies = [
         Tally(bucket, instance, 2**33, 1, 1, "ValueError: ü")
@@ -79,17 +81,19 @@ async def test_tallies_are_those_of_all_instances_from_a_time_on(breaker: Breake
     ]
     for tally in tallies:
         await breaker.put_tally(tally)
-    found = await breaker.tallies(buckets[1])
-    assert sorted(found, key=lambda t: (t.bucket_start, t.instance)) == tallies[2:]
+    read = await breaker.tallies(buckets[1])
+    assert sorted(read, key=lambda t: (t.bucket_start, t.instance)) == tallies[2:]
 
 
-async def test_a_tally_takes_the_place_of_the_one_before(breaker: BreakerStore) -> None:
+async def test_a_tally_replaces_the_previous_one_of_its_bucket_and_instance(
+    breaker: BreakerStore,
+) -> None:
     for failures in (1, 2):
         await breaker.put_tally(Tally(NOW, "i1", 5, failures))
     assert list(await breaker.tallies(NOW)) == [Tally(NOW, "i1", 5, 2)]
 
 
-async def test_another_breaker_has_a_row_and_tallies_of_its_own(backend: Backend) -> None:
+async def test_each_breaker_has_its_own_state_and_tallies(backend: Backend) -> None:
     ours, theirs = backend.breaker(), backend.breaker()
     await ours.replace(await ours.load(), OPEN)
     await ours.put_tally(Tally(NOW, "i1", 5))
@@ -97,7 +101,7 @@ async def test_another_breaker_has_a_row_and_tallies_of_its_own(backend: Backend
     assert list(await theirs.tallies(NOW)) == []
 
 
-async def test_old_tallies_do_not_pile_up(breaker: BreakerStore) -> None:
+async def test_old_tallies_are_deleted(breaker: BreakerStore) -> None:
     for bucket in range(3):
         await breaker.put_tally(Tally(NOW + timedelta(seconds=10 * bucket), "i1", 1))
     later = NOW + timedelta(hours=3)

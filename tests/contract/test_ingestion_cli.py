@@ -1,4 +1,4 @@
-"""The command line for what failed, against Azurite and the stand-ins."""
+"""The commands for dead letters, replays and single events, against Azurite and the stand-ins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shared import settings
 from shared.autoscaling import HubMetric, Threshold
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
-from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.survey import Span
@@ -47,7 +47,7 @@ def metric(number: int) -> bytes:
 
 
 class Rig:
-    """A partition of which every event failed: nobody had declared the metric."""
+    """A partition whose events all failed, because their metric was not declared."""
 
     def __init__(
         self, file: Path, stand_in: AmqpStandIn, capsys: pytest.CaptureFixture[str]
@@ -64,8 +64,8 @@ class Rig:
         return code, json.loads(out)
 
     async def remaining(self) -> list[int]:
-        _, shown = await self.letters("list")
-        return [letter["sequence"] for letter in shown["dead_letters"]]
+        _, listed = await self.letters("list")
+        return [letter["sequence"] for letter in listed["dead_letters"]]
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def fail_all(stand_in: AmqpStandIn) -> None:
 
 
 def fix_handler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody declares the metric."""
+    """Declare the metric, so that a redrive succeeds."""
     shop = resource("shop", metrics={"load": HubMetric()}, policy=Threshold("load", 100, 10))
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [shop])
 
@@ -122,32 +122,32 @@ async def sent_ids() -> list[str]:
     return sorted(json.loads(message.content)["id"] for message in messages)
 
 
-async def test_what_failed_is_listed_shown_mended_and_put_in_again_once(
+async def test_dead_letters_are_listed_shown_and_redriven_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, shown = await rig.letters("list", "--limit", "3")
+    code, output = await rig.letters("list", "--limit", "3")
     assert code == DONE
-    assert [letter["sequence"] for letter in shown["dead_letters"]] == [0, 1, 2]
-    assert shown["more"]
+    assert [letter["sequence"] for letter in output["dead_letters"]] == [0, 1, 2]
+    assert output["more"]
     code, text = await rig.main("dead-letters", "list")
     assert (code, text.count("poison")) == (DONE, GOOD + 1)
-    _, shown = await rig.letters("show", "0", "2")
-    assert json.loads(shown["body"]["text"])["value"]["value"] == 2
-    assert "declares no metric" in shown["error"]
-    _, shown = await rig.letters("show", "0", str(GOOD))
-    assert shown["body"] == {"base64": "AP8="}
+    _, output = await rig.letters("show", "0", "2")
+    assert json.loads(output["body"]["text"])["value"]["value"] == 2
+    assert "does not declare the metric" in output["error"]
+    _, output = await rig.letters("show", "0", str(GOOD))
+    assert output["body"] == {"base64": "AP8="}
     assert "(base64) AP8=" in (await rig.main("dead-letters", "show", "0", str(GOOD)))[1]
 
-    code, shown = await rig.letters("redrive", "0", "1")
-    assert (code, len(shown["failed"])) == (FAILED, 1)
+    code, output = await rig.letters("redrive", "0", "1")
+    assert (code, len(output["failed"])) == (FAILED, 1)
     fix_handler(monkeypatch)
-    code, shown = await rig.letters("redrive", "--all")
-    assert (code, len(shown["done"]), len(shown["failed"])) == (FAILED, GOOD, 1)
+    code, output = await rig.letters("redrive", "--all")
+    assert (code, len(output["done"]), len(output["failed"])) == (FAILED, GOOD, 1)
     assert await sent_ids() == [f"metrics:0:{n}" for n in range(GOOD)]
     assert await rig.remaining() == [GOOD]
 
-    code, shown = await rig.letters("redrive", "0", str(GOOD), "--to-queue", "rescue")
-    assert (code, len(shown["done"])) == (DONE, 1)
+    code, output = await rig.letters("redrive", "0", str(GOOD), "--to-queue", "rescue")
+    assert (code, len(output["done"])) == (DONE, 1)
     client = ServiceBusClient.from_connection_string(rig.stand_in.connection_string)
     async with client, client.get_queue_receiver("rescue") as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=5)
@@ -157,30 +157,35 @@ async def test_what_failed_is_listed_shown_mended_and_put_in_again_once(
     assert (await rig.main("dead-letters", "show", "0", "1"))[0] == FAILED
 
 
-async def test_purging_goes_by_age_and_can_be_tried(rig: Rig) -> None:
+async def test_purging_goes_by_age_and_has_a_dry_run(rig: Rig) -> None:
     code, out = await rig.main("account", "--json")
-    (shown,) = json.loads(out)["streams"]
-    assert (code, shown["partition_id"], shown["first"], shown["last"]) == (DONE, "0", 0, GOOD)
-    code, shown = await rig.letters("purge", "--older-than", "1d")
-    assert (code, shown["done"]) == (DONE, [])
-    _, shown = await rig.letters("purge", "--older-than", "0s", "--dry-run")
-    assert (len(shown["done"]), len(await rig.remaining())) == (GOOD + 1, GOOD + 1)
-    _, shown = await rig.letters("purge", "--older-than", "0s")
-    assert (len(shown["done"]), await rig.remaining()) == (GOOD + 1, [])
+    (output,) = json.loads(out)["streams"]
+    assert (code, output["partition_id"], output["first"], output["last"]) == (DONE, "0", 0, GOOD)
+    code, output = await rig.letters("purge", "--older-than", "1d")
+    assert (code, output["done"]) == (DONE, [])
+    _, output = await rig.letters("purge", "--older-than", "0s", "--dry-run")
+    assert (len(output["done"]), len(await rig.remaining())) == (GOOD + 1, GOOD + 1)
+    _, output = await rig.letters("purge", "--older-than", "0s")
+    assert (len(output["done"]), await rig.remaining()) == (GOOD + 1, [])
 
 
-async def test_a_replay_has_an_account_of_its_own(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replay_keeps_its_own_accounting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     fix_handler(monkeypatch)
     _, out = await rig.main("replay", "0", "--into", "look", "--from-sequence", "1", "--json")
-    shown = json.loads(out)
-    assert (shown["first"], shown["last"], shown["effects"], shown["dead_letters"]) == (1, 4, 3, 1)
-    assert len(await rig.remaining()) == GOOD + 2, "one of the replay, five of the stream"
+    output = json.loads(out)
+    assert (output["first"], output["last"], output["effects"], output["dead_letters"]) == (
+        1,
+        4,
+        3,
+        1,
+    )
+    assert len(await rig.remaining()) == GOOD + 2, (
+        "one dead letter of the replay, five of the stream"
+    )
     _, of_replay = await rig.letters("list", "--group", "$Default~look")
     assert [letter["sequence"] for letter in of_replay["dead_letters"]] == [GOOD]
     code, text = await rig.main("replay", "0", "--into", "for-real", "--send")
-    assert (code, "0 to 4 of 4: 4 effects, 1 dead letters, 0 gone" in text) == (DONE, True)
+    assert (code, "0 to 4 of 4: 4 effects, 1 dead letters, 0 missing" in text) == (DONE, True)
     assert await sent_ids() == [f"metrics:0:{n}" for n in range(GOOD)]
 
 
@@ -193,7 +198,7 @@ async def test_a_replay_has_an_account_of_its_own(
         ("run", "--handler", "nowhere:nothing"),
     ],
 )
-async def test_what_makes_no_sense_is_said_before_anything_is_done(
+async def test_an_invalid_command_is_refused_before_it_has_any_effect(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "local.settings.json"
@@ -211,18 +216,28 @@ async def test_what_makes_no_sense_is_said_before_anything_is_done(
     assert await asyncio.to_thread(main, ["--settings", str(file), *arguments]) == WRONG
 
 
-async def test_one_value_is_sent_as_an_event_that_the_app_understands(
+async def test_send_reading_sends_an_event_that_the_app_can_decode(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("send-reading", "shop", "load", "42.5", "--time", "2026-03-01T12:00:00Z", "--json")
-    code = await asyncio.to_thread(main, [*words, "--settings", str(rig.file)])
-    said = rig.capsys.readouterr()
+    arguments = ("send-reading", "shop", "load", "42.5", "--time", "2026-03-01T12:00:00Z", "--json")
+    code = await asyncio.to_thread(main, [*arguments, "--settings", str(rig.file)])
+    printed = rig.capsys.readouterr()
     assert code == DONE
-    assert "this will be a dead letter: scaling_rules.py declares no metric 'load'" in said.err
+    assert (
+        "this event will become a dead letter: scaling_rules.py does not declare the metric 'load'"
+        in printed.err
+    )
     ingestion = App().ingestion
     reader, stream = ingestion.hub, ingestion.stream("0")
     last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
-    assert event.body.decode() == json.loads(said.out)["event"]
+    assert event.body.decode() == json.loads(printed.out)["event"]
     (reading,) = decode(event.body, MetricSubscriptions(frozenset({("shop", "load")}))).readings
     assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))
+
+
+async def test_a_value_with_a_time_in_the_future_is_sent_with_a_warning(rig: Rig) -> None:
+    words = ("send-reading", "shop", "load", "42.5", "--time", "2126-03-01T12:00:00Z")
+    assert await asyncio.to_thread(main, [*words, "--settings", str(rig.file)]) == DONE
+    told = rig.capsys.readouterr().err
+    assert "note: the scaling logic will refuse this value: 2126-03-01T12:00:00+00:00 is" in told

@@ -1,7 +1,7 @@
-"""A handler of the user's own, and tables of the user's own in the transaction of its events.
+"""A custom handler with its own tables, which are written in the transaction of the events.
 
-The example's totals are checked against the checkpoint: through the trigger, with faults at each
-commit, and through processes of ``run --handler``, of which one is killed.
+The tests compare the totals of the example with the checkpoint: through the trigger, with faults at
+the commits, and through processes of ``run --handler``, one of which is killed.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 class Died(Exception):
-    """The process is gone: before the commit, or right after it."""
+    """The end of the process, before or right after a commit."""
 
 
 class App:
-    """function_app with the example as its handler, on a database whose commits may fail."""
+    """function_app with the example as its handler, and a database whose commits may fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, url: str, seed: int = 0) -> None:
         self.hub_name = f"devices-{uuid.uuid4().hex[:8]}"
@@ -97,8 +97,8 @@ class App:
 
     @property
     def parts(self) -> IngestionParts:
-        found: IngestionParts = self.module.app.ingestion
-        return found
+        parts: IngestionParts = self.module.app.ingestion
+        return parts
 
     @property
     def stream(self) -> Stream:
@@ -114,8 +114,8 @@ class App:
         await self.module.metric_ingest(batch(*bodies, first=first))
 
     async def checkpoint(self) -> int:
-        found = (await self.parts.store.load(self.stream)).checkpoint
-        return found.sequence if found else -1
+        checkpoint = (await self.parts.store.load(self.stream)).checkpoint
+        return checkpoint.sequence if checkpoint else -1
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ async def app(monkeypatch: pytest.MonkeyPatch, url: str) -> AsyncIterator[App]:
     sys.modules.pop("function_app", None)
 
 
-async def test_by_the_trigger_totals_and_checkpoint_are_committed_together_or_not_at_all(
+async def test_the_trigger_commits_totals_and_checkpoint_together_or_not_at_all(
     app: App,
 ) -> None:
     position = 0
@@ -138,16 +138,18 @@ async def test_by_the_trigger_totals_and_checkpoint_are_committed_together_or_no
         app.active = False
         accounted_for = app.events[: await app.checkpoint() + 1]
         assert await read_totals(app.parts.database) == exact(accounted_for)
-        if app.random.random() < 0.5:  # another process, which remembers nothing
+        if app.random.random() < 0.5:  # as another process, without any state in memory
             app.parts.pipelines.clear()
         position = min(max(position + app.random.randint(-10, 30), 0), 280)
     assert set(app.struck) == {"death before the commit", "death after the commit", "lost reply"}
-    await app.deliver(280, 300)  # what was skipped is read back
+    await app.deliver(280, 300)  # skipped events are read back
     assert await app.checkpoint() == 299
     assert await read_totals(app.parts.database) == exact(app.events)
 
 
-async def test_what_its_tables_refuse_holds_the_partition_and_leaves_nothing(app: App) -> None:
+async def test_an_error_of_write_in_transaction_holds_the_partition_and_writes_nothing(
+    app: App,
+) -> None:
     def refuse(connection: Any, stream: Stream, effects: Any) -> None:
         add_totals(connection, stream, effects)
         raise ZeroDivisionError("a bug")
@@ -160,14 +162,14 @@ async def test_what_its_tables_refuse_holds_the_partition_and_leaves_nothing(app
     assert await read_totals(app.parts.database) == {}
 
 
-async def test_a_dead_letter_put_in_again_by_the_trigger_counts_once(app: App) -> None:
+async def test_a_redriven_dead_letter_counts_once(app: App) -> None:
     app.events[1] = app.events[1].__class__(1, "1", app.events[1].enqueued_at, b"not json")
     await app.deliver(0, 3)
     assert await read_totals(app.parts.database) == exact([app.events[0], app.events[2]])
     app.hub.events[app.stream].clear()
     (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
     outcome = await app.parts.redriver.run([stored])
-    assert "JSONDecodeError" in outcome.failed[0][1], "by the user's own handler"
+    assert "JSONDecodeError" in outcome.failed[0][1], "the error of the custom handler"
     effect = await handle(readings(2)[1])
     await app.parts.store.redrive(stored, effect)
     with pytest.raises(IngestionError):
@@ -175,7 +177,7 @@ async def test_a_dead_letter_put_in_again_by_the_trigger_counts_once(app: App) -
     assert (await read_totals(app.parts.database))["d-1"] == (1, 1)
 
 
-async def test_a_dead_letter_that_fails_again_tells_no_secret(app: App) -> None:
+async def test_a_dead_letter_that_fails_again_reveals_no_secret(app: App) -> None:
     async def handle(_event: Event) -> Effect:
         raise ValueError("https://api.example.com/?sig=c2VjcmV0LW9mLW1pbmU%3D refused")
 
@@ -183,15 +185,15 @@ async def test_a_dead_letter_that_fails_again_tells_no_secret(app: App) -> None:
     await app.deliver(0, 1)
     (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
     outcome = await app.parts.redriver.run([stored])
-    for told in (stored.letter.error, outcome.failed[0][1]):
-        assert told == "ValueError: https://api.example.com/?sig=*** refused"
+    for text in (stored.letter.error, outcome.failed[0][1]):
+        assert text == "ValueError: https://api.example.com/?sig=*** refused"
 
 
 # --- through run --handler --------------------------------------------------------------------
 
 
 class Processes:
-    """``run --handler`` against a hub on this machine."""
+    """Processes of ``run --handler``, and a hub on this machine."""
 
     def __init__(self, stand_in: AmqpStandIn, url: str, log: Path) -> None:
         self.stand_in = stand_in
@@ -255,24 +257,24 @@ class Processes:
 @pytest.fixture
 async def processes(url: str, tmp_path: Path) -> AsyncIterator[Processes]:
     async with AmqpStandIn() as stand_in:
-        found = Processes(stand_in, url, tmp_path / "run.log")
-        await found.sql.write(lambda c: c.execute(delete(totals)))
-        yield found
-        for process in found.running:
+        processes = Processes(stand_in, url, tmp_path / "run.log")
+        await processes.sql.write(lambda c: c.execute(delete(totals)))
+        yield processes
+        for process in processes.running:
             process.kill()
             process.wait()
-        await found.sql.close()
+        await processes.sql.close()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_by_run_with_a_handler_totals_are_exact_though_a_process_is_killed(
+async def test_the_totals_of_run_with_a_handler_are_exact_even_if_a_process_is_killed(
     processes: Processes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, killed = 1000, processes.start()
     await processes.send(count)
     await processes.counted(1)
-    killed.kill()  # with events in work
+    killed.kill()  # while it processes events
     killed.wait()
     last = processes.start()
     await processes.counted(count)
@@ -285,13 +287,13 @@ async def test_by_run_with_a_handler_totals_are_exact_though_a_process_is_killed
     replay = ["replay", "0", "--into", "look", "--from-sequence", "0"]
     assert await asyncio.to_thread(main, replay) == DONE, capsys.readouterr().err
     assert f"{count} effects" in capsys.readouterr().out
-    assert await read_totals(processes.sql) == exact(readings(count)), "a replay changes none"
+    assert await read_totals(processes.sql) == exact(readings(count)), "a replay changes no totals"
 
 
-# --- what is refused at start -----------------------------------------------------------------
+# --- handlers that are refused at start -------------------------------------------------------
 
 SOUND = Handling(lambda _stream: handle)
-NO_FUNCTION = Handling(lambda _stream: handle, take_part="add")  # type: ignore[arg-type]
+NO_FUNCTION = Handling(lambda _stream: handle, write_in_transaction="add")  # type: ignore[arg-type]
 NO_TABLES = Handling(lambda _stream: handle, add_totals, ["DeviceTotal"])
 CLASHING = Handling(lambda _stream: handle, tables=MetaData())
 Table("eventhubdeadletter", CLASHING.tables, Column("id", String(9), primary_key=True))
@@ -300,27 +302,31 @@ HERE = __name__
 
 
 @pytest.mark.parametrize(
-    ("name", "database", "said"),
+    ("name", "database", "message"),
     [
         ("nonsense", "", "must be a name such as my_events:handling"),
         ("nowhere.at_all:x", "", "ModuleNotFoundError: No module named 'nowhere'"),
         (f"{HERE}:nothing", "", "AttributeError: "),
-        (f"{HERE}:NUMBER", "", "it is a int: a Handling, or a function that takes a Stream"),
-        (f"{HERE}:NO_FUNCTION", "sqlite://", "take_part is a str: a function is needed"),
-        (f"{HERE}:NO_TABLES", "sqlite://", "tables is a list: a MetaData of SQLAlchemy"),
-        (NAME, "", "its own tables are written in the transaction of a database: set Ingest"),
-        (f"{HERE}:CLASHING", "sqlite://", "table eventhubdeadletter is one of the app's own"),
+        (f"{HERE}:NUMBER", "", "it is a int; it must be a Handling, or a function that takes"),
+        (
+            f"{HERE}:NO_FUNCTION",
+            "sqlite://",
+            "write_in_transaction is a str; it must be a function",
+        ),
+        (f"{HERE}:NO_TABLES", "sqlite://", "tables is a list; it must be a MetaData of SQLAlchemy"),
+        (NAME, "", "its tables need a database transaction: set IngestionDatabaseUrl"),
+        (f"{HERE}:CLASHING", "sqlite://", "the app has a table eventhubdeadletter of its own"),
     ],
 )
 def test_a_handler_that_cannot_be_used_stops_the_app_at_start(
-    name: str, database: str, said: str
+    name: str, database: str, message: str
 ) -> None:
     environ = {**ENVIRON, "IngestionHandler": name, "IngestionDatabaseUrl": database}
     with pytest.raises(SettingsError) as refused:
         _ = Parts(environ).settings
     (problem,) = [each for each in refused.value.problems if "IngestionHandler" in each]
     assert problem.startswith(f"IngestionHandler = {name!r}: ")
-    assert said in problem
+    assert message in problem
 
 
 def test_a_handler_without_tables_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Reading a hub directly: the memory twin and the real client keep the same promises."""
+"""The contract of reading a hub directly, tested on the in-memory adapter and the real client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EMPTY = Stream("ns", "telemetry", "$Default", "1")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READ_MAX = 4
 OLD, NEW = 3, 6
-"""Events 0 to 2 are gone by retention, 3 to 8 are there."""
+"""Retention has removed events 0 to 2. Events 3 to 8 remain."""
 
 
 @dataclass
@@ -42,9 +42,9 @@ class HubRig:
 
 def a_connection(stand_in: AmqpStandIn) -> EventHubConnection:
     environ = {"Hub": stand_in.connection_string}
-    found = event_hub_connection(environ, "Hub", "telemetry")
-    assert isinstance(found, EventHubConnection)
-    return found
+    connection = event_hub_connection(environ, "Hub", "telemetry")
+    assert isinstance(connection, EventHubConnection)
+    return connection
 
 
 async def filled(stand_in: AmqpStandIn, clock: VirtualClock) -> None:
@@ -64,7 +64,7 @@ async def filled(stand_in: AmqpStandIn, clock: VirtualClock) -> None:
             clock.advance(timedelta(hours=20))
 
 
-def twin() -> HubRig:
+def memory_rig() -> HubRig:
     hub = MemoryHubReader(READ_MAX, ("0", "1"))
     hub.created_at = NOON
     later, properties = NOON + timedelta(hours=20), {"source": "test"}
@@ -84,7 +84,7 @@ def twin() -> HubRig:
 @pytest.fixture(params=["memory", "azure-eventhub"])
 async def rig(request: pytest.FixtureRequest) -> AsyncIterator[HubRig]:
     if request.param == "memory":
-        yield twin()
+        yield memory_rig()
         return
     clock = VirtualClock(NOON)
     async with AmqpStandIn(clock=clock) as stand_in:
@@ -101,7 +101,7 @@ def numbers(read: ReadBack) -> list[int]:
     return [event.sequence for event in read.events]
 
 
-async def test_a_span_is_read_back_and_what_is_gone_is_left_out(rig: HubRig) -> None:
+async def test_a_span_is_read_back_without_events_that_retention_removed(rig: HubRig) -> None:
     assert await rig.hub.partition_ids() == ("0", "1")
     assert (await rig.hub.state(STREAM)).last_enqueued == OLD + NEW - 1
     assert await rig.hub.state(EMPTY) == HubState(NOON, -1)
@@ -113,7 +113,7 @@ async def test_a_span_is_read_back_and_what_is_gone_is_left_out(rig: HubRig) -> 
     assert int(first.offset) > 0
     long = await rig.hub.read_back(STREAM, Span(3, 8))
     assert numbers(long) == list(range(3, long.complete_to + 1))
-    assert long.complete_to < 8, "a long span comes in parts"
+    assert long.complete_to < 8, "a long span is read in parts"
     rest = await rig.hub.read_back(STREAM, Span(long.complete_to + 1, 8))
     assert numbers(rest) == list(range(long.complete_to + 1, 9))
     assert await rig.hub.sequence_at(STREAM, NOON) == OLD
@@ -123,7 +123,7 @@ async def test_a_span_is_read_back_and_what_is_gone_is_left_out(rig: HubRig) -> 
     assert await rig.hub.sequence_at(STREAM, NOON) == OLD + NEW
 
 
-async def test_a_hub_out_of_reach_is_said_to_be() -> None:
+async def test_an_unreachable_hub_raises_hub_unavailable() -> None:
     string = "Endpoint=sb://127.0.0.1:9;SharedAccessKeyName=n;SharedAccessKey=a2V5"
     environ = {"Hub": f"{string};UseDevelopmentEmulator=true"}
     connection = event_hub_connection(environ, "Hub", "telemetry")

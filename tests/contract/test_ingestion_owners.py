@@ -1,4 +1,4 @@
-"""What every OwnershipStore promises, asked of each implementation."""
+"""The contract of OwnershipStore, tested on each implementation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.contract.conftest import Backend, now
 A_MOMENT = timedelta(seconds=5)
 
 
-async def test_nobody_owns_anything_at_first(owners: OwnershipStore) -> None:
+async def test_no_partition_has_an_owner_at_first(owners: OwnershipStore) -> None:
     seen = await owners.owners()
     assert seen.rows == ()
     assert abs(seen.read_at - now()) < A_MOMENT
 
 
-async def test_a_claim_is_seen_by_all_with_the_stores_time(owners: OwnershipStore) -> None:
+async def test_a_claim_is_read_with_the_stores_time(owners: OwnershipStore) -> None:
     for partition_id, owner, epoch in (("0", "a/ü", 1), ("1/#", "", 2**40)):
         mine = await owners.write(OwnershipClaim(partition_id, owner, epoch, None, "free"))
         assert (mine.partition_id, mine.owner, mine.epoch) == (partition_id, owner, epoch)
@@ -34,7 +34,7 @@ async def test_a_claim_is_seen_by_all_with_the_stores_time(owners: OwnershipStor
         assert abs(row.modified_at - seen.read_at) < A_MOMENT
 
 
-async def test_a_renewal_makes_the_row_younger(owners: OwnershipStore) -> None:
+async def test_a_renewal_updates_the_time_of_the_row(owners: OwnershipStore) -> None:
     first = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
     again = await owners.write(OwnershipClaim("0", "a", 1, first.version, "renewed"))
     assert again.version != first.version
@@ -43,7 +43,7 @@ async def test_a_renewal_makes_the_row_younger(owners: OwnershipStore) -> None:
     assert row.version == again.version
 
 
-async def test_a_claim_on_what_was_changed_is_lost(owners: OwnershipStore) -> None:
+async def test_a_claim_based_on_an_older_version_is_lost(owners: OwnershipStore) -> None:
     first = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
     with pytest.raises(ClaimLost):
         await owners.write(OwnershipClaim("0", "b", 1, None, "free"))
@@ -54,10 +54,12 @@ async def test_a_claim_on_what_was_changed_is_lost(owners: OwnershipStore) -> No
     assert (row.owner, row.epoch, row.version) == ("b", 2, stolen.version)
 
 
-@pytest.mark.parametrize("standing", [False, True])
-async def test_of_many_claims_at_once_one_wins(owners: OwnershipStore, standing: bool) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+async def test_only_one_of_many_concurrent_claims_wins(
+    owners: OwnershipStore, exists: bool
+) -> None:
     version = None
-    if standing:
+    if exists:
         version = (await owners.write(OwnershipClaim("0", "z", 1, None, "free"))).version
 
     async def attempt(owner: str) -> bool:
@@ -73,7 +75,7 @@ async def test_of_many_claims_at_once_one_wins(owners: OwnershipStore, standing:
     assert row.owner == "abcdefgh"[won.index(True)]
 
 
-async def test_another_hub_has_owners_of_its_own(backend: Backend) -> None:
+async def test_each_hub_has_its_own_owners(backend: Backend) -> None:
     ours, theirs = backend.owners(), backend.owners()
     await ours.write(OwnershipClaim("0", "a", 1, None, "free"))
     assert (await theirs.owners()).rows == ()

@@ -1,4 +1,4 @@
-"""Receiving a partition under an owner level, with the real client."""
+"""Receiving a partition with an owner level, by the real client."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ SECONDS_MAX = 20.0
 
 @pytest.fixture
 async def hub() -> AsyncIterator[EventHubConnection]:
-    """Partition 0 holds so many events."""
+    """A hub with EVENTS events in partition 0."""
     async with AmqpStandIn() as stand_in:
         stand_in.broker.declare_hub("telemetry", HubProperties(partition_count=1))
-        found = event_hub_connection({"Hub": stand_in.connection_string}, "Hub", "telemetry")
-        assert isinstance(found, EventHubConnection)
+        connection = event_hub_connection({"Hub": stand_in.connection_string}, "Hub", "telemetry")
+        assert isinstance(connection, EventHubConnection)
         producer = EventHubProducerClient.from_connection_string(
-            found.connection_string, eventhub_name=found.hub
+            connection.connection_string, eventhub_name=connection.hub
         )
         async with producer:
             batch = await producer.create_batch(partition_id="0")
             for number in range(EVENTS):
                 batch.add(EventData(f"event {number}"))
             await producer.send_batch(batch)
-        yield found
+        yield connection
 
 
 class Reading:
-    """What came to one receiver, and how it ended."""
+    """One receiver, the events that it received, and the task that it runs in."""
 
     def __init__(self, hub: EventHubConnection, after: int | None, epoch: int) -> None:
         self.batches: list[Sequence[Event]] = []
@@ -64,7 +64,7 @@ class Reading:
         await asyncio.wait([self.task])
 
 
-async def test_it_delivers_what_follows_in_order_and_then_says_that_nothing_comes(
+async def test_events_are_delivered_in_order_and_then_empty_batches_follow(
     hub: EventHubConnection,
 ) -> None:
     whole = Reading(hub, None, 1)
@@ -80,7 +80,9 @@ async def test_it_delivers_what_follows_in_order_and_then_says_that_nothing_come
     assert rest.sequences == list(range(EVENTS - 9, EVENTS))
 
 
-async def test_a_higher_epoch_ends_the_lower_one_and_keeps_it_out(hub: EventHubConnection) -> None:
+async def test_a_receiver_with_a_higher_epoch_ends_and_locks_out_the_lower_one(
+    hub: EventHubConnection,
+) -> None:
     old = Reading(hub, None, 1)
     await until(lambda: bool(old.batches), SECONDS_MAX)
     new = Reading(hub, None, 2)
@@ -93,7 +95,7 @@ async def test_a_higher_epoch_ends_the_lower_one_and_keeps_it_out(hub: EventHubC
     await new.stop()
 
 
-async def test_what_delivering_raises_ends_it(hub: EventHubConnection) -> None:
+async def test_an_error_of_the_handler_ends_the_receiver(hub: EventHubConnection) -> None:
     async def fail(events: Sequence[Event]) -> None:
         raise ValueError(f"{events[0].sequence}")
 
@@ -102,7 +104,7 @@ async def test_what_delivering_raises_ends_it(hub: EventHubConnection) -> None:
         await asyncio.wait_for(receiver.receive("0", None, 1, fail), SECONDS_MAX)
 
 
-async def test_a_hub_that_is_not_there_is_unavailable(hub: EventHubConnection) -> None:
+async def test_a_hub_that_does_not_exist_raises_hub_unavailable(hub: EventHubConnection) -> None:
     gone = EventHubConnection("Hub", "nowhere", hub.namespace, hub.connection_string)
     receiver = EventHubReceiver(gone, "$Default")
 

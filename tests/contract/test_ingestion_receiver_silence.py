@@ -1,4 +1,4 @@
-"""A receiver that is refused or cut off says so, with the real client: it never waits for ever."""
+"""A receiver with the real client reports a refused or broken connection within a time limit."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ async def stand_in() -> AsyncIterator[AmqpStandIn]:
 
 
 def connection(string: str) -> EventHubConnection:
-    found = event_hub_connection({"Hub": string}, "Hub", HUB)
-    assert isinstance(found, EventHubConnection)
-    return found
+    hub = event_hub_connection({"Hub": string}, "Hub", HUB)
+    assert isinstance(hub, EventHubConnection)
+    return hub
 
 
 async def send(stand_in: AmqpStandIn, count: int) -> None:
@@ -58,21 +58,21 @@ async def nothing(events: Sequence[Event]) -> None:
 async def test_a_consumer_group_that_does_not_exist_is_reported_with_its_name(
     stand_in: AmqpStandIn,
 ) -> None:
-    found = connection(stand_in.connection_string)
-    receiver = EventHubReceiver(found, "mistyped", wait_seconds=0.2, silent_seconds_max=2)
+    hub = connection(stand_in.connection_string)
+    receiver = EventHubReceiver(hub, "mistyped", wait_seconds=0.2, silent_seconds_max=2)
     with pytest.raises(HubSilent, match="consumer group 'mistyped' of hub 'telemetry'"):
         await asyncio.wait_for(receiver.receive("0", None, 1, nothing), SECONDS_MAX)
 
 
-async def test_a_connection_that_swallows_everything_is_reported(stand_in: AmqpStandIn) -> None:
+async def test_a_connection_that_drops_all_packets_is_reported(stand_in: AmqpStandIn) -> None:
     batches = list[Sequence[Event]]()
 
     async def deliver(events: Sequence[Event]) -> None:
         batches.append(events)
 
     async with HalfOpenProxy(stand_in.port) as proxy:
-        found = connection(proxy.through(stand_in.connection_string))
-        receiver = EventHubReceiver(found, "$Default", wait_seconds=0.2, idle_seconds=IDLE_SECONDS)
+        hub = connection(proxy.through(stand_in.connection_string))
+        receiver = EventHubReceiver(hub, "$Default", wait_seconds=0.2, idle_seconds=IDLE_SECONDS)
         receiving = asyncio.create_task(receiver.receive("0", None, 1, deliver))
         await send(stand_in, 3)
         await until(lambda: sum(map(len, batches)) == 3, SECONDS_MAX)
@@ -81,37 +81,40 @@ async def test_a_connection_that_swallows_everything_is_reported(stand_in: AmqpS
             await asyncio.wait_for(receiving, SECONDS_MAX)
 
 
-async def test_questions_over_such_a_connection_end_too(stand_in: AmqpStandIn) -> None:
+async def test_requests_over_a_connection_that_drops_all_packets_time_out(
+    stand_in: AmqpStandIn,
+) -> None:
     async with HalfOpenProxy(stand_in.port) as proxy:
-        found = connection(proxy.through(stand_in.connection_string))
+        hub = connection(proxy.through(stand_in.connection_string))
         proxy.swallow()
-        asked = EventHubReader(found, "$Default", timeout_seconds=1).partition_ids()
+        partition_ids = EventHubReader(hub, "$Default", timeout_seconds=1).partition_ids()
         with pytest.raises(HubUnavailable, match="no answer within 1 s"):
-            await asyncio.wait_for(asked, SECONDS_MAX)
+            await asyncio.wait_for(partition_ids, SECONDS_MAX)
         with pytest.raises(HubUnavailable, match="no answer within 1 s"):
-            await asyncio.wait_for(send_event(found, b"lost", seconds_max=1), SECONDS_MAX)
+            await asyncio.wait_for(send_event(hub, b"lost", seconds_max=1), SECONDS_MAX)
 
 
 async def test_a_connection_that_is_silent_from_the_start_is_reported(
     stand_in: AmqpStandIn,
 ) -> None:
     async with HalfOpenProxy(stand_in.port) as proxy:
-        found = connection(proxy.through(stand_in.connection_string))
+        hub = connection(proxy.through(stand_in.connection_string))
         proxy.swallow()
-        receiver = EventHubReceiver(found, "$Default", wait_seconds=0.2, silent_seconds_max=2)
+        receiver = EventHubReceiver(hub, "$Default", wait_seconds=0.2, silent_seconds_max=2)
         with pytest.raises(HubUnavailable):
             await asyncio.wait_for(receiver.receive("0", None, 1, nothing), SECONDS_MAX)
 
 
 async def test_a_connection_without_events_stays_open(stand_in: AmqpStandIn) -> None:
-    """Heartbeats are asked for, so that silence of the producers is not taken for a broken line."""
+    """The client requests heartbeats, so that it does not mistake a lack of events for a broken
+    connection."""
     batches = list[Sequence[Event]]()
 
     async def deliver(events: Sequence[Event]) -> None:
         batches.append(events)
 
-    found = connection(stand_in.connection_string)
-    receiver = EventHubReceiver(found, "$Default", wait_seconds=0.2, idle_seconds=IDLE_SECONDS)
+    hub = connection(stand_in.connection_string)
+    receiver = EventHubReceiver(hub, "$Default", wait_seconds=0.2, idle_seconds=IDLE_SECONDS)
     receiving = asyncio.create_task(receiver.receive("0", None, 1, deliver))
     await until(lambda: len(batches) >= 4 * IDLE_SECONDS / 0.2, SECONDS_MAX)
     assert not receiving.done()
@@ -122,8 +125,8 @@ async def test_a_connection_without_events_stays_open(stand_in: AmqpStandIn) -> 
 async def test_a_batch_that_takes_longer_than_the_idle_time_is_finished_first(
     stand_in: AmqpStandIn,
 ) -> None:
-    """The client reads nothing while its buffer is full, so it may take a slow handler for a
-    broken line."""
+    """The client reads nothing while its buffer is full, so it may mistake a slow handler for a
+    broken connection."""
     begun, finished = list[int](), list[int]()
 
     async def deliver(events: Sequence[Event]) -> None:
@@ -133,21 +136,21 @@ async def test_a_batch_that_takes_longer_than_the_idle_time_is_finished_first(
             finished.append(events[0].sequence)
 
     await send(stand_in, 100)
-    found = connection(stand_in.connection_string)
+    hub = connection(stand_in.connection_string)
     receiver = EventHubReceiver(
-        found, "$Default", batch_max=10, prefetch=10, idle_seconds=IDLE_SECONDS
+        hub, "$Default", batch_max=10, prefetch=10, idle_seconds=IDLE_SECONDS
     )
     receiving = asyncio.create_task(receiver.receive("0", None, 1, deliver))
     await until(lambda: len(finished) == 4 or receiving.done(), SECONDS_MAX)
     if not receiving.done():
-        pytest.skip("this client reads on beside a slow handler")
+        pytest.skip("this version of the client keeps reading while a handler is slow")
     with pytest.raises(HubUnavailable, match="idle"):
         await receiving
     assert finished == begun
 
 
 @pytest.mark.parametrize("kind", [EventHubConsumerClient, EventHubProducerClient])
-async def test_every_client_asks_for_a_sign_of_life(stand_in: AmqpStandIn, kind: Any) -> None:
+async def test_every_client_requests_heartbeats(stand_in: AmqpStandIn, kind: Any) -> None:
     group = {"consumer_group": "$Default"} if kind is EventHubConsumerClient else {}
     client = client_of(kind, connection(stand_in.connection_string), **group)
     try:

@@ -1,4 +1,4 @@
-"""What every RetentionStore promises, asked of each implementation."""
+"""The contract of RetentionStore, tested on each implementation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contract.ingestion import Store, commit, effect, gap, letter, new_str
 MARKS = [Mark(NOW + timedelta(microseconds=n), 2**40 + n) for n in (1, 2, 10, 10**12)]
 
 
-async def test_marks_come_by_time_to_the_microsecond_and_go(store: Store) -> None:
+async def test_marks_are_read_by_time_to_the_microsecond_and_can_be_removed(store: Store) -> None:
     stream, other = new_stream(), new_stream("1")
     assert await store.marks(stream) == []
     for mark in (*reversed(MARKS), MARKS[0]):
@@ -25,13 +25,13 @@ async def test_marks_come_by_time_to_the_microsecond_and_go(store: Store) -> Non
     assert await store.marks(other) == MARKS[:1]
 
 
-async def test_effects_up_to_a_number_go_a_few_at_a_time_and_nothing_else_does(
+async def test_purging_removes_only_effects_up_to_a_sequence_number_and_a_few_at_a_time(
     store: Store,
 ) -> None:
     stream, other = new_stream(), new_stream("1")
     for each in (stream, other):
-        made = [effect(each, n, value=f"v{n}") for n in range(7)]
-        written = commit(None, 9, made, [letter(7), letter(9)], [gap(8, 8)])
+        new_effects = [effect(each, n, value=f"v{n}") for n in range(7)]
+        written = commit(None, 9, new_effects, [letter(7), letter(9)], [gap(8, 8)])
         await store.commit(each, await store.load(each), written)
     before = await store.load(stream)
     removed = [await store.purge_effects(stream, 4, 3) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Processors outside the Functions trigger on a database: no Table Storage is there to ask."""
+"""Processors that run without the Functions trigger, with a database and without Table Storage."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Fleet:
         return runner
 
     async def stop(self) -> None:
-        """The one that was started first."""
+        """Stop the processor that was started first."""
         _runner, stopping, task = self.running.pop(0)
         stopping.set()
         await task
 
     async def send(self) -> None:
-        """One event to each partition."""
+        """Send one event to each partition."""
         producer = EventHubProducerClient.from_connection_string(
             self.stand_in.connection_string, eventhub_name="metrics"
         )
@@ -80,15 +80,15 @@ class Fleet:
         )
 
     async def epochs(self) -> dict[str, int]:
-        """Of each partition's owner."""
+        """The epoch of each partition's owner."""
         return {
             row.partition_id: row.epoch for row in (await self.app.ingestion.owners.owners()).rows
         }
 
     async def all_accounted_for(self) -> None:
-        wanted = [f"{p}.{n}" for p in range(PARTITIONS) for n in range(self.sent)]
+        expected = [f"{p}.{n}" for p in range(PARTITIONS) for n in range(self.sent)]
         async with asyncio.timeout(SECONDS_MAX):
-            while await self.values() != wanted:  # noqa: ASYNC110  a database has no events
+            while await self.values() != expected:  # noqa: ASYNC110  a database has no events
                 await asyncio.sleep(POLL_SECONDS)
 
 
@@ -112,7 +112,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
                 await fleet.stop()
 
 
-async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
+async def test_processors_share_a_hub_and_a_breaker_through_a_database_alone(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     early, late = fleet.start(), fleet.start()
@@ -125,12 +125,12 @@ async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
     await until(lambda: len(late.processor.held) == PARTITIONS, SECONDS_MAX)
     after = await fleet.epochs()
     newer = {partition for partition, epoch in after.items() if epoch > before[partition]}
-    assert newer == {changes_hands}, "what changed hands has a new epoch"
+    assert newer == {changes_hands}, "only the partition with a new owner has a new epoch"
 
     breakers = fleet.app.ingestion.breaker_store
     isolated = await breakers.replace(await breakers.load(), Breaker(BreakerMode.ISOLATED, epoch=1))
     await fleet.send()
-    await until(lambda: "is held, the breaker is" in caplog.text, SECONDS_MAX)
+    await until(lambda: "is held: the breaker is" in caplog.text, SECONDS_MAX)
     assert len(await fleet.values()) == PARTITIONS
     await breakers.replace(isolated, Breaker(BreakerMode.CLOSED, epoch=1))
     await fleet.all_accounted_for()

@@ -1,4 +1,4 @@
-"""`run` says why a partition is not read, and takes in its events all the same where it can."""
+"""`run` logs why a partition is not read, and still processes its events where it can."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class World:
 
     @asynccontextmanager
     async def running(self, tail_seconds: float = 60, **parts: Any) -> AsyncIterator[App]:
-        """A runner, with these parts in place of its own."""
+        """Run the app's processors, with these parts instead of its own."""
         async with App(self.environ) as app:
             for name, part in parts.items():
                 setattr(app.ingestion, name, part)
@@ -100,7 +100,7 @@ async def taken_in(app: App, *bodies: str) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def test_a_mistyped_consumer_group_is_logged_and_its_partitions_are_given_up(
+async def test_a_mistyped_consumer_group_is_logged_and_its_partitions_are_released(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -115,7 +115,7 @@ async def test_a_mistyped_consumer_group_is_logged_and_its_partitions_are_given_
 
 
 class DeafReceiver:
-    """Is attached and hears nothing."""
+    """A receiver that is attached but never delivers an event."""
 
     async def receive(
         self,
@@ -127,7 +127,7 @@ class DeafReceiver:
         await asyncio.Event().wait()
 
 
-async def test_what_the_receiver_does_not_deliver_is_found_by_the_tail_watch(
+async def test_events_that_the_receiver_does_not_deliver_are_read_by_the_tail_watch(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running() as app:
@@ -136,11 +136,11 @@ async def test_what_the_receiver_does_not_deliver_is_found_by_the_tail_watch(
     async with world.running(tail_seconds=0.5, receiver=DeafReceiver()) as app:
         await send(world.stand_in, "second")
         await taken_in(app, "first", "second")
-    assert "[tail_found] metrics/0: nothing delivered after 0" in caplog.text
+    assert "[tail_found] metrics/0: no event was delivered after event 0" in caplog.text
 
 
 class FailsAtFirst(TailWatch):
-    """A tail watch whose first look fails."""
+    """A tail watch whose first run fails."""
 
     failed = False
 
@@ -153,7 +153,7 @@ class FailsAtFirst(TailWatch):
         await super().run(partition_ids, pipeline_of)
 
 
-async def test_the_tail_watch_goes_on_after_a_failure(
+async def test_the_tail_watch_continues_after_a_failure(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running() as app:

@@ -1,4 +1,4 @@
-"""What every IngestionStore promises, asked of each implementation."""
+"""The contract of IngestionStore, tested on each implementation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_stream_begins_without_a_checkpoint(store: Store) -> None:
 
 
 @pytest.mark.parametrize("partition_id", ["0", "a/b\\c#d?e", "ü%|=7C"])
-async def test_a_checkpoint_is_kept_to_the_microsecond(store: Store, partition_id: str) -> None:
+async def test_a_checkpoint_is_stored_to_the_microsecond(store: Store, partition_id: str) -> None:
     stream = new_stream(partition_id)
     written = checkpoint(2**40, start=7, epoch=2**33)
     answer = await store.commit(stream, await store.load(stream), Commit(None, written))
@@ -44,7 +44,7 @@ async def test_a_checkpoint_is_kept_to_the_microsecond(store: Store, partition_i
     assert abs(answer.read_at - now()) < timedelta(seconds=5)
 
 
-async def test_the_answer_to_a_commit_is_what_the_next_one_builds_on(store: Store) -> None:
+async def test_the_result_of_a_commit_is_the_basis_of_the_next_one(store: Store) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     for sequence in (2, 3):
@@ -55,7 +55,7 @@ async def test_the_answer_to_a_commit_is_what_the_next_one_builds_on(store: Stor
     ]
 
 
-async def test_who_read_before_the_last_commit_is_refused(store: Store) -> None:
+async def test_a_commit_based_on_an_older_checkpoint_is_refused(store: Store) -> None:
     stream = new_stream()
     begun = await store.load(stream)
     saved = await first_commit(store, stream)
@@ -67,7 +67,7 @@ async def test_who_read_before_the_last_commit_is_refused(store: Store) -> None:
     assert len(await messages(store, stream)) == 2
 
 
-async def test_a_new_epoch_goes_on_and_an_old_one_does_not(store: Store) -> None:
+async def test_a_higher_epoch_can_commit_and_a_lower_one_cannot(store: Store) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     each = commit(saved.checkpoint, 2, [effect(stream, 2)], epoch=5)
@@ -79,7 +79,7 @@ async def test_a_new_epoch_goes_on_and_an_old_one_does_not(store: Store) -> None
     assert len(await messages(store, stream)) == 2
 
 
-async def test_of_many_at_once_one_commits(store: Store) -> None:
+async def test_only_one_of_many_concurrent_commits_wins(store: Store) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
 
@@ -93,12 +93,12 @@ async def test_of_many_at_once_one_commits(store: Store) -> None:
 
     won = await asyncio.gather(*[attempt(epoch) for epoch in range(1, 9)])
     assert sum(won) == 1
-    standing = (await store.load(stream)).checkpoint
-    assert standing is not None
-    assert standing.epoch == 1 + won.index(True)
+    stored_checkpoint = (await store.load(stream)).checkpoint
+    assert stored_checkpoint is not None
+    assert stored_checkpoint.epoch == 1 + won.index(True)
 
 
-async def test_a_row_that_is_there_already_undoes_the_whole_commit(store: Store) -> None:
+async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: Store) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     dead = commit(saved.checkpoint, 4, [effect(stream, 2, value="v")], [letter(4)], [gap(3, 3)])
@@ -113,7 +113,7 @@ async def test_a_row_that_is_there_already_undoes_the_whole_commit(store: Store)
     assert len(await messages(store, stream)) == 2
 
 
-async def test_a_full_transaction_is_taken(store: Store) -> None:
+async def test_a_transaction_of_the_maximum_size_is_committed(store: Store) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     count = min(store.limits.rows_max - 1, 250)
@@ -122,7 +122,9 @@ async def test_a_full_transaction_is_taken(store: Store) -> None:
     assert await messages(store, stream) == [f"{stream.hub}:0:{n}:0" for n in range(count)]
 
 
-async def test_a_commit_whose_reply_was_lost_is_known_by_its_txid(store: Store) -> None:
+async def test_a_commit_whose_reply_was_lost_is_recognized_by_its_transaction_id(
+    store: Store,
+) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     each = commit(saved.checkpoint, 2, [effect(stream, 2, value="v")])
@@ -137,7 +139,7 @@ TEXTS = ["", "ascii", 'quote " and \\ and \n\t\x01', "ü€🚀" * 20_000, "x" *
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=[f"{len(text)}" for text in TEXTS])
-async def test_messages_are_kept_whole(store: Store, text: str) -> None:
+async def test_messages_are_stored_unchanged(store: Store, text: str) -> None:
     stream = new_stream()
     sent = Effect(0, text, (OutboxMessage("id/1 ü", text),))
     await store.commit(stream, await store.load(stream), commit(None, 0, [sent]))
@@ -145,7 +147,7 @@ async def test_messages_are_kept_whole(store: Store, text: str) -> None:
     assert stored.message == sent.messages[0]
 
 
-async def test_messages_come_in_the_order_of_events(store: Store) -> None:
+async def test_messages_are_read_in_the_order_of_their_events(store: Store) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     effects = [effect(stream, n, messages=12) for n in (100, 9, 10)]
@@ -155,7 +157,7 @@ async def test_messages_come_in_the_order_of_events(store: Store) -> None:
     assert await messages(store, stream, 13) == expected[:13]
 
 
-async def test_messages_that_were_sent_are_forgotten_however_often(store: Store) -> None:
+async def test_messages_that_were_sent_can_be_removed_more_than_once(store: Store) -> None:
     stream, other = new_stream("0"), new_stream("1")
     for each in (stream, other):
         effects = [effect(each, n, value="v") for n in range(4)]
@@ -195,16 +197,16 @@ async def test_a_stream_can_begin_before_its_first_event(store: Store) -> None:
     assert await messages(store, stream) == [f"{stream.hub}:0:0:0"]
 
 
-async def test_a_message_tells_its_event_and_how_long_it_has_waited(store: Store) -> None:
+async def test_a_message_has_its_sequence_number_and_its_waiting_time(store: Store) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     await store.commit(stream, saved, commit(None, 7, [effect(stream, 7, messages=2)]))
-    found = await store.outbox(stream, 99)
-    assert [(stored.sequence, stored.taken) for stored in found] == [(7, 0), (7, 0)]
-    assert all(abs(stored.waited) < timedelta(seconds=5) for stored in found)
+    messages = await store.outbox(stream, 99)
+    assert [(stored.sequence, stored.taken) for stored in messages] == [(7, 0), (7, 0)]
+    assert all(abs(stored.waited) < timedelta(seconds=5) for stored in messages)
 
 
-async def test_of_two_who_take_a_message_over_one_gets_it(store: Store) -> None:
+async def test_only_one_of_two_instances_can_take_a_message_over(store: Store) -> None:
     stream = new_stream()
     effects = [effect(stream, n) for n in range(3)]
     await store.commit(stream, await store.load(stream), commit(None, 2, effects))
@@ -222,7 +224,9 @@ async def test_of_two_who_take_a_message_over_one_gets_it(store: Store) -> None:
     assert [stored.taken for stored in again] == [1, 1, 0]
     with pytest.raises(CommitRefused):
         await store.take(stream, [third, first])
-    assert [stored.taken for stored in await store.outbox(stream, 99)] == [1, 1, 0], "all or none"
+    assert [stored.taken for stored in await store.outbox(stream, 99)] == [1, 1, 0], (
+        "one caller takes all of its messages"
+    )
     await store.take(stream, again)
     assert [stored.message for stored in await store.outbox(stream, 99)] == [
         stored.message for stored in again
@@ -239,10 +243,10 @@ async def test_a_message_that_was_sent_cannot_be_taken_over(store: Store) -> Non
     assert await store.outbox(stream, 9) == []
 
 
-async def test_who_takes_a_message_over_makes_it_wait_anew(store: Store) -> None:
+async def test_taking_a_message_over_restarts_its_waiting_time(store: Store) -> None:
     stream = new_stream()
     await first_commit(store, stream)
-    await asyncio.sleep(2.1)  # the Date of an answer has whole seconds
+    await asyncio.sleep(2.1)  # the Date header of a response has whole seconds
     (before,) = await store.outbox(stream, 9)
     assert before.waited >= timedelta(seconds=1)
     await store.take(stream, [before])
@@ -250,7 +254,7 @@ async def test_who_takes_a_message_over_makes_it_wait_anew(store: Store) -> None
     assert after.waited < before.waited
 
 
-async def test_work_on_a_stream_is_seen_by_all(store: Store) -> None:
+async def test_work_on_a_stream_is_visible_to_all_instances(store: Store) -> None:
     stream, other = new_stream("0"), new_stream("1")
     assert await store.idle_for(stream) is None
     saved = await first_commit(store, stream)

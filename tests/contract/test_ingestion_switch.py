@@ -1,4 +1,4 @@
-"""The app setting that disables a function, by the real client, and no other setting changed."""
+"""Disabling a function through its app setting, with the real client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIVEN = {"A": "1", "Secret": "hunter2"}
 
 
 class Sites(LoopbackServer):
-    """The app settings of one Function App. ``meanwhile`` runs after each read."""
+    """A stand-in with the app settings of one Function App. ``meanwhile`` runs after each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,12 +57,12 @@ async def sites() -> AsyncIterator[Sites]:
 
 @pytest.fixture
 async def switch(sites: Sites) -> AsyncIterator[AppSettingSwitch]:
-    found = AppSettingSwitch(APP, "metric_ingest", sites.base_url)
-    yield found
-    await found.close()
+    switch = AppSettingSwitch(APP, "metric_ingest", sites.base_url)
+    yield switch
+    await switch.close()
 
 
-async def test_the_function_is_disabled_and_enabled_and_the_rest_stays(
+async def test_the_function_is_disabled_and_enabled_without_other_changes(
     sites: Sites, switch: AppSettingSwitch
 ) -> None:
     for _ in range(2):
@@ -70,10 +70,12 @@ async def test_the_function_is_disabled_and_enabled_and_the_rest_stays(
     assert (sites.settings, sites.writes) == ({**GIVEN, KEY: "true"}, 1)
     for _ in range(2):
         await switch.turn(on=True)
-    assert (sites.settings, sites.writes) == (GIVEN, 2), "an app that is as it should be stays up"
+    assert (sites.settings, sites.writes) == (GIVEN, 2), (
+        "an app whose setting is right is not restarted"
+    )
 
 
-async def test_who_writes_at_the_same_time_is_not_overwritten(
+async def test_a_concurrent_change_of_app_settings_is_not_overwritten(
     sites: Sites, switch: AppSettingSwitch
 ) -> None:
     changes = iter(["2", "3"])
@@ -86,19 +88,19 @@ async def test_who_writes_at_the_same_time_is_not_overwritten(
     assert sites.settings == {**GIVEN, "A": "3", KEY: "true"}
 
 
-async def test_no_answer_is_a_failure_that_names_no_secret(
+async def test_a_refused_change_raises_an_error_without_secrets(
     sites: Sites, switch: AppSettingSwitch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[int] = []
+    announced: list[int] = []
 
-    class Told:
+    class RecordingAnnouncer:
         async def announce(self, breaker: Breaker) -> None:
-            told.append(breaker.epoch)
+            announced.append(breaker.epoch)
 
     sites.fail_next(Fault(Reply(403, '{"error": {"code": "AuthorizationFailed"}}')), 9)
     with pytest.raises(DependencyDown, match="my-app: "):
         await switch.turn(on=False)
-    await SwitchingAnnouncer(Told(), switch).announce(Breaker(epoch=3))
-    assert told == [3], "people are told, and the breaker holds the events"
+    await SwitchingAnnouncer(RecordingAnnouncer(), switch).announce(Breaker(epoch=3))
+    assert announced == [3], "the opening is announced even if the switch fails"
     assert "[not_disabled] my-app" in caplog.text
     assert "hunter2" not in caplog.text

@@ -1,4 +1,4 @@
-"""What only a real table shows: its limits, rows as people see them, replies lost on the wire."""
+"""The ingestion store on a real table: its limits, its readable rows, and lost replies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def limited(request: pytest.FixtureRequest) -> Store:
     return store
 
 
-async def test_a_row_more_than_a_transaction_takes_is_said_to_be(limited: Store) -> None:
+async def test_a_commit_with_too_many_rows_raises_an_error(limited: Store) -> None:
     stream = new_stream()
     saved = await limited.load(stream)
     many = commit(None, 99, [effect(stream, n) for n in range(100)])
@@ -62,38 +62,40 @@ async def test_a_row_more_than_a_transaction_takes_is_said_to_be(limited: Store)
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")
-async def test_the_largest_transaction_that_is_planned_is_taken(
+async def test_the_largest_planned_transaction_is_committed(
     tables: TableIngestionStore,
 ) -> None:
-    """Three rows as large as plan_commits lets them be."""
+    """The commit has three rows of the maximum size that plan_commits allows."""
     stream = new_stream()
     largest = [Effect(n, "x" * 509_000) for n in range(3)]
     await tables.commit(stream, await tables.load(stream), commit(None, 2, largest))
 
 
-async def test_rows_can_be_read_by_people(azurite: Azurite, tables: TableIngestionStore) -> None:
+async def test_rows_are_readable_for_operators(
+    azurite: Azurite, tables: TableIngestionStore
+) -> None:
     stream = new_stream("0/1")
     rows = commit(None, 9, [effect(stream, 7, value="v")], [letter(8)], [gap(0, 6)])
     await tables.commit(stream, await tables.load(stream), rows)
     key = f"ns|{stream.hub}|$Default|0=2F1"
     with TableServiceClient.from_connection_string(azurite.connection_string) as service:
         table = service.get_table_client("Ingestion")
-        found = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{key}'")}
+        entities = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{key}'")}
     number = "0000000000000000000"
-    assert list(found) == [
+    assert list(entities) == [
         "!checkpoint",
         f"dead|{number[:-1]}8",
         f"effect|{number[:-1]}7",
         f"gap|{number}",
         f"outbox|{number[:-1]}7|0000",
     ]
-    assert found[f"dead|{number[:-1]}8"]["error"] == "ValueError: no"
-    assert found[f"dead|{number[:-1]}8"]["enqueued_at"] == event(8).enqueued_at
-    assert found["!checkpoint"]["sequence"].value == 9
+    assert entities[f"dead|{number[:-1]}8"]["error"] == "ValueError: no"
+    assert entities[f"dead|{number[:-1]}8"]["enqueued_at"] == event(8).enqueued_at
+    assert entities["!checkpoint"]["sequence"].value == 9
 
 
 class Wire:
-    """Loses replies: the request is carried out, and the client is told that it failed."""
+    """A network that loses replies: the service executes the request, the client gets an error."""
 
     def __init__(self, send: Callable[..., Any]) -> None:
         self._send = send
@@ -127,10 +129,10 @@ async def handle(event: Event) -> Effect:
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-async def test_a_reply_lost_on_the_wire_loses_and_doubles_nothing(
+async def test_a_lost_reply_neither_loses_nor_duplicates_an_event(
     tables: TableIngestionStore, wire: Wire, lost: int
 ) -> None:
-    """The client repeats the request by itself, and is refused: by its own first one."""
+    """The client repeats the request by itself, and gets a conflict with its own first request."""
     stream = new_stream()
     hub, events = MemoryHubReader(), [event(n) for n in range(60)]
     hub.add(stream, *events)
@@ -147,8 +149,8 @@ async def test_a_reply_lost_on_the_wire_loses_and_doubles_nothing(
     wire.lose = lost
     report = await run(events, consumer)
     assert (wire.lose, report.effects) == (0, 60)
-    found = [stored.message.message_id for stored in await tables.outbox(stream, 999)]
-    assert found == [f"m{n}" for n in range(60)]
+    ids = [stored.message.message_id for stored in await tables.outbox(stream, 999)]
+    assert ids == [f"m{n}" for n in range(60)]
 
 
 GONE = StorageConnection(
@@ -158,7 +160,7 @@ GONE = StorageConnection(
 )
 
 
-async def test_a_store_out_of_reach_is_said_to_be() -> None:
+async def test_an_unreachable_store_raises_store_unavailable() -> None:
     store = TableIngestionStore(GONE)
     owners = TableOwnershipStore(GONE, "ns", "hub", "$Default")
     breaker = TableBreakerStore(GONE, "hub")

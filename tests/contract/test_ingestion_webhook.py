@@ -1,4 +1,4 @@
-"""The webhook over HTTP: told once, tried again, bounded in time, and to nobody else."""
+"""The webhook over HTTP: its content, its retries, its time limit, and no leak of its address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.webhook.webhook import LogNotifier, NotifierAnnouncer, Webhook
+from shared.adapters.notifiers import LogNotifier, NotifierAnnouncer, Webhook
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.errors import AnnouncementFailed
 from tests.builders import NOW
@@ -23,7 +23,7 @@ SECRET = "secret-signature"
 
 @dataclass
 class Receiver:
-    """Answers with the codes that it is given, then with 202."""
+    """A server that answers with the given statuses, and then with 202."""
 
     codes: list[int] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)
@@ -47,16 +47,16 @@ class Receiver:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    found = Receiver()
+    receiver = Receiver()
     app = web.Application()
-    app.router.add_post("/hook", found.hook)
-    app.router.add_route("*", "/elsewhere", found.other)
+    app.router.add_post("/hook", receiver.hook)
+    app.router.add_route("*", "/elsewhere", receiver.other)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?sig={SECRET}"
-    yield found
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?sig={SECRET}"
+    yield receiver
     await runner.cleanup()
 
 
@@ -65,21 +65,21 @@ def announcer(url: str, seconds: float = 5) -> NotifierAnnouncer:
     return NotifierAnnouncer(LogNotifier(hook), "b", lambda _: "https://l")
 
 
-async def test_it_is_told_in_the_standards_content_type(receiver: Receiver) -> None:
+async def test_a_cloud_event_is_posted_with_the_standards_content_type(receiver: Receiver) -> None:
     await announcer(receiver.url).announce(OPEN)
     (body,) = receiver.bodies
     assert json.loads(body)["data"]["link"] == "https://l"
     assert receiver.content_types == ["application/cloudevents+json; charset=utf-8"]
 
 
-async def test_what_may_pass_is_tried_again(receiver: Receiver) -> None:
+async def test_a_transient_failure_of_the_webhook_is_retried(receiver: Receiver) -> None:
     receiver.codes = [503, 429]
     await announcer(receiver.url).announce(OPEN)
     assert len(receiver.bodies) == 3
 
 
 @pytest.mark.parametrize(("codes", "attempts"), [([503] * 9, 3), ([404], 1), ([302], 1)])
-async def test_it_gives_up_and_says_so_without_the_secret(
+async def test_the_final_error_of_the_webhook_contains_no_secret(
     receiver: Receiver, codes: list[int], attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -91,7 +91,9 @@ async def test_it_gives_up_and_says_so_without_the_secret(
     assert "[breaker_opened] Circuit breaker b is open: too much failed" in caplog.text
 
 
-async def test_nobody_there_or_no_answer_is_a_failure_in_bounded_time(receiver: Receiver) -> None:
+async def test_an_unreachable_or_hanging_webhook_fails_within_a_time_limit(
+    receiver: Receiver,
+) -> None:
     with pytest.raises(AnnouncementFailed, match="ClientConnectorError"):
         await announcer(f"http://127.0.0.1:9/{SECRET}").announce(OPEN)
     receiver.hangs = True

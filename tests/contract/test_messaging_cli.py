@@ -1,4 +1,4 @@
-"""The command line, from a file to a queue."""
+"""The command that sends the lines of a file to a Service Bus queue."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def received(bus: AmqpStandIn) -> list[tuple[str, str | None]]:
         return [(str(m), m.content_type) for m in messages]
 
 
-def test_a_file_is_sent_in_its_order(
+def test_the_lines_of_a_file_are_sent_in_order(
     bus: AmqpStandIn, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [{"body": "text", "message_id": "1"}, {"body": {"a": [1, "ü"]}, "subject": "s"}]
@@ -64,7 +64,7 @@ def test_a_file_is_sent_in_its_order(
     received(bus)
 
 
-def test_lines_can_be_bodies_and_come_from_the_input(
+def test_raw_lines_from_standard_input_are_sent_as_bodies(
     bus: AmqpStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"n": 1}\n[2]\n'))
@@ -72,18 +72,18 @@ def test_lines_can_be_bodies_and_come_from_the_input(
     assert sorted(body for body, _ in received(bus)) == ["[2]", '{"n": 1}']
 
 
-def test_what_is_wrong_is_said_with_its_line_and_nothing_is_sent(
+def test_bad_lines_are_reported_by_number_and_nothing_is_sent(
     bus: AmqpStandIn, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write('{"body": 1}\n{"body": 2, "sesion_id": "x"}\n\nnonsense\n{"body": 3}')
     assert main(["send-messages", file, "--queue", "jobs"]) == WRONG
-    said = capsys.readouterr().err
-    assert "line 2: unknown field 'sesion_id'" in said
-    assert "line 4: Expecting value" in said
+    errors = capsys.readouterr().err
+    assert "line 2: unknown field 'sesion_id'" in errors
+    assert "line 4: Expecting value" in errors
     assert received(bus) == []
 
 
-def test_a_missing_file_a_missing_connection_and_a_huge_message_are_wrong(
+def test_a_missing_file_a_missing_connection_and_a_huge_message_are_refused(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["send-messages", "no/such/file", "--queue", "jobs"]) == WRONG
@@ -95,7 +95,7 @@ def test_a_missing_file_a_missing_connection_and_a_huge_message_are_wrong(
     assert "#0 (huge)" in capsys.readouterr().err
 
 
-def test_a_queue_that_is_not_there_is_said(
+def test_a_queue_that_does_not_exist_is_reported(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write('{"body": 1}')
@@ -103,7 +103,7 @@ def test_a_queue_that_is_not_there_is_said(
     assert "'nowhere' could not be found" in capsys.readouterr().err
 
 
-def test_a_dead_endpoint_is_named_at_once_and_given_up(
+def test_an_unreachable_endpoint_is_reported_at_once_and_given_up(
     write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with in_thread(AmqpStandIn()) as gone:
@@ -112,14 +112,14 @@ def test_a_dead_endpoint_is_named_at_once_and_given_up(
     assert main(["send-messages", file, "--queue", "jobs", "--tries", "2"]) == FAILED
     first, failed, error = capsys.readouterr().err.splitlines()
     assert first.startswith("1 message(s) to jobs at 127.0.0.1")
-    assert failed.endswith("; trying again in 0.5 s")
+    assert failed.endswith("; next attempt in 0.5 s")
     assert error.startswith("error: no connection: ")
 
 
 @pytest.mark.parametrize(
     "arguments", [[], ["send-messages"], ["send-messages", "f"], ["send-messages", "f", "--queue"]]
 )
-def test_a_wrong_command_ends_with_two(arguments: list[str]) -> None:
+def test_an_invalid_command_exits_with_2(arguments: list[str]) -> None:
     assert main(arguments) == WRONG == 2
 
 
@@ -127,16 +127,16 @@ def test_a_wrong_command_ends_with_two(arguments: list[str]) -> None:
     ("fields", "complaint"),
     [
         ({"message_id": 5}, "message_id is 5"),
-        ({"time_to_live_seconds": "1"}, "a number is needed"),
+        ({"time_to_live_seconds": "1"}, "it must be a number"),
         ({"scheduled_at": "noon"}, "ISO 8601"),
         ({"application_properties": {"a": []}}, "texts, numbers and booleans"),
     ],
 )
-def test_fields_of_the_wrong_kind_are_named(fields: dict[str, object], complaint: str) -> None:
+def test_an_error_names_fields_of_the_wrong_type(fields: dict[str, object], complaint: str) -> None:
     with pytest.raises(BadLines, match=complaint):
         read_messages([json.dumps({"body": "", **fields})])
 
 
-def test_many_bad_lines_are_counted() -> None:
+def test_only_the_first_of_many_bad_lines_are_listed() -> None:
     with pytest.raises(BadLines, match="… and 80 more"):
         read_messages(["x"] * 100)

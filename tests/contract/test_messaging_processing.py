@@ -1,4 +1,4 @@
-"""One message per data set and period over real AMQP, with days that pass in a moment."""
+"""One message for each data set and period, over real AMQP with a virtual clock."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from shared.wiring.batch_sender import batch_sender
 DAILY = Period()
 WINDOW = DAILY.memory + timedelta(hours=12)
 MORNING = datetime(2051, 3, 1, 5, tzinfo=UTC)
-"""In times to come: the client asks the machine's clock whether a lock still holds."""
+"""In the future, because the client compares the expiry of locks with the machine's clock."""
 
 HOUR = timedelta(hours=1)
 
 
-class Town:
-    """The two queues, the functions around them, and a clock."""
+class ProcessingRig:
+    """The two queues, the functions that use them, and a clock."""
 
     def __init__(self, bus: AmqpStandIn, clock: VirtualClock, window: timedelta) -> None:
         self.bus, self.clock = bus, clock
@@ -50,19 +50,19 @@ class Town:
         declare_processing_queues(bus.namespace, window=window)
 
     async def observe(self, *datasets: str, observed_at: datetime | None = None) -> None:
-        """A new blob of each, filed under the hour of the observation."""
+        """Report a new blob of each data set, in the folder of the hour of the observation."""
         filed = f"{observed_at or self.clock():y=%Y/m=%m/d=%d/h=%H}/m=00/PT1H.json"
         for dataset in datasets:
             arrival = BlobArrived(dataset, filed, "event", self.clock())
             await telemetry_arrived.run(arrival, [DAILY], self.sender, self.clock())
 
     async def restart(self) -> None:
-        """Everything that the sender remembers is gone."""
+        """Replace the sender, which loses its state in memory."""
         await self.sender.link.close()
         self.sender = batch_sender(self.connection, "processing", self.clock)
 
     async def process(self, *datasets: str) -> list[str]:
-        """All that has come to the working queue, which is of these; answers the messages' ids."""
+        """Process all messages of these data sets in the working queue. Returns their ids."""
         ids, expected = list[str](), self.waiting
 
         async def work_on(dataset: str) -> None:
@@ -94,42 +94,46 @@ class Town:
 
 
 @asynccontextmanager
-async def town(window: timedelta = WINDOW, start: datetime = MORNING) -> AsyncIterator[Town]:
+async def processing_rig(
+    window: timedelta = WINDOW, start: datetime = MORNING
+) -> AsyncIterator[ProcessingRig]:
     clock = VirtualClock(start)
     async with AmqpStandIn(clock=clock) as bus:
-        town = Town(bus, clock, window)
-        yield town
-        await town.sender.link.close()
-        await town.client.close()
+        rig = ProcessingRig(bus, clock, window)
+        yield rig
+        await rig.sender.link.close()
+        await rig.client.close()
 
 
-async def test_ten_observations_in_a_day_make_one_message_that_comes_after_the_day() -> None:
-    async with town() as there:
+async def test_ten_observations_in_a_day_make_one_message_that_arrives_after_the_day() -> None:
+    async with processing_rig() as rig:
         for number in range(10):
-            await there.observe("sales", "stock")
-            there.clock.advance(HOUR)
+            await rig.observe("sales", "stock")
+            rig.clock.advance(HOUR)
             if number == 4:
-                await there.restart()
-        assert there.scheduled == 2
-        there.clock.advance(timedelta(hours=9, minutes=59))
-        assert there.waiting == 0
-        there.clock.advance(timedelta(minutes=2))
-        assert await there.process("sales", "stock") == ["sales:2051-03-01", "stock:2051-03-01"]
-        assert sorted(there.processed) == ["sales:2051-03-01", "stock:2051-03-01"]
+                await rig.restart()
+        assert rig.scheduled == 2
+        rig.clock.advance(timedelta(hours=9, minutes=59))
+        assert rig.waiting == 0
+        rig.clock.advance(timedelta(minutes=2))
+        assert await rig.process("sales", "stock") == ["sales:2051-03-01", "stock:2051-03-01"]
+        assert sorted(rig.processed) == ["sales:2051-03-01", "stock:2051-03-01"]
 
 
 @pytest.mark.parametrize(("after", "count"), [(-HOUR, 1), (HOUR, 2)])
-async def test_what_slips_past_the_window_finds_the_work_done(after: timedelta, count: int) -> None:
-    """The window is shorter than the check at the start would let pass."""
+async def test_a_duplicate_outside_the_detection_window_finds_the_work_done(
+    after: timedelta, count: int
+) -> None:
+    """The duplicate detection window is shorter than the check at the start allows."""
     too_short = timedelta(hours=10)
-    async with town(too_short) as there:
-        await there.observe("sales")
-        there.clock.advance(too_short + after)
-        await there.observe("sales")
-        assert there.scheduled == count
-        there.clock.advance(timedelta(days=1))
-        assert await there.process("sales") == ["sales:2051-03-01"] * count
-        assert there.processed == ["sales:2051-03-01"]
+    async with processing_rig(too_short) as rig:
+        await rig.observe("sales")
+        rig.clock.advance(too_short + after)
+        await rig.observe("sales")
+        assert rig.scheduled == count
+        rig.clock.advance(timedelta(days=1))
+        assert await rig.process("sales") == ["sales:2051-03-01"] * count
+        assert rig.processed == ["sales:2051-03-01"]
 
 
 LATE = {
@@ -137,34 +141,34 @@ LATE = {
     ("stock", 2): (96, 97, 105),
     ("sales", 6): (24,),
 }
-"""By data set and day of the week: how many hours after that day's start more of it comes."""
+"""Late data by data set and day of the week: hours after the start of the day."""
 
 
 async def test_in_a_week_with_late_data_every_day_is_processed_after_its_last_data() -> None:
     first_day = MORNING.replace(hour=0)
     received = dict[str, datetime]()
     processed = dict[str, list[datetime]]()
-    async with town(start=first_day) as there:
+    async with processing_rig(start=first_day) as rig:
         for hour in range(9 * 24):
-            now = there.clock()
+            now = rig.clock()
             coming = [(dataset, hour // 24) for dataset in ("sales", "stock") if hour % 3 == 0]
             late = [key for key, hours in LATE.items() if hour - 24 * key[1] in hours]
             for dataset, day in [each for each in coming if each[1] < 7] + late:
                 observed_at = first_day + timedelta(days=day)
-                await there.observe(dataset, observed_at=observed_at)
+                await rig.observe(dataset, observed_at=observed_at)
                 received[f"{dataset}:{observed_at:%Y-%m-%d}"] = now
-            there.clock.advance(HOUR)
-            if there.waiting:
-                for message_id in await there.process("sales", "stock"):
+            rig.clock.advance(HOUR)
+            if rig.waiting:
+                for message_id in await rig.process("sales", "stock"):
                     day_id, _, _ = message_id.partition(":late-")
-                    processed.setdefault(day_id, []).append(there.clock())
-        assert (there.scheduled, there.waiting) == (0, 0)
+                    processed.setdefault(day_id, []).append(rig.clock())
+        assert (rig.scheduled, rig.waiting) == (0, 0)
     assert len(received) == 2 * 7
     assert {day: max(times) > received[day] for day, times in processed.items()} == (
         dict.fromkeys(received, True)
     )
-    assert len(there.processed) == len(set(there.processed)), "no claim was worked on twice"
-    again = sorted(message_id for message_id in there.processed if ":late-" in message_id)
+    assert len(rig.processed) == len(set(rig.processed)), "no claim was processed twice"
+    again = sorted(message_id for message_id in rig.processed if ":late-" in message_id)
     assert again == [
         "sales:2051-03-02:late-1",
         "sales:2051-03-02:late-3",
@@ -183,7 +187,7 @@ async def test_in_a_week_with_late_data_every_day_is_processed_after_its_last_da
         ("working", "working"),
     ],
 )
-async def test_what_queues_are_like_is_read_from_the_service_of_any_cloud(
+async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
     forward_to: str, path: str
 ) -> None:
     async with ServiceBusAdminStandIn() as admin:

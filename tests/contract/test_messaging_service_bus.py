@@ -56,10 +56,10 @@ def connection(bus: AmqpStandIn) -> ServiceBusConnection:
 def received(
     connection: ServiceBusConnection, count: int, path: str
 ) -> list[ServiceBusReceivedMessage]:
-    """All that is there: ``count`` messages, and whatever follows them. They stay locked."""
-    found: list[ServiceBusReceivedMessage] = []
+    """All messages in the queue: ``count`` of them, and any further ones. They stay locked."""
+    messages: list[ServiceBusReceivedMessage] = []
     topic, _, subscription = path.partition("/")
-    # Its thread that keeps a connection alive reads from it too, and so messages can get lost.
+    # Without keep-alive: the client's keep-alive thread would also read, and could lose messages.
     one_reader: dict[str, Any] = {"keep_alive": 0}
     with ServiceBusClient.from_connection_string(
         connection.connection_string, **one_reader
@@ -69,22 +69,22 @@ def received(
         else:
             receiver = client.get_queue_receiver(path)
         with receiver:
-            while len(found) < count and (batch := receiver.receive_messages(2000, 2)):
-                found += batch
-            found += receiver.receive_messages(10, max_wait_time=0.2)
-    return found
+            while len(messages) < count and (batch := receiver.receive_messages(2000, 2)):
+                messages += batch
+            messages += receiver.receive_messages(10, max_wait_time=0.2)
+    return messages
 
 
 def stored(bus: AmqpStandIn, path: str) -> list[Any]:
-    """All that the broker holds, taken out by a call: a receiver that is slow can lose messages of
-    its own, and what is tested is the sender."""
-    found: list[Any] = []
+    """All messages that the broker holds, read by a call. A slow receiver could lose messages of
+    its own, and these tests are about the sender."""
+    messages: list[Any] = []
     store = bus.namespace.store(path)
     while (message := store.receive_and_delete(now())) is not None:
         decoded: Any = ProtonMessage()
         decoded.decode(message.content.payload)
-        found.append(decoded)
-    return found
+        messages.append(decoded)
+    return messages
 
 
 async def send(sender: BatchSender, messages: list[Message], order: Order = Order.KEPT) -> Result:
@@ -94,7 +94,7 @@ async def send(sender: BatchSender, messages: list[Message], order: Order = Orde
         await sender.link.close()
 
 
-async def test_what_is_received_is_what_was_sent(connection: ServiceBusConnection) -> None:
+async def test_messages_are_received_as_they_were_sent(connection: ServiceBusConnection) -> None:
     message = Message(
         b"body",
         "id",
@@ -115,7 +115,7 @@ async def test_what_is_received_is_what_was_sent(connection: ServiceBusConnectio
 
 # The client leaves the sockets of broken connections to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_does(
+async def test_ten_thousand_messages_arrive_once_and_in_order_despite_link_failures(
     bus: AmqpStandIn, connection: ServiceBusConnection
 ) -> None:
     randomly = random.Random(11)
@@ -136,14 +136,14 @@ async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_
 
 
 def filling(surplus: int) -> list[Message]:
-    """Two messages whose batch has exactly the limit's size, and so many bytes more."""
+    """Two messages whose batch exceeds the limit by ``surplus`` bytes."""
     first, empty = Message(bytes(100_000), "first"), Message(bytes(300), "second")
     sizes = [section_bytes(item.size_bytes) for item in encode_all([first, empty], 0)]
     room = LIMIT - envelope_bytes(first) - sum(sizes) + 300
     return [first, Message(bytes(room + surplus), "second")]
 
 
-async def test_a_batch_may_be_as_large_as_the_limit_to_the_byte(
+async def test_a_batch_of_exactly_the_maximum_size_is_accepted(
     connection: ServiceBusConnection,
 ) -> None:
     full = await send(batch_sender(connection, "exact", now), filling(0))
@@ -165,14 +165,14 @@ async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
     assert (result.batches, result.retries) == (2, 1)
 
 
-async def test_topics_take_batches_too(connection: ServiceBusConnection) -> None:
+async def test_batches_can_be_sent_to_topics(connection: ServiceBusConnection) -> None:
     sender = batch_sender(connection, "news", now, topic=True)
     await send(sender, [Message("one", "1"), Message("two", "2")])
     arrived = await asyncio.to_thread(received, connection, 2, "news/all")
     assert [str(m) for m in arrived] == ["one", "two"]
 
 
-async def test_an_unknown_version_of_the_client_encodes_by_itself(
+async def test_an_untested_version_of_the_client_encodes_messages_itself(
     connection: ServiceBusConnection,
 ) -> None:
     assert filling_for("7.16.0") is fill_by_add_message
@@ -185,21 +185,21 @@ async def test_an_unknown_version_of_the_client_encodes_by_itself(
     assert [m.message_id for m in arrived] == [m.message_id for m in messages]
 
 
-def test_the_installed_and_the_pinned_client_are_of_a_version_that_is_filled_directly() -> None:
+def test_batches_of_the_installed_and_the_pinned_client_are_filled_directly() -> None:
     assert filling_for(azure.servicebus.__version__) is fill_directly
     pins = (Path(__file__).parents[2] / "requirements.txt").read_text().splitlines()
     (pin,) = (line for line in pins if line.startswith("azure-servicebus=="))
     assert filling_for(pin.partition("==")[2]) is fill_directly
 
 
-async def test_a_queue_that_is_not_there_is_named_and_not_tried_for_minutes(
+async def test_a_queue_that_does_not_exist_is_reported_without_long_retries(
     connection: ServiceBusConnection,
 ) -> None:
     with pytest.raises((LinkFailed, SendingStopped), match="'nowhere' could not be found"):
         await send(batch_sender(connection, "nowhere", now), [Message(b"")])
 
 
-async def test_a_message_beyond_the_links_limit_is_refused_before_anything_is_sent(
+async def test_a_message_above_the_links_limit_is_refused_before_anything_is_sent(
     bus: AmqpStandIn, connection: ServiceBusConnection
 ) -> None:
     before = bus.namespace.counts("jobs", now())

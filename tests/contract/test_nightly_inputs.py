@@ -1,4 +1,4 @@
-"""What data there are, seen in blobs (Azurite) and in folders."""
+"""When the data of each date was last written, in blobs (Azurite) and in folders."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ async def test_each_date_has_the_time_of_its_newest_blob(
     last = await container.get_blob_client(classic[0]).get_blob_properties()
     place = f"{container.url.removesuffix(container.container_name)}{{dataset}}"
     inputs = StoredInputs(place, azurite.connection_string)
-    found = await inputs.newest(container.container_name, [DAY, OTHER, ABSENT])
+    times = await inputs.newest(container.container_name, [DAY, OTHER, ABSENT])
     await inputs.close()
-    assert set(found) == {DAY, OTHER}
-    assert found[DAY] == last.last_modified
+    assert set(times) == {DAY, OTHER}
+    assert times[DAY] == last.last_modified
 
 
-async def test_a_container_that_is_not_there_is_named(azurite: Azurite) -> None:
+async def test_an_error_names_a_container_that_does_not_exist(azurite: Azurite) -> None:
     url = azurite.connection_string.partition("BlobEndpoint=")[2].partition(";")[0]
     inputs = StoredInputs(f"{url}/{{dataset}}", azurite.connection_string)
     with pytest.raises(InputUnreadable, match="no-such"):
@@ -63,7 +63,7 @@ async def test_a_container_that_is_not_there_is_named(azurite: Azurite) -> None:
     await inputs.close()
 
 
-async def test_folders_are_seen_as_well(tmp_path: Path) -> None:
+async def test_local_folders_are_read_like_containers(tmp_path: Path) -> None:
     for path in paths("A", DAY, date(2025, 2, 28)):
         file = tmp_path / "logs" / path
         file.parent.mkdir(parents=True)
@@ -74,11 +74,11 @@ async def test_folders_are_seen_as_well(tmp_path: Path) -> None:
     os.utime(tmp_path / "logs" / paths("A", DAY)[1], (newer.timestamp(), newer.timestamp()))
     for place in (f"{tmp_path}/{{dataset}}", f"file://{tmp_path}/{{dataset}}"):
         assert await StoredInputs(place).newest("logs", [DAY, OTHER]) == {DAY: newer}
-    with pytest.raises(InputUnreadable, match="no such folder"):
+    with pytest.raises(InputUnreadable, match="the folder does not exist"):
         await StoredInputs(str(tmp_path / "none")).newest("logs", [DAY])
 
 
-def test_places_of_spark_are_places_of_blobs() -> None:
+def test_abfss_urls_are_translated_to_blob_containers() -> None:
     assert parts_of_url("abfss://logs@acct.dfs.core.windows.net/a/b/") == (
         "https://acct.blob.core.windows.net",
         "logs",
@@ -93,7 +93,7 @@ def test_places_of_spark_are_places_of_blobs() -> None:
         parts_of_url("s3://bucket/logs")
 
 
-def test_folders_of_other_dates_are_not_entered() -> None:
+def test_folders_of_other_dates_are_not_listed() -> None:
     dates = [DAY, OTHER]
     assert may_hold(f"{RESOURCE}/A/", dates)
     assert may_hold(f"{RESOURCE}/A/y=2026/m=02/", dates)

@@ -1,4 +1,4 @@
-"""What every RunStore promises, asked of the memory twin and of Azure Tables (Azurite)."""
+"""The contract of RunStore, tested on the in-memory adapter and on Azure Tables (Azurite)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shared.settings.connections import StorageConnection
 NOW = datetime.now(UTC)
 DAY = date(2026, 2, 28)
 OTHER = DAY - timedelta(days=1)
-DEMAND = Demand(DAY, datetime(2026, 3, 1, 0, 10, 0, 123456, tzinfo=UTC), "the night")
+DEMAND = Demand(DAY, datetime(2026, 3, 1, 0, 10, 0, 123456, tzinfo=UTC), "nightly run")
 
 
 @pytest.fixture(params=["memory", "tables"])
@@ -43,7 +43,7 @@ def run() -> Run:
     return runs.started(dataset, DEMAND, None, 1, "token", NOW, RunPolicy())
 
 
-async def test_a_data_set_that_nobody_knows_is_empty_and_has_the_time(
+async def test_an_unknown_data_set_has_an_empty_ledger_with_the_stores_time(
     store: RunStore, run: Run
 ) -> None:
     ledger = await store.read(run.dataset)
@@ -51,9 +51,7 @@ async def test_a_data_set_that_nobody_knows_is_empty_and_has_the_time(
     assert abs(ledger.now - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-async def test_what_is_asked_for_stands_until_it_is_asked_for_with_more_data(
-    store: RunStore, run: Run
-) -> None:
+async def test_a_demand_is_only_replaced_by_one_for_newer_data(store: RunStore, run: Run) -> None:
     more = replace(DEMAND, data_until=DEMAND.data_until + timedelta(seconds=1), reason="late")
     assert await store.ask(run.dataset, DEMAND)
     assert not await store.ask(run.dataset, DEMAND)
@@ -62,9 +60,7 @@ async def test_what_is_asked_for_stands_until_it_is_asked_for_with_more_data(
     assert (await store.read(run.dataset)).days[DAY].demand == more
 
 
-async def test_a_run_is_read_as_it_was_written_with_all_its_fields(
-    store: RunStore, run: Run
-) -> None:
+async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None:
     inserted = await store.insert(run)
     assert (await store.read(run.dataset)).days[DAY].latest == inserted == run
     full = replace(
@@ -85,21 +81,21 @@ async def test_a_run_is_read_as_it_was_written_with_all_its_fields(
     assert written.version != inserted.version
 
 
-async def test_of_many_at_once_one_inserts_and_one_changes(store: RunStore, run: Run) -> None:
+async def test_only_one_of_many_concurrent_inserts_or_changes_of_a_run_wins(
+    store: RunStore, run: Run
+) -> None:
     both = [store.insert(replace(run, token=f"t{n}")) for n in range(6)]
     answers = await asyncio.gather(*both, return_exceptions=True)
     (won,) = [answer for answer in answers if isinstance(answer, Run)]
     assert sum(isinstance(answer, RunTaken) for answer in answers) == 5
     changes = [store.replace(replace(won, submits=2)) for _ in range(6)]
     answers = await asyncio.gather(*changes, return_exceptions=True)
-    assert [type(answer) for answer in answers].count(Run) == 1, "equal as they are, one has won"
+    assert [type(answer) for answer in answers].count(Run) == 1, "equal changes conflict too"
     with pytest.raises(RunTaken):
         await store.replace(replace(won, submits=3))
 
 
-async def test_the_latest_run_counts_and_dates_and_data_sets_keep_apart(
-    store: RunStore, run: Run
-) -> None:
+async def test_the_latest_run_of_each_date_and_data_set_is_read(store: RunStore, run: Run) -> None:
     await store.ask(run.dataset, DEMAND)
     await store.insert(run)
     second = await store.insert(replace(run, number=2, token="second"))
@@ -114,9 +110,7 @@ async def test_the_latest_run_counts_and_dates_and_data_sets_keep_apart(
     assert set((await store.read(other.dataset)).days) == {DAY}
 
 
-async def test_a_date_can_be_forgotten_and_its_runs_can_be_changed_no_more(
-    store: RunStore, run: Run
-) -> None:
+async def test_runs_of_a_forgotten_date_can_no_longer_be_changed(store: RunStore, run: Run) -> None:
     await store.ask(run.dataset, DEMAND)
     inserted = await store.insert(run)
     await store.insert(replace(run, date=OTHER))
@@ -126,10 +120,10 @@ async def test_a_date_can_be_forgotten_and_its_runs_can_be_changed_no_more(
         await store.replace(inserted)
 
 
-async def test_a_reply_that_got_lost_is_not_taken_for_another_s_doing(
+async def test_after_a_lost_reply_the_store_recognizes_its_own_write(
     azurite: object, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client repeats a request whose answer it has not seen, as azure-core does."""
+    """The client repeats a request whose reply was lost, as azure-core does."""
     store = TableRunStore(StorageConnection("Storage", azurite.connection_string))  # type: ignore[attr-defined]
     for name in ("create_entity", "update_entity"):
         call = getattr(store._table._table, name)
@@ -149,7 +143,7 @@ async def test_a_reply_that_got_lost_is_not_taken_for_another_s_doing(
 
 
 class AlwaysChanged(Table):
-    """A table in which somebody else is always faster."""
+    """A table in which another instance always writes first."""
 
     puts = 0
 
@@ -158,14 +152,14 @@ class AlwaysChanged(Table):
         raise RowConflict(row["RowKey"])
 
 
-async def test_a_demand_that_others_change_all_the_time_ends_in_an_error(
+async def test_a_demand_that_other_instances_keep_changing_raises_an_error(
     azurite: Azurite, run: Run
 ) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)
     store = TableRunStore(connection)
     await store.close()
     store._table = table = AlwaysChanged(connection, TABLE_NAME)
-    with pytest.raises(RunTaken, match="changes all the time"):
+    with pytest.raises(RunTaken, match="changed during each of"):
         await store.ask(run.dataset, DEMAND)
     assert table.puts == ASKS_MAX
     await store.close()

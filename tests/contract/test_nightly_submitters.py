@@ -1,6 +1,6 @@
-"""What every JobSubmitter promises: the memory twin, processes, Livy, Synapse and Databricks.
+"""The contract of JobSubmitter: in memory, local processes, Livy, Synapse and Databricks.
 
-The last three are asked by their real clients, of stand-ins that follow their documentation.
+The last three use their real clients, against stand-ins that follow the services' documentation.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ARGUMENTS = ("--input", "abfss://x", "--date", "2026-02-28")
 FILE = "abfss://jobs@account.dfs.core.windows.net/event_trends.py"
 REQUEST = {"file": FILE, "pyFiles": ["abfss://x/y.zip"], "conf": {"spark.executor.cores": "4"}}
 TASK = {"existing_cluster_id": "c-1", "spark_python_task": {"python_file": FILE}}
-PATIENCE_SECONDS = 20.0
-SHORT_PATIENCE_SECONDS = 1.0
-"""Of who is not answered at all."""
+TIMEOUT_SECONDS = 20.0
+SHORT_TIMEOUT_SECONDS = 1.0
+"""Time limit of a request to a service that does not answer."""
 
 SECONDS_MAX = 60.0
 
@@ -49,19 +49,19 @@ async def basic() -> Mapping[str, str]:
 
 
 class Place(Protocol):
-    """A submitter, and the power over what it submits to."""
+    """A submitter, and control over the jobs that it submitted."""
 
     @property
     def submitter(self) -> JobSubmitter: ...
 
     async def start(self) -> None: ...
 
-    async def end(self, *, well: bool, said: str = "") -> None:
-        """``said`` is the last line of the job's log."""
+    async def end(self, *, well: bool, last_line: str = "") -> None:
+        """End all running jobs. ``last_line`` is the last line of their logs."""
         ...
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Names and arguments of what was started."""
+        """The names and arguments of the jobs that were started."""
         ...
 
 
@@ -72,9 +72,9 @@ class InMemory:
     async def start(self) -> None:
         self._say(JobStatus(JobPhase.RUNNING, "memory://log"))
 
-    async def end(self, *, well: bool, said: str = "") -> None:
+    async def end(self, *, well: bool, last_line: str = "") -> None:
         phase = JobPhase.SUCCEEDED if well else JobPhase.FAILED
-        warning = said.removeprefix(PREFIX)
+        warning = last_line.removeprefix(PREFIX)
         self._say(JobStatus(phase, "memory://log", "" if well else "no memory", warning))
 
     def _say(self, status: JobStatus) -> None:
@@ -104,11 +104,11 @@ class Processes:
         self.submitter = LocalSubmitter(folder / "runs", command)
 
     async def start(self) -> None:
-        """They do so by themselves."""
+        """Processes start by themselves."""
 
-    async def end(self, *, well: bool, said: str = "") -> None:
+    async def end(self, *, well: bool, last_line: str = "") -> None:
         temporary = self.folder / "verdict.new"
-        temporary.write_text(said if well else "no memory")
+        temporary.write_text(last_line if well else "no memory")
         temporary.rename(self.folder / "verdict")
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -125,12 +125,12 @@ class Batches:
         for batch in self.server.batches.values():
             batch.state, batch.app_info = "running", {"driverLogUrl": "https://driver/log"}
 
-    async def end(self, *, well: bool, said: str = "") -> None:
+    async def end(self, *, well: bool, last_line: str = "") -> None:
         for batch in self.server.batches.values():
             batch.state = "success" if well else "dead"
             batch.result = "Succeeded" if well else "Failed"
             batch.errors = [] if well else ["LIVY_JOB_STATE_DEAD"]
-            batch.log = ["stderr: ", said, ""] if well else ["no memory"]
+            batch.log = ["stderr: ", last_line, ""] if well else ["no memory"]
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
         requests = [batch.request for batch in self.server.batches.values()]
@@ -146,35 +146,35 @@ class Databricks:
         for run in self.server.runs.values():
             run.life_cycle_state = "RUNNING"
 
-    async def end(self, *, well: bool, said: str = "") -> None:
+    async def end(self, *, well: bool, last_line: str = "") -> None:
         for run in self.server.runs.values():
-            run.logs = f"2017-05-12 …\n{said}\n"
+            run.logs = f"2017-05-12 …\n{last_line}\n"
             run.life_cycle_state, run.result_state = "TERMINATED", "SUCCESS" if well else "FAILED"
             run.state_message, run.error = "Workload failed", "" if well else "no memory"
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
-        found = []
+        runs = []
         for run in self.server.runs.values():
             (task,) = run.request["tasks"]
             assert task["existing_cluster_id"] == "c-1"
             assert task["spark_python_task"]["python_file"] == FILE
             parameters = tuple(task["spark_python_task"]["parameters"])
-            found.append((run.request["idempotency_token"], parameters))
-        return found
+            runs.append((run.request["idempotency_token"], parameters))
+        return runs
 
 
 async def remote(
-    kind: str, stack: AsyncExitStack, patience_seconds: float = PATIENCE_SECONDS
+    kind: str, stack: AsyncExitStack, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Batches | Databricks:
     if kind == "databricks":
         server = await stack.enter_async_context(DatabricksStandIn())
-        return Databricks(server, DatabricksSubmitter(server.host, TASK, patience_seconds))
+        return Databricks(server, DatabricksSubmitter(server.host, TASK, timeout_seconds))
     batches = await stack.enter_async_context(BatchStandIn(cast("Flavour", kind)))
     client: Any = (
-        SynapseClient(batches.base_url, "pool1", REQUEST, patience_seconds)
+        SynapseClient(batches.base_url, "pool1", REQUEST, timeout_seconds)
         if kind == "synapse"
         else (FabricClient if kind == "fabric" else LivyClient)(
-            f"{batches.livy_url}/batches", REQUEST, basic, patience_seconds
+            f"{batches.livy_url}/batches", REQUEST, basic, timeout_seconds
         )
     )
     stack.push_async_callback(client.close)
@@ -205,9 +205,9 @@ async def far(
         yield await remote(request.param, stack)
 
 
-async def phase(place: Place, handle: str, wanted: JobPhase) -> JobStatus:
+async def phase(place: Place, handle: str, expected: JobPhase) -> JobStatus:
     deadline = time.monotonic() + SECONDS_MAX
-    while (status := await place.submitter.status(handle)).phase is not wanted:
+    while (status := await place.submitter.status(handle)).phase is not expected:
         assert time.monotonic() < deadline, status
         await asyncio.sleep(0.02)
     return status
@@ -224,7 +224,7 @@ async def test_a_job_runs_with_its_arguments_and_succeeds(place: Place) -> None:
     assert place.submitted() == [("run-1", ARGUMENTS)]
 
 
-async def test_a_failure_comes_with_its_reason_and_the_place_of_its_log(place: Place) -> None:
+async def test_a_failed_run_has_its_error_and_the_url_of_its_log(place: Place) -> None:
     submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
     await place.end(well=False)
     failed = await phase(place, submission.handle, JobPhase.FAILED)
@@ -232,14 +232,16 @@ async def test_a_failure_comes_with_its_reason_and_the_place_of_its_log(place: P
     assert "://" in failed.log_url
 
 
-async def test_what_a_job_that_succeeds_could_not_read_again_is_known(place: Place) -> None:
+async def test_a_successful_run_reports_a_warning_about_data_that_it_could_not_read(
+    place: Place,
+) -> None:
     submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
-    await place.end(well=True, said=f"{PREFIX}2 dates of files")
+    await place.end(well=True, last_line=f"{PREFIX}2 dates of files")
     done = await phase(place, submission.handle, JobPhase.SUCCEEDED)
     assert done.warning == "2 dates of files"
 
 
-async def test_the_same_token_starts_nothing_twice_not_even_after_the_end(place: Place) -> None:
+async def test_the_same_token_never_starts_a_second_run(place: Place) -> None:
     first = await place.submitter.submit(Job("run-1", ARGUMENTS))
     assert await place.submitter.submit(Job("run-1", ARGUMENTS)) == first
     await place.start()
@@ -257,19 +259,19 @@ async def test_a_cancelled_run_ends_and_may_be_cancelled_again(place: Place) -> 
     await place.submitter.cancel(submission.handle)
     deadline = time.monotonic() + SECONDS_MAX
     while True:
-        found = await place.submitter.status(submission.handle)
-        if found.phase in (JobPhase.FAILED, JobPhase.GONE):
+        status = await place.submitter.status(submission.handle)
+        if status.phase in (JobPhase.FAILED, JobPhase.GONE):
             break
-        assert time.monotonic() < deadline, found
+        assert time.monotonic() < deadline, status
     await place.submitter.cancel(submission.handle)
 
 
-async def test_a_run_that_nobody_knows_is_gone(place: Place) -> None:
+async def test_an_unknown_run_is_gone(place: Place) -> None:
     assert (await place.submitter.status("424242")).phase is JobPhase.GONE
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_who_is_busy_is_asked_again_later(far: Batches | Databricks, status: int) -> None:
+async def test_a_busy_service_is_asked_again_later(far: Batches | Databricks, status: int) -> None:
     far.server.fail_next(Fault(Reply(status, "busy", "text/plain")), times=50)
     with pytest.raises(JobUnavailable, match=r"busy|429|503"):
         await far.submitter.submit(Job("run-1", ARGUMENTS))
@@ -281,10 +283,12 @@ async def test_who_is_busy_is_asked_again_later(far: Batches | Databricks, statu
 
 
 @pytest.mark.parametrize("kind", ["livy", "old livy", "synapse", "fabric", "databricks"])
-async def test_a_lost_reply_is_no_second_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_reply_does_not_start_a_second_run(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shared.adapters.spark.databricks.RETRY_SECONDS", 1)
     async with AsyncExitStack() as stack:
-        far = await remote(kind, stack, SHORT_PATIENCE_SECONDS)
+        far = await remote(kind, stack, SHORT_TIMEOUT_SECONDS)
         far.server.fail_next(LOST)
         with pytest.raises(JobUnavailable):
             await far.submitter.submit(Job("run-1", ARGUMENTS))
@@ -295,14 +299,16 @@ async def test_a_lost_reply_is_no_second_run(kind: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("status", [400, 403])
-async def test_a_refusal_says_what_the_service_said(far: Batches | Databricks, status: int) -> None:
+async def test_a_refusal_contains_the_message_of_the_service(
+    far: Batches | Databricks, status: int
+) -> None:
     body = '{"error_code": "PERMISSION_DENIED", "message": "not yours", "msg": "not yours"}'
     far.server.fail_next(Fault(Reply(status, body), methods=frozenset({"POST"})))
     with pytest.raises(JobRefused, match="not yours"):
         await far.submitter.submit(Job("run-1", ARGUMENTS))
 
 
-async def test_who_does_not_answer_at_all_is_asked_again_later(far: Batches | Databricks) -> None:
+async def test_an_unreachable_service_is_asked_again_later(far: Batches | Databricks) -> None:
     server: LoopbackServer = far.server
     await server.__aexit__()
     with pytest.raises(JobUnavailable):
@@ -311,7 +317,7 @@ async def test_who_does_not_answer_at_all_is_asked_again_later(far: Batches | Da
 
 
 @pytest.mark.parametrize("kind", ["old livy", "synapse", "fabric"])
-async def test_the_name_is_found_on_a_later_page(kind: str) -> None:
+async def test_an_earlier_batch_is_found_on_a_later_page(kind: str) -> None:
     async with AsyncExitStack() as stack:
         far = await remote(kind, stack)
         assert isinstance(far, Batches)
@@ -321,7 +327,7 @@ async def test_the_name_is_found_on_a_later_page(kind: str) -> None:
         assert await far.submitter.submit(Job("run-1", ARGUMENTS)) == first
 
 
-async def test_a_batch_of_fabric_that_ends_before_livy_hears_of_it_has_failed() -> None:
+async def test_a_fabric_batch_that_ends_before_livy_knows_of_it_has_failed() -> None:
     async with AsyncExitStack() as stack:
         far = await remote("fabric", stack)
         assert isinstance(far, Batches)
@@ -335,7 +341,7 @@ async def test_a_batch_of_fabric_that_ends_before_livy_hears_of_it_has_failed() 
     assert "no capacity left" in status.error
 
 
-async def test_a_process_that_is_killed_has_failed_also_for_a_host_that_starts_later(
+async def test_a_killed_process_has_failed_even_for_a_host_that_starts_later(
     tmp_path: Path,
 ) -> None:
     processes = Processes(tmp_path)
@@ -344,10 +350,10 @@ async def test_a_process_that_is_killed_has_failed_also_for_a_host_that_starts_l
     assert (await later.status("run-1")).phase is JobPhase.RUNNING
     os.killpg(int((tmp_path / "runs/run-1/started").read_text()), signal.SIGKILL)
     await phase(processes, "run-1", JobPhase.FAILED)
-    assert "gone" in (await later.status("run-1")).error
+    assert "ended without an exit code" in (await later.status("run-1")).error
 
 
-async def test_a_command_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
+async def test_an_error_names_a_command_that_does_not_exist(tmp_path: Path) -> None:
     submitter = LocalSubmitter(tmp_path, ("no-such-command",))
     await submitter.submit(Job("run-1", ()))
     deadline = time.monotonic() + SECONDS_MAX

@@ -1,4 +1,4 @@
-"""What was told is remembered: the same promises of the memory twin and of Azure Tables."""
+"""The contract of NotificationStore, tested on the in-memory adapter and on Azure Tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builders import NOW
 
 
 @pytest.fixture(params=["memory", "tables"])
-async def memories(request: pytest.FixtureRequest) -> AsyncIterator[NotificationStore]:
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[NotificationStore]:
     if request.param == "memory":
         yield MemoryNotificationStore(lambda: datetime.now(UTC))
         return
@@ -29,45 +29,45 @@ async def memories(request: pytest.FixtureRequest) -> AsyncIterator[Notification
     await tables.close()
 
 
-def notification(subject: str, memory: NotificationRecord) -> Notification:
+def notification(subject: str, record: NotificationRecord) -> Notification:
     kind = NewsKind.SOURCE_STALE
-    return Notification((kind, subject), News("1", kind, subject, NOW, "no sample"), memory)
+    return Notification((kind, subject), News("1", kind, subject, NOW, "no sample"), record)
 
 
-async def test_what_is_remembered_is_read_back_and_written_over_one_version_only(
-    memories: NotificationStore,
+async def test_a_record_is_read_back_and_only_replaced_under_its_version(
+    store: NotificationStore,
 ) -> None:
     seen = tuple(f"{number:08x}" for number in range(2000))
     first = NotificationRecord(seen, NOW, NOW + timedelta(seconds=0.25), NOW - timedelta(days=1))
     subject = "plan/with # ? odd \\ characters"
-    await memories.save(notification(subject, first))
-    known = await memories.read()
-    assert abs(known.read_at - datetime.now(UTC)) < timedelta(seconds=30)
-    kept = known.records[NewsKind.SOURCE_STALE, subject]
+    await store.save(notification(subject, first))
+    history = await store.read()
+    assert abs(history.read_at - datetime.now(UTC)) < timedelta(seconds=30)
+    kept = history.records[NewsKind.SOURCE_STALE, subject]
     assert replace(kept, version=None) == first
     over = replace(kept, lasting_since=None, seen=())
-    await memories.save(notification(subject, over))
+    await store.save(notification(subject, over))
     with pytest.raises(NotificationConflict):
-        await memories.save(notification(subject, over))
+        await store.save(notification(subject, over))
     with pytest.raises(NotificationConflict):
-        await memories.save(notification(subject, first))
-    now = (await memories.read()).records[NewsKind.SOURCE_STALE, subject]
+        await store.save(notification(subject, first))
+    now = (await store.read()).records[NewsKind.SOURCE_STALE, subject]
     assert replace(now, version=None) == replace(over, version=None)
 
 
-async def test_how_far_a_source_was_looked_through_is_written_over_one_version_only(
-    memories: NotificationStore,
+async def test_the_progress_of_a_source_is_only_replaced_under_its_version(
+    store: NotificationStore,
 ) -> None:
     source, first = f"dead letters {NOW}", SourceProgress(NOW + timedelta(seconds=0.25))
-    assert source not in (await memories.read()).progress
-    await memories.save_progress(source, first)
-    kept = (await memories.read()).progress[source]
+    assert source not in (await store.read()).progress
+    await store.save_progress(source, first)
+    kept = (await store.read()).progress[source]
     assert kept.until == first.until
     later = replace(kept, until=NOW + timedelta(minutes=1))
-    await memories.save_progress(source, later)
+    await store.save_progress(source, later)
     for stale in (later, first):
         with pytest.raises(NotificationConflict):
-            await memories.save_progress(source, stale)
-    known = await memories.read()
-    assert known.progress[source].until == later.until
-    assert source not in {subject for _, subject in known.records}
+            await store.save_progress(source, stale)
+    history = await store.read()
+    assert history.progress[source].until == later.until
+    assert source not in {subject for _, subject in history.records}

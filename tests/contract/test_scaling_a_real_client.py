@@ -1,4 +1,7 @@
-"""One decision, one change: the scaler and the reconciler with the real ARM client under faults."""
+"""The scaler and the reconciler with the real ARM client: one decision leads to one change.
+
+That holds under faults of Azure Resource Manager.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class Scene:
-    """A decision to go from two to three instances, and a clock to turn."""
+    """A resource with two instances, for which a decision asks for three, and a clock."""
 
     def __init__(self, arm: ArmStandIn, control: AppServiceControl) -> None:
         self.arm, self.control, self.now = arm, control, START
@@ -36,16 +39,18 @@ class Scene:
         for name, value in ((CAPACITY_METRIC, 2.0), *[("backlog", 500.0)] * 5):
             self.now += timedelta(seconds=15)
             sample = Metric("plan-1", name, MetricValue(self.now, value))
-            action = await scaling_logic.run(sample, RESOURCES, self.store)
+            action = await scaling_logic.process_sample(sample, RESOURCES, self.store)
         assert action is not None
         return action
 
     async def scale(self, action: ScaleAction) -> EntryKind:
-        return await scaler.run(action, RESOURCES, self.store, self.control, TIMING)
+        return await scaler.execute(action, RESOURCES, self.store, self.control, TIMING)
 
     async def reconcile(self) -> list[ScaleAction]:
         self.now += timedelta(seconds=60)
-        return await reconciler.run(RESOURCES.values(), self.store, self.control, TIMING, 10)
+        return await reconciler.reconcile_all(
+            RESOURCES.values(), self.store, self.control, TIMING, 10
+        )
 
     @property
     def accepted(self) -> list[int | None]:
@@ -71,7 +76,9 @@ async def scene() -> AsyncIterator[Scene]:
         LOST_REPLY,
     ],
 )
-async def test_what_may_pass_is_tried_again_and_scales_once(scene: Scene, fault: Fault) -> None:
+async def test_a_transient_fault_is_retried_and_the_plan_scales_once(
+    scene: Scene, fault: Fault
+) -> None:
     action = await scene.decide()
     scene.arm.fail_next(fault)
     assert await scene.scale(action) is EntryKind.DEFERRED
@@ -85,7 +92,9 @@ async def test_what_may_pass_is_tried_again_and_scales_once(scene: Scene, fault:
 
 
 @pytest.mark.parametrize("fault", [arm_errors.FORBIDDEN, arm_errors.NOT_FOUND])
-async def test_what_stays_is_reported_and_frees_the_resource(scene: Scene, fault: Fault) -> None:
+async def test_a_permanent_fault_is_reported_and_frees_the_resource(
+    scene: Scene, fault: Fault
+) -> None:
     action = await scene.decide()
     scene.arm.fail_next(fault)
     assert await scene.scale(action) is EntryKind.FAILED
@@ -95,7 +104,7 @@ async def test_what_stays_is_reported_and_frees_the_resource(scene: Scene, fault
     assert scene.accepted == []
 
 
-async def test_a_redelivered_action_scales_nothing(scene: Scene) -> None:
+async def test_a_redelivered_action_changes_nothing(scene: Scene) -> None:
     action = await scene.decide()
     assert await scene.scale(action) is EntryKind.CONFIRMED
     assert await scene.scale(action) is EntryKind.IGNORED

@@ -1,4 +1,4 @@
-"""Keys that are planted in the settings are in no error, no log and no repr, whatever fails."""
+"""Secrets that are planted in the settings appear in no error, log line or repr."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.event_hubs.hub import EventHubReader
+from shared.adapters.notifiers import LogNotifier, Webhook
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.readers import ServiceBusReader, StorageQueueReader
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
@@ -34,7 +35,6 @@ from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.adapters.tables.trends import TableTrends
-from shared.adapters.webhook.webhook import LogNotifier, Webhook
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.datasets.processing import DatasetWork
 from shared.ingestion.model import OutboxMessage, Stream
@@ -58,13 +58,13 @@ Attempt = Callable[[settings.Settings], Awaitable[object]]
 
 @dataclass
 class Refusing:
-    """Refuses everything, and repeats in its answer what it was sent, as the worst of them do."""
+    """A server that refuses every request and repeats it in the response, as the worst ones do."""
 
     port: int = 0
 
     async def refuse(self, request: web.Request) -> web.Response:
-        said = f"{request.url} {dict(request.headers)} {await request.text()}"
-        return web.Response(status=403, text=said)
+        text = f"{request.url} {dict(request.headers)} {await request.text()}"
+        return web.Response(status=403, text=text)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ BY_SIGNATURE = f"SharedAccessSignature=sv=2024-11-04&ss=qt&se=2027-01-01&sig={KE
 
 
 def loaded(port: int, access: str = BY_KEY) -> settings.Settings:
-    """Everything that a secret can be in, and nobody there who takes it."""
+    """Settings with a secret wherever one is possible. All their endpoints refuse requests."""
     account = f"http://127.0.0.1:{port}/account"
     endpoints = "".join(f"{kind}Endpoint={account};" for kind in ("Queue", "Table", "Blob"))
     bus = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey={KEY};"
@@ -117,26 +117,26 @@ async def send_batch(loaded: settings.Settings) -> None:
 
 
 async def read_hub(loaded: settings.Settings) -> None:
-    found = loaded.ingestion
-    assert found.hub is not None
-    hub = EventHubReader(found.hub, "readback")
+    ingestion = loaded.ingestion
+    assert ingestion.hub is not None
+    hub = EventHubReader(ingestion.hub, "readback")
     await hub.state(STREAM)
 
 
 async def tell(loaded: settings.Settings) -> None:
-    found = loaded.notifications
+    notifications = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
-    webhook = Webhook(found.webhook_url, found.webhook_style, retry)
+    webhook = Webhook(notifications.webhook_url, notifications.webhook_style, retry)
     await LogNotifier(webhook).tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
 async def submit(loaded: settings.Settings) -> None:
-    found = loaded.nightly
+    nightly = loaded.nightly
 
     async def headers() -> Mapping[str, str]:
         return {"Authorization": f"Basic {KEY}"}
 
-    submitter = BatchSubmitter(LivyClient(found.endpoint, found.request, headers))
+    submitter = BatchSubmitter(LivyClient(nightly.endpoint, nightly.request, headers))
     try:
         await submitter.submit(Job("token", ("--password", PLANTED)))
     finally:
@@ -144,8 +144,8 @@ async def submit(loaded: settings.Settings) -> None:
 
 
 async def look(loaded: settings.Settings) -> None:
-    found = loaded.nightly
-    inputs = StoredInputs(found.input, found.input_connection_string)
+    nightly = loaded.nightly
+    inputs = StoredInputs(nightly.input, nightly.input_connection_string)
     try:
         await inputs.newest("in", [NOW.date()])
     finally:
@@ -186,7 +186,7 @@ def closing(
 storage = partial(closing, lambda loaded: loaded.storage("AzureWebJobsStorage"))
 bus = partial(closing, lambda loaded: loaded.service_bus("ServiceBusConnection"))
 
-MEMORY = Notification(
+NOTIFICATION = Notification(
     (NewsKind.SCALED, "a"), News("1", NewsKind.SCALED, "a", NOW, "x"), NotificationRecord()
 )
 MESSAGE = OutboxMessage("1", "{}")
@@ -199,7 +199,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "events": storage(TableIngestionStore, lambda a: a.load(STREAM)),
     "breaker": storage(lambda c: TableBreakerStore(c, "metric_ingest"), lambda a: a.load()),
     "owners": storage(lambda c: TableOwnershipStore(c, "n", "h", "g"), lambda a: a.owners()),
-    "memories": storage(TableNotificationStore, lambda a: a.save(MEMORY)),
+    "notifications": storage(TableNotificationStore, lambda a: a.save(NOTIFICATION)),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
     "webhook": tell,
@@ -212,19 +212,19 @@ ATTEMPTS: dict[str, Attempt] = {
 OVER_AMQP: dict[str, Attempt] = {"batch": send_batch, "hub": read_hub}
 
 
-async def test_no_refusal_tells_a_planted_key(
+async def test_no_refusal_reveals_a_planted_key(
     refusing: Refusing, caplog: pytest.LogCaptureFixture
 ) -> None:
     await check(ATTEMPTS, loaded(refusing.port), caplog)
 
 
-async def test_no_refusal_tells_a_planted_signature(
+async def test_no_refusal_reveals_a_planted_signature(
     refusing: Refusing, caplog: pytest.LogCaptureFixture
 ) -> None:
     await check(ATTEMPTS, loaded(refusing.port, BY_SIGNATURE), caplog)
 
 
-async def test_no_failure_to_connect_tells_a_planted_key(
+async def test_no_connection_failure_reveals_a_planted_key(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     await check(ATTEMPTS | OVER_AMQP, loaded(NOBODY), caplog)
@@ -234,8 +234,8 @@ async def check(
     attempts: Mapping[str, Attempt], given: settings.Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    told = await asyncio.gather(*(_failure(attempt, given) for attempt in attempts.values()))
-    for name, text in zip(attempts, told, strict=True):
+    texts = await asyncio.gather(*(_failure(attempt, given) for attempt in attempts.values()))
+    for name, text in zip(attempts, texts, strict=True):
         assert text, f"{name} did not fail"
         for secret in FORMS:
             assert secret not in text, name
@@ -244,7 +244,7 @@ async def check(
 
 
 async def _failure(attempt: Attempt, given: settings.Settings) -> str:
-    """All that could reach a log: the error, what led to it, and its trace."""
+    """All text that could reach a log: the error, its causes, and the traceback."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await attempt(given)
@@ -254,27 +254,27 @@ async def _failure(attempt: Attempt, given: settings.Settings) -> str:
     return ""
 
 
-def test_settings_show_no_secret_of_theirs() -> None:
+def test_the_repr_of_settings_contains_no_secret() -> None:
     given = loaded(NOBODY)
-    shown = f"{given!r} {given.ingestion!r} {given.notifications!r}"
-    shown += repr(given.storage("AzureWebJobsStorage"))
-    shown += repr(given.service_bus("ServiceBusConnection"))
-    assert PLANTED not in shown
-    assert KEY not in shown
+    text = f"{given!r} {given.ingestion!r} {given.notifications!r}"
+    text += repr(given.storage("AzureWebJobsStorage"))
+    text += repr(given.service_bus("ServiceBusConnection"))
+    assert PLANTED not in text
+    assert KEY not in text
 
 
 SECRET_SETTINGS = [name for name, setting in SETTINGS.items() if setting.secret]
 
 
 @pytest.mark.parametrize("name", SECRET_SETTINGS)
-def test_a_secret_setting_is_not_shown_right_or_wrong(name: str) -> None:
-    found = settings.parse({name: "hunter2"})
-    assert "hunter2" not in repr(found[0])
-    texts = found[1]
+def test_a_secret_setting_is_never_shown_whether_valid_or_not(name: str) -> None:
+    parsed = settings.parse({name: "hunter2"})
+    assert "hunter2" not in repr(parsed[0])
+    texts = parsed[1]
     with suppress(settings.SettingsError):
-        found[0].storage("AzureWebJobsStorage")
+        parsed[0].storage("AzureWebJobsStorage")
     try:
-        found[0].service_bus("ServiceBusConnection")
+        parsed[0].service_bus("ServiceBusConnection")
     except settings.SettingsError as error:
         texts += error.problems
     assert "hunter2" not in " ".join(texts)
@@ -291,26 +291,26 @@ WRONG = {
     "ResourceToScale": f"Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey={KEY}",
     "DryRun": f"password={PLANTED}",
 }
-"""Settings that hold no secret, with one in them: put in the wrong place, or a part of it."""
+"""Values with a secret, or a part of one, in settings that should hold none."""
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_secret_in_a_setting_of_another_kind_is_not_shown(name: str) -> None:
+def test_a_secret_in_a_setting_for_another_value_is_not_shown(name: str) -> None:
     given = {"TrendsSubmitter": "livy"} | {name: WRONG[name]}
-    found, problems = settings.parse(given)
+    loaded, problems = settings.parse(given)
     with suppress(settings.SettingsError):
-        found.single_resource()
+        loaded.single_resource()
     error = settings.SettingsError(problems)
     try:
-        found.single_resource()
+        loaded.single_resource()
     except settings.SettingsError as single:
         problems = [*problems, *single.problems]
-    told = f"{error} {error!r} {error.problems} {problems}"
-    assert name in told
-    assert [secret for secret in FORMS if secret.lower() in told.lower()] == []
+    text = f"{error} {error!r} {error.problems} {problems}"
+    assert name in text
+    assert [secret for secret in FORMS if secret.lower() in text.lower()] == []
 
 
-async def test_what_a_job_says_of_its_end_tells_no_secret() -> None:
+async def test_the_status_of_a_job_reveals_no_secret() -> None:
     batch = {
         "id": 1,
         "state": "dead",

@@ -1,6 +1,6 @@
-"""The clock of a server that differs from this machine's, through the real clients and adapters.
+"""The adapters take the time from the server, even if its clock differs from this machine's.
 
-All instances of the app share the server's clock; the local one of any of them may be wrong.
+All instances of the app share the server's clock, because the clock of any instance may be wrong.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ TOLERANCE = timedelta(seconds=10)
 @pytest.fixture(params=[timedelta(hours=2), timedelta(hours=-2)], ids=["ahead", "behind"])
 def skew(request: pytest.FixtureRequest) -> timedelta:
     """How far the server's clock is ahead of this machine's."""
-    found: timedelta = request.param
-    return found
+    skew: timedelta = request.param
+    return skew
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def agrees(time: datetime, clock: Callable[[], datetime]) -> bool:
 
 
 class Proxy:
-    """Passes everything on to storage, and answers with the ``Date`` of another clock."""
+    """A proxy that forwards requests to storage and replaces the ``Date`` of the responses."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -69,7 +69,7 @@ class Proxy:
         self._runners: list[web.ServerRunner] = []
 
     async def front(self, target: str) -> str:
-        """The address that stands for another."""
+        """Start to forward requests to ``target``. Returns the address of the proxy."""
 
         async def forward(request: web.BaseRequest) -> web.Response:
             url = URL(target + request.raw_path, encoded=True)
@@ -98,7 +98,7 @@ class Proxy:
 async def storage(
     azurite: Azurite, clock: Callable[[], datetime]
 ) -> AsyncIterator[StorageConnection]:
-    """Azurite, as a server whose clock differs."""
+    """A connection to Azurite through proxies whose clock differs."""
     proxy = Proxy(clock)
     string = azurite.connection_string
     for service in ("Table", "Queue"):
@@ -108,7 +108,7 @@ async def storage(
     await proxy.close()
 
 
-# --- what each adapter says the time is ---
+# --- the time that each adapter returns ---
 
 
 def name() -> str:
@@ -131,8 +131,8 @@ async def breaker(store: TableBreakerStore) -> datetime:
     return (await store.load()).read_at
 
 
-async def notifications(memories: TableNotificationStore) -> datetime:
-    return (await memories.read()).read_at
+async def notifications(store: TableNotificationStore) -> datetime:
+    return (await store.read()).read_at
 
 
 async def nightly_runs(store: TableRunStore) -> datetime:
@@ -149,9 +149,9 @@ async def nightly_runs(store: TableRunStore) -> datetime:
         (TableNotificationStore, notifications),
         (TableRunStore, nightly_runs),
     ],
-    ids=lambda found: getattr(found, "__name__", ""),
+    ids=lambda value: getattr(value, "__name__", ""),
 )
-async def test_every_table_tells_the_servers_time_with_what_it_read(
+async def test_every_table_returns_the_servers_time_with_its_rows(
     storage: StorageConnection,
     clock: Callable[[], datetime],
     adapter: Callable[[StorageConnection], Any],
@@ -176,12 +176,12 @@ async def test_a_sample_has_the_time_of_the_server_that_it_was_read_from(
     async with ServiceBusAdminStandIn(Given(), clock=clock) as bus:
         bus.declare_queue("work")
         messages = ServiceBusReader(ServiceBusConnection("Bus", bus.connection_string))
-        found = await messages.read(ServiceBusQueue("work"))
-        assert (found.value, agrees(found.time, clock)) == (GIVEN["active"], True)
+        reading = await messages.read(ServiceBusQueue("work"))
+        assert (reading.value, agrees(reading.time, clock)) == (GIVEN["active"], True)
         await messages.close()
 
 
-async def test_a_plans_capacity_has_the_time_of_the_resource_manager(
+async def test_a_plans_capacity_has_the_time_of_azure_resource_manager(
     clock: Callable[[], datetime],
 ) -> None:
     async with ArmStandIn([Plan(ID, capacity=2, sku=P1V3)], clock=clock) as arm:
@@ -190,24 +190,25 @@ async def test_a_plans_capacity_has_the_time_of_the_resource_manager(
         await control.close()
 
 
-# --- what is decided by it ---
+# --- a decision that depends on the time ---
 
 
-async def test_an_override_ends_by_the_servers_clock_whatever_the_local_one_shows(
+async def test_an_override_expires_by_the_servers_clock_and_not_by_the_local_one(
     storage: StorageConnection, skew: timedelta
 ) -> None:
-    """It ends in an hour by this machine's clock: two hours ahead it is over, behind it is not."""
-    store, found = TableStateStore(storage), resource(name())
+    """The override expires in an hour by this machine's clock. It has expired on a server that is
+    two hours ahead, and is in force on a server that is behind."""
+    store, declared = TableStateStore(storage), resource(name())
     here = datetime.now(UTC)
     pause = Override(Mode.PAUSED, "incident", expires_at=here + timedelta(hours=1))
-    order = desired(requested_at=here + skew, sent_at=here + skew)
-    await store.commit(await store.load(found.name), ScalingState(desired=order))
-    said = LogEntry(found.name, here, EntryKind.OVERRIDE, "pause", "incident")
-    await store.put_override(await store.load(found.name), pause, said)
-    control = MemoryCapacityControl(lambda: here, {found.target.name: 2})
-    action = ScaleAction(found.name, order.target, order.epoch, "why", order.requested_at)
-    ended = await scaler.run(action, {found.name: found}, store, control, TIMING)
+    pending = desired(requested_at=here + skew, sent_at=here + skew)
+    await store.commit(await store.load(declared.name), ScalingState(desired=pending))
+    entry = LogEntry(declared.name, here, EntryKind.OVERRIDE, "pause", "incident")
+    await store.put_override(await store.load(declared.name), pause, entry)
+    control = MemoryCapacityControl(lambda: here, {declared.target.name: 2})
+    action = ScaleAction(declared.name, pending.target, pending.epoch, "why", pending.requested_at)
+    ended = await scaler.execute(action, {declared.name: declared}, store, control, TIMING)
     await store.close()
     paused = skew < timedelta(0)
     assert ended is (EntryKind.IGNORED if paused else EntryKind.CONFIRMED)
-    assert control.capacities[found.target.name] == (2 if paused else 3)
+    assert control.capacities[declared.target.name] == (2 if paused else 3)

@@ -1,4 +1,4 @@
-"""A database that an older version of the app made goes on being used."""
+"""The app can use a database that an older version created."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def outbox_without_leases() -> MetaData:
-    """The table as it was before its messages were leased."""
+    """The outbox table as it was before messages had leases."""
     old = MetaData()
     table = outbox.to_metadata(old)
     for name in ("waits_since", "taken"):
@@ -34,12 +34,12 @@ def outbox_without_leases() -> MetaData:
 
 @pytest.fixture
 async def old(url: str) -> AsyncIterator[Sql]:
-    found = outbox_without_leases()
-    sql = Sql(url, found)
-    await sql.write(found.drop_all)
-    await sql.write(found.create_all)
+    old_tables = outbox_without_leases()
+    sql = Sql(url, old_tables)
+    await sql.write(old_tables.drop_all)
+    await sql.write(old_tables.create_all)
     yield sql
-    await sql.write(found.drop_all)
+    await sql.write(old_tables.drop_all)
     await sql.close()
 
 
@@ -49,7 +49,7 @@ async def test_messages_of_an_outbox_without_leases_are_leased_and_sent(url: str
     row = {**stream.names, "sequence": 1, "position": 0, "message_id": "a", "body": "b"}
     await old.write(lambda connection: connection.execute(insert(table).values(row)))
 
-    for _ in range(2):  # and once more by a process that finds the columns there
+    for _ in range(2):  # the second process finds that the columns exist
         sql = Sql(url, metadata)
         store = SqlIngestionStore(sql)
         (waiting,) = await store.outbox(stream, 10)
@@ -69,7 +69,7 @@ async def test_messages_of_an_outbox_without_leases_are_leased_and_sent(url: str
     await sql.close()
 
 
-async def test_an_instance_of_the_older_version_goes_on_beside_the_new_one(
+async def test_an_instance_of_the_older_version_keeps_working_beside_the_new_one(
     url: str, old: Sql
 ) -> None:
     stream = new_stream()
@@ -84,10 +84,10 @@ async def test_an_instance_of_the_older_version_goes_on_beside_the_new_one(
     await sql.close()
 
 
-def test_sql_server_is_told_in_its_own_words() -> None:
+def test_columns_are_added_in_the_syntax_of_sql_server() -> None:
     dialect = MSDialect_pyodbc()  # type: ignore[no-untyped-call]
-    said = statement(dialect, outbox, outbox.c.waits_since)
-    assert said == (
+    sql = statement(dialect, outbox, outbox.c.waits_since)
+    assert sql == (
         "ALTER TABLE [EventHubOutbox] ADD [WaitsSince] DATETIMEOFFSET NOT NULL "
         "DEFAULT SYSDATETIMEOFFSET()"
     )

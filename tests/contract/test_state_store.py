@@ -1,4 +1,4 @@
-"""What every StateStore promises, asked of the memory twin and of Azure Tables (Azurite)."""
+"""The contract of StateStore, tested on the in-memory adapter and on Azure Tables (Azurite)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import (
     ActionStatus,
+    BacklogTrend,
     BusyIntervals,
     Learned,
     Override,
-    RegressionSums,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
@@ -89,19 +89,18 @@ FULL = ScalingState(
         changed_out=False,
         changed_by_hand=True,
     ),
-    wishes=history([2, 3]),
+    recommendations=history([2, 3]),
     learned=Learned(
         7,
-        RegressionSums(3, 4.0, -80.5, 1600.25, ((-40.0, 2.0), (-20.5, 1.0))),
-        RegressionSums(1.98, 2),
         2,
         3.5,
         BusyIntervals(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
+        BacklogTrend(NOW, 12, 1, -80.5, 2.5, 1600.25, 0.125, 5.5, 30, 1.5),
     ),
 )
 
 
-async def test_what_is_committed_is_read_back(store: StateStore, name: str) -> None:
+async def test_a_committed_state_is_read_back(store: StateStore, name: str) -> None:
     empty = await store.load(name)
     assert empty.state == ScalingState()
     await store.commit(empty, FULL, [entry(name)])
@@ -109,13 +108,15 @@ async def test_what_is_committed_is_read_back(store: StateStore, name: str) -> N
     assert await store.log(name) == [entry(name)]
 
 
-async def test_the_snapshot_carries_the_stores_own_clock(store: StateStore, name: str) -> None:
+async def test_a_snapshot_has_the_stores_own_time(store: StateStore, name: str) -> None:
     read_at = (await store.load(name)).read_at
     assert read_at.tzinfo is not None
     assert abs(read_at - datetime.now(UTC)) < timedelta(seconds=30)
 
 
-async def test_a_race_for_the_same_row_has_one_winner(store: StateStore, name: str) -> None:
+async def test_only_one_of_two_concurrent_commits_of_a_row_wins(
+    store: StateStore, name: str
+) -> None:
     first, second = await store.load(name), await store.load(name)
     await store.commit(first, replace(FULL, desired=None), [entry(name)])
     with pytest.raises(StateConflict):
@@ -128,7 +129,7 @@ async def test_a_race_for_the_same_row_has_one_winner(store: StateStore, name: s
     assert (await store.load(name)).state.desired == desired()
 
 
-async def test_an_override_stands_until_it_is_taken_back_each_with_its_line(
+async def test_an_override_lasts_until_it_is_removed_and_both_changes_are_logged(
     store: StateStore, name: str
 ) -> None:
     paused = Override(Mode.PAUSED, "incident 42", NOW + timedelta(hours=2))
@@ -140,7 +141,7 @@ async def test_an_override_stands_until_it_is_taken_back_each_with_its_line(
     assert {e.entry_id for e in await store.log(name)} == {"o-1", "o-2", "o-3", "o-4"}
 
 
-async def test_of_two_words_on_one_snapshot_the_later_is_refused(
+async def test_the_later_of_two_overrides_on_one_snapshot_is_refused(
     store: StateStore, name: str
 ) -> None:
     paused = Override(Mode.PAUSED, "first")
@@ -153,7 +154,7 @@ async def test_of_two_words_on_one_snapshot_the_later_is_refused(
     assert "o-9" not in {e.entry_id for e in await store.log(name)}
 
 
-async def test_a_decision_does_not_fight_with_a_word_said_meanwhile(
+async def test_a_decision_does_not_conflict_with_a_concurrent_override(
     store: StateStore, name: str
 ) -> None:
     snapshot = await store.load(name)
@@ -163,7 +164,7 @@ async def test_a_decision_does_not_fight_with_a_word_said_meanwhile(
     assert (await store.load(name)).state == replace(FULL, override=paused)
 
 
-async def test_the_log_since_a_time(store: StateStore, name: str) -> None:
+async def test_the_log_can_be_read_since_a_time(store: StateStore, name: str) -> None:
     for number in range(5):
         line = entry(name, f"a-{number}", time=NOW + timedelta(seconds=number))
         await store.record(line)
@@ -172,7 +173,7 @@ async def test_the_log_since_a_time(store: StateStore, name: str) -> None:
     assert [e.entry_id for e in await store.log(name, 1, since=NOW)] == ["a-4"]
 
 
-async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:
+async def test_no_update_of_many_concurrent_writers_is_lost(store: StateStore, name: str) -> None:
     async def add(value: int) -> None:
         while True:
             snapshot = await store.load(name)
@@ -189,7 +190,7 @@ async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:
     assert sorted(each.value for each in kept) == list(range(8))
 
 
-async def test_rows_that_a_commit_does_not_change_may_change_meanwhile(
+async def test_a_commit_does_not_conflict_with_changes_of_other_rows(
     store: StateStore, name: str
 ) -> None:
     first, second = await store.load(name), await store.load(name)
@@ -198,7 +199,7 @@ async def test_rows_that_a_commit_does_not_change_may_change_meanwhile(
     assert set((await store.load(name)).state.histories) == {"a", "b"}
 
 
-async def test_a_commit_is_whole_or_not_at_all(store: StateStore, name: str) -> None:
+async def test_a_commit_is_atomic(store: StateStore, name: str) -> None:
     await store.commit(await store.load(name), ScalingState(), [entry(name, "a-1")])
     snapshot = await store.load(name)
     with pytest.raises(StateConflict):
@@ -207,7 +208,7 @@ async def test_a_commit_is_whole_or_not_at_all(store: StateStore, name: str) -> 
     assert [e.entry_id for e in await store.log(name)] == ["a-1"]
 
 
-async def test_nothing_to_write_is_no_conflict(store: StateStore, name: str) -> None:
+async def test_a_commit_without_changes_never_conflicts(store: StateStore, name: str) -> None:
     first = await store.load(name)
     await store.commit(first, FULL)
     await store.commit(first, first.state)
@@ -220,7 +221,7 @@ async def test_the_log_is_newest_first_and_limited(store: StateStore, name: str)
     assert await store.log("plan-without-a-log") == []
 
 
-async def test_within_a_second_the_newer_epoch_comes_first(store: StateStore, name: str) -> None:
+async def test_within_a_second_the_higher_epoch_comes_first(store: StateStore, name: str) -> None:
     for epoch in (9, 11, 10):
         await store.record(entry(name, f"id-{epoch}", epoch=epoch))
     assert [e.epoch for e in await store.log(name)] == [11, 10, 9]
@@ -234,21 +235,25 @@ async def test_within_a_second_the_outcome_comes_before_its_decision(
     assert [e.entry_id for e in await store.log(name)] == ["z-confirmed", "a-decision"]
 
 
-async def test_within_a_second_the_last_word_of_people_comes_first(
+async def test_within_a_second_the_last_entry_about_an_override_comes_first(
     store: StateStore, name: str
 ) -> None:
-    for said in ("b-pause", "c-resume", "a-pause"):
-        await store.record(entry(name, said, kind=EntryKind.OVERRIDE))
+    for entry_id in ("b-pause", "c-resume", "a-pause"):
+        await store.record(entry(name, entry_id, kind=EntryKind.OVERRIDE))
     assert [e.entry_id for e in await store.log(name)] == ["a-pause", "c-resume", "b-pause"]
 
 
-async def test_recording_twice_records_once(store: StateStore, name: str) -> None:
+async def test_an_entry_that_is_recorded_twice_is_in_the_log_once(
+    store: StateStore, name: str
+) -> None:
     await store.record(entry(name))
     await store.record(entry(name))
     assert len(await store.log(name)) == 1
 
 
-async def test_whatever_a_rule_says_can_be_written_and_read(store: StateStore, name: str) -> None:
+async def test_any_recommendation_of_a_rule_can_be_written_and_read(
+    store: StateStore, name: str
+) -> None:
     class Unprintable:
         def __repr__(self) -> str:
             raise RuntimeError("no")
@@ -256,22 +261,26 @@ async def test_whatever_a_rule_says_can_be_written_and_read(store: StateStore, n
     odd: Any = {1: Unprintable(), "huge": 10**5000, "half": "\ud800", "nan": float("nan")}
     loop: Any = {}
     loop["self"] = loop
-    wordy = [Recommendation(2, "r" * 500, f"rule {i}", {"text": "x" * 400}) for i in range(99)]
-    said = Recommendation(2, "half \ud800", "rule", {**odd, **loop})
-    line = entry(name, candidates=(said, *wordy), evidence={str(i): "y" * 999 for i in range(99)})
+    long_ones = [Recommendation(2, "r" * 500, f"rule {i}", {"text": "x" * 400}) for i in range(99)]
+    recommendation = Recommendation(2, "half \ud800", "rule", {**odd, **loop})
+    line = entry(
+        name,
+        candidates=(recommendation, *long_ones),
+        evidence={str(i): "y" * 999 for i in range(99)},
+    )
     await store.record(line)
     (read,) = await store.log(name)
     assert read.candidates[0].rule == "rule"
     assert all(c.capacity == 2 for c in read.candidates)
 
 
-async def test_the_longest_history_is_kept_whole(store: StateStore, name: str) -> None:
+async def test_the_longest_history_is_stored_completely(store: StateStore, name: str) -> None:
     long = Window(tuple(sample(123456.5, i / 8) for i in reversed(range(SAMPLES_KEPT_MAX))))
     await store.commit(await store.load(name), ScalingState({"backlog": long}))
     assert (await store.load(name)).state.histories["backlog"] == long
 
 
-async def test_the_longest_histories_of_all_metrics_of_a_message_are_one_transaction(
+async def test_the_longest_histories_of_all_metrics_of_a_message_fit_one_transaction(
     store: StateStore, name: str
 ) -> None:
     long = Window(tuple(sample(1e15 / 7, i / 8 + 1e-6) for i in reversed(range(SAMPLES_KEPT_MAX))))
@@ -281,13 +290,15 @@ async def test_the_longest_histories_of_all_metrics_of_a_message_are_one_transac
     assert (await store.load(name)).state.histories == histories
 
 
-async def test_a_message_of_the_largest_size_is_kept_whole(store: StateStore, name: str) -> None:
+async def test_a_message_of_the_maximum_size_is_stored_completely(
+    store: StateStore, name: str
+) -> None:
     body = "😀'\"\n" * 13_000
     await store.record(entry(name, kind=EntryKind.POISON, body=body))
     assert (await store.log(name))[0].body == body
 
 
-async def test_pruning_deletes_what_is_older_and_nothing_else(store: StateStore, name: str) -> None:
+async def test_pruning_deletes_only_older_entries(store: StateStore, name: str) -> None:
     await store.commit(await store.load(name), FULL)
     for seconds in range(205):
         await store.record(entry(name, f"id-{seconds:03d}", time=ago(seconds)))

@@ -1,4 +1,4 @@
-"""The same random calls on the twin and on each store of a breaker: its row, and the tallies."""
+"""Random calls on BreakerStore, in memory and in each real store, give the same answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ tallies = st.builds(
 
 
 class BreakerMachine(StoreMachine):
-    """One breaker, and two app instances that read and write its rows."""
+    """One breaker, and two instances of the app that read and write its rows."""
 
     errors = (BreakerChanged, StoreUnavailable)
     unavailable = StoreUnavailable
@@ -75,7 +75,7 @@ class BreakerMachine(StoreMachine):
         return {"breaker": MemoryBreakerStore(self.clock)}, {"breaker": backend.breaker()}
 
     async def look(self, side: Side) -> Look:
-        """Of tallies those that must be kept; a store may keep older ones for a while."""
+        """The state, and the tallies that must be kept. A store may keep older ones for a while."""
         seen = await side.breaker.load()
         found = await side.breaker.tallies(self._kept_since())
         return Look((seen.breaker, _sorted(found)), {"state": seen.version})
@@ -91,7 +91,7 @@ class BreakerMachine(StoreMachine):
 
     @rule(back=recent, breaker=breakers, fault=faults())
     def replace(self, back: int, breaker: Breaker, fault: Fault) -> None:
-        """Over the row as it is, or as it was."""
+        """Replace the state, based on its current version or an older one."""
         seen = self._recent(back)
         self._keep(self.step(_replacing(seen, breaker), _breaker, fault))
 
@@ -134,7 +134,7 @@ def _breaker(seen: BreakerSnapshot) -> Breaker:
 
 
 def _sorted(found: Sequence[Tally]) -> list[Tally]:
-    """They come in no order."""
+    """The tallies in a fixed order, because the port defines none."""
     return sorted(found, key=lambda tally: (tally.bucket_start, tally.instance))
 
 
@@ -142,9 +142,9 @@ def _replacing(seen: Both[BreakerSnapshot], breaker: Breaker) -> SideCall:
     return lambda side: side.breaker.replace(seen.of(side), breaker)
 
 
-@pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
+@pytest.mark.timeout(600)  # shrinking a failure takes long
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
-def test_a_store_of_breakers_answers_as_its_twin_whatever_happens_to_its_calls(
+def test_each_breaker_store_behaves_like_the_in_memory_adapter_under_faults(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     run_store_machine(BreakerMachine, kind, request, examples=8, steps=30)

@@ -1,4 +1,4 @@
-"""Random calls on the capacity in memory and on that in Azure Resource Manager's stand-in."""
+"""Random calls on CapacityControl, in memory and with a stand-in of Azure Resource Manager."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ REFUSALS = st.sampled_from(
         (on_put(arm_errors.SERVER_ERROR), CapacityDelayed, True),
     )
 )
-"""What the service answers instead of obeying, the error that is due, and whether the change may
-have been made."""
+"""Faults of the service: its response, the expected error, and whether the change may have been
+made."""
 
 
 class CapacityMachine(SideBySide):
@@ -64,7 +64,7 @@ class CapacityMachine(SideBySide):
         self, runner: asyncio.Runner, network: Network, arm: ArmStandIn, real: AppServiceControl
     ) -> None:
         super().__init__(runner, network)
-        self.twin = MemoryCapacityControl(
+        self.memory = MemoryCapacityControl(
             lambda: network.now, dict.fromkeys(PLANS, 2), CAPACITY_MAX
         )
         self.arm, self.real = arm, real
@@ -78,16 +78,16 @@ class CapacityMachine(SideBySide):
     @rule(name=NAMES)
     def read(self, name: str) -> None:
         target = plan(name)
-        self.both(lambda: self.twin.read(target), lambda: self.real.read(target))
+        self.both(lambda: self.memory.read(target), lambda: self.real.read(target))
 
     @rule(name=NAMES, capacity=CAPACITIES, fault=FAULTS, seconds=st.sampled_from((0, 0, 3)))
     def change(self, name: str, capacity: int, fault: Fault, seconds: float) -> None:
-        """An operation of three seconds is asked after three times, a second each."""
+        """The client polls an operation of three seconds three times, once a second."""
         target = plan(name)
         self.arm.operation_seconds = seconds
         if fault is NO_FAULT:
             self.both(
-                lambda: self.twin.change(target, capacity),
+                lambda: self.memory.change(target, capacity),
                 lambda: self.real.change(target, capacity),
             )
             return
@@ -97,7 +97,7 @@ class CapacityMachine(SideBySide):
         if struck:
             assert (found.error, found.value) == (CapacityDelayed, True), found
         if fault is not TIMEOUT or not struck:
-            expected = self.run(lambda: self._answer(lambda: self.twin.change(target, capacity)))
+            expected = self.run(lambda: self._answer(lambda: self.memory.change(target, capacity)))
             assert struck or found.error is expected.error is CapacityRefused, (found, expected)
         self.later(seconds)
 
@@ -112,25 +112,25 @@ class CapacityMachine(SideBySide):
         assert (found.error, found.value) == (error, maybe_done)
 
     @rule(name=st.sampled_from(PLANS), capacity=st.integers(1, 30), then=st.integers(1, 30))
-    def somebody_else_is_changing_it(self, name: str, capacity: int, then: int) -> None:
-        """Their operation runs, so that ours is turned away; then it is done."""
+    def another_operation_is_running(self, name: str, capacity: int, then: int) -> None:
+        """A change is refused while another operation runs. Then that operation completes."""
         self.arm.operation_seconds = 3600
         other = AppServiceControl(self.real._settings)
-        self.network.arm(LOST)  # who waits for it would wait for an hour
+        self.network.arm(LOST)  # otherwise the client would wait an hour for the operation
         self.run(lambda: self._answer(lambda: other.change(plan(name), capacity)))
         self.run(other.close)
         found = self.failing(plan(name), then)
         assert (found.error, found.value) == (CapacityDelayed, False)
         self.later(3600)
-        self.twin.capacities[name] = capacity
+        self.memory.capacities[name] = capacity
 
     @rule(name=st.sampled_from(PLANS), capacity=st.integers(1, 30))
-    def a_person_sets_it_in_the_portal(self, name: str, capacity: int) -> None:
+    def an_operator_changes_it_in_the_portal(self, name: str, capacity: int) -> None:
         self.arm.set_capacity_by_hand(plan_id(name), capacity)
-        self.twin.capacities[name] = capacity
+        self.memory.capacities[name] = capacity
 
     def failing(self, target: AppServicePlan, capacity: int) -> Answer:
-        """The error, and whether it says that the change may have been made."""
+        """The error, and its ``maybe_done``: whether the change may have been made."""
 
         async def change() -> Answer:
             try:
@@ -145,10 +145,10 @@ class CapacityMachine(SideBySide):
     @invariant()
     def both_have_the_same_capacities(self) -> None:
         for name in PLANS:
-            assert self.arm.plan(plan_id(name)).capacity == self.twin.capacities[name]
+            assert self.arm.plan(plan_id(name)).capacity == self.memory.capacities[name]
 
 
-def test_the_capacity_of_a_plan_is_that_of_the_twin() -> None:
+def test_capacity_control_behaves_like_the_in_memory_adapter_under_faults() -> None:
     network = Network()
     with asyncio.Runner() as runner, network.installed():
         arm = ArmStandIn(
@@ -157,8 +157,8 @@ def test_the_capacity_of_a_plan_is_that_of_the_twin() -> None:
             retry_after_seconds=0,
         )
         runner.run(arm.__aenter__())
-        told = settings.load({"ArmPollingSeconds": "0.05", "ArmEndpoint": arm.base_url})
-        real = AppServiceControl(told)
+        loaded = settings.load({"ArmPollingSeconds": "0.05", "ArmEndpoint": arm.base_url})
+        real = AppServiceControl(loaded)
         network.per_request = timedelta(seconds=1)
         try:
             run_machine(lambda: CapacityMachine(runner, network, arm, real), examples=8)

@@ -1,4 +1,4 @@
-"""Random calls on the claims in memory and on those in Azure Tables: the answers are the same."""
+"""Random calls on ClaimStore, in memory and in Azure Tables, give the same answers."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ holders = st.sampled_from(("m1", "m2", "m3"))
 
 
 def shown(claim: Claim) -> Any:
-    """All but the version, which is the store's own."""
+    """The claim without its version, which differs between stores."""
     return claim.work, claim.holder, claim.taken_at, claim.seen_at, claim.done_at
 
 
 class Sent:
-    """A MessageSender that only remembers."""
+    """A MessageSender that only records the messages."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str | None, datetime | None]] = []
@@ -63,7 +63,7 @@ class ClaimsMachine(SideBySide):
 
     def __init__(self, runner: asyncio.Runner, network: Network, real: TableClaims) -> None:
         super().__init__(runner, network)
-        self.twin, self.real = MemoryClaims(lambda: network.now), real
+        self.memory, self.real = MemoryClaims(lambda: network.now), real
         self.prefix = uuid.uuid4().hex[:8]
         self.touched: DatasetWork | None = None
 
@@ -76,7 +76,7 @@ class ClaimsMachine(SideBySide):
     def take(self, work: DatasetWork, holder: str, fault: Fault, raced: bool) -> Any:
         work = self.of_this_example(work)
         found = self.both(
-            lambda: self.twin.take(work, holder),
+            lambda: self.memory.take(work, holder),
             lambda: self.real.take(work, holder),
             shown=shown,
             fault=fault,
@@ -86,7 +86,7 @@ class ClaimsMachine(SideBySide):
         return found or multiple()
 
     def taken_first(self, work: DatasetWork) -> tuple[Any, Any]:
-        return lambda: self.twin.take(work, "other"), lambda: self.real.take(work, "other")
+        return lambda: self.memory.take(work, "other"), lambda: self.real.take(work, "other")
 
     @rule(
         target=claims,
@@ -97,16 +97,16 @@ class ClaimsMachine(SideBySide):
         raced=MOSTLY_NOT,
     )
     def change(self, claim: Both[Any], holder: str, done: bool, fault: Fault, raced: bool) -> Any:
-        self.touched = claim.twin.work
+        self.touched = claim.memory.work
 
         def changed_first() -> tuple[Any, Any]:
             return (
-                lambda: self.twin.change(claim.twin, "other", done=False),
+                lambda: self.memory.change(claim.memory, "other", done=False),
                 lambda: self.real.change(claim.real, "other", done=False),
             )
 
         found = self.both(
-            lambda: self.twin.change(claim.twin, holder, done=done),
+            lambda: self.memory.change(claim.memory, holder, done=done),
             lambda: self.real.change(claim.real, holder, done=done),
             shown=shown,
             fault=fault,
@@ -116,15 +116,15 @@ class ClaimsMachine(SideBySide):
         return found or multiple()
 
     @rule(work=works)
-    def a_person_deletes_the_row(self, work: DatasetWork) -> None:
+    def an_operator_deletes_the_row(self, work: DatasetWork) -> None:
         work = self.of_this_example(work)
-        self.twin.delete(work)
+        self.memory.delete(work)
         table = self.real._table._table
         self.run(lambda: table.delete_entity(*_keys(work)))
 
     @rule(work=works, holder=holders, fault=FAULTS)
     def a_message_comes(self, work: DatasetWork, holder: str, fault: Fault) -> None:
-        """The whole flow: work, leave, take over, or put off."""
+        """Run the whole flow, which processes, skips, takes over or defers the work."""
         work = self.of_this_example(work)
 
         async def process(claims: ClaimStore) -> Any:
@@ -132,25 +132,25 @@ class ClaimsMachine(SideBySide):
             done = await process_dataset.run(work, holder, claims, recompute, sent, LEASE)
             return done, recompute.calls, sent.messages
 
-        if fault is NO_FAULT:  # with a fault the flow ends in the middle: see take and change
-            self.both(lambda: process(self.twin), lambda: process(self.real))
+        if fault is NO_FAULT:  # a fault would end the flow midway; take and change cover faults
+            self.both(lambda: process(self.memory), lambda: process(self.real))
 
     @rule(seconds=st.sampled_from((1, 60, 1799, 1800, 86400)))
     def time_passes(self, seconds: int) -> None:
         self.later(seconds)
 
     @invariant()
-    def both_remember_the_same(self) -> None:
+    def both_have_stored_the_same(self) -> None:
         work, self.touched = self.touched, None
-        if work is not None and self.twin.knows(work):
+        if work is not None and self.memory.knows(work):
             self.both(
-                lambda: self.twin.take(work, "looks"),
+                lambda: self.memory.take(work, "looks"),
                 lambda: self.real.take(work, "looks"),
                 shown=shown,
             )
 
 
-def test_claims_in_tables_answer_as_those_in_memory(azurite: Azurite) -> None:
+def test_claims_in_tables_behave_like_those_in_memory(azurite: Azurite) -> None:
     network = Network()
     with asyncio.Runner() as runner, network.installed():
         real = TableClaims(StorageConnection("Storage", azurite.connection_string))

@@ -1,4 +1,4 @@
-"""Random files of telemetry, in a container and in a folder: each is seen as in memory."""
+"""Random files of telemetry, in a container and in a folder, are read as those in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMS = st.sampled_from(
 )
 ODD = st.sampled_from(("README.md", "A/y=2026/m=02/d=31/x.json", "A/y=2026/m=02/x.json"))
 DATASETS = st.sampled_from(("sales", "$stock", "a-1"))
-"""Settings take no other names than lower-case letters, digits, hyphens and a first dollar sign."""
+"""The settings only accept names of lower-case letters, digits and hyphens, and a leading ``$``."""
 
 
 class InputsMachine(SideBySide):
@@ -58,23 +58,26 @@ class InputsMachine(SideBySide):
 
     @rule(dataset=DATASETS, day=DAYS, form=FORMS, seconds=st.integers(0, 10**6))
     def a_file_is_written(self, dataset: str, day: date, form: str, seconds: int) -> None:
-        """Folders are given a time; a container gives its own."""
+        """A file gets a given time. A blob gets the container's time."""
         path = form.format(day)
         blob = self.write(dataset, path, written := datetime.fromtimestamp(seconds, UTC))
-        for twin, time in ((self.in_blobs, blob), (self.in_files, written)):
-            twin.written = twin.written if twin.written is not None else {}
-            kept = twin.written.setdefault(dataset, {})
+        for memory, time in ((self.in_blobs, blob), (self.in_files, written)):
+            memory.written = memory.written if memory.written is not None else {}
+            kept = memory.written.setdefault(dataset, {})
             kept[day] = max(time, kept.get(day, time))
 
     @rule(dataset=DATASETS, path=ODD)
     def a_file_without_a_date_is_written(self, dataset: str, path: str) -> None:
         self.write(dataset, path, datetime.now(UTC))
-        for twin in (self.in_blobs, self.in_files):
-            twin.written = twin.written if twin.written is not None else {}
-            twin.written.setdefault(dataset, {})
+        for memory in (self.in_blobs, self.in_files):
+            memory.written = memory.written if memory.written is not None else {}
+            memory.written.setdefault(dataset, {})
 
     def write(self, dataset: str, path: str, time: datetime) -> datetime:
-        """The container's time. Files keep the newest time of those that had their name."""
+        """Write a file and a blob. Returns the blob's time.
+
+        A file that is overwritten keeps the newest of its times.
+        """
         file = self.root / dataset / path
         file.parent.mkdir(parents=True, exist_ok=True)
         before = file.stat().st_mtime if file.exists() else 0
@@ -103,7 +106,7 @@ class InputsMachine(SideBySide):
             )
 
 
-def test_inputs_are_seen_as_in_memory(azurite: Azurite, tmp_path: Path) -> None:
+def test_inputs_are_read_like_those_in_memory(azurite: Azurite, tmp_path: Path) -> None:
     network, string = Network(), azurite.connection_string
     with asyncio.Runner() as runner:
 

@@ -1,4 +1,4 @@
-"""Random calls on what was told, in memory and in Azure Tables: the answers are the same."""
+"""Random calls on NotificationStore, in memory and in Azure Tables, give the same answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ keys = st.tuples(
     st.sampled_from((str(NewsKind.SOURCE_STALE), str(NewsKind.SOURCE_STALE), "a|b")), SUBJECTS
 )
 short_ids = st.integers(0, 2**32 - 1).map(lambda number: f"{number:08x}")
-memories = st.builds(
+notification_records = st.builds(
     NotificationRecord,
     st.one_of(st.just(()), st.lists(short_ids, max_size=3).map(tuple)),
     st.none() | TIMES,
@@ -43,19 +43,19 @@ memories = st.builds(
 )
 
 
-def shown(known: NotificationHistory) -> Any:
-    """All but the versions, which are the store's own."""
-    told = {key: replace(memory, version=None) for key, memory in known.records.items()}
-    return told, known.read_at, {name: look.until for name, look in known.progress.items()}
+def shown(history: NotificationHistory) -> Any:
+    """The history without its versions, which differ between stores."""
+    records = {key: replace(record, version=None) for key, record in history.records.items()}
+    return records, history.read_at, {name: look.until for name, look in history.progress.items()}
 
 
-class MemoriesMachine(SideBySide):
+class NotificationsMachine(SideBySide):
     errors = conflicts = (NotificationConflict,)
     seen = Bundle("seen")
 
     def __init__(self, runner: asyncio.Runner, network: Network, connection: StorageConnection):
         super().__init__(runner, network)
-        self.twin = MemoryNotificationStore(lambda: network.now)
+        self.memory = MemoryNotificationStore(lambda: network.now)
         with patch.object(notifications_table, "TABLE_NAME", f"N{uuid.uuid4().hex}"):
             self.real = TableNotificationStore(connection)
         self.run(self.real._table.create)
@@ -65,9 +65,16 @@ class MemoriesMachine(SideBySide):
 
     @rule(target=seen)
     def read(self) -> Both[Any] | None:
-        return self.both(self.twin.read, self.real.read, shown=shown)
+        return self.both(self.memory.read, self.real.read, shown=shown)
 
-    @rule(seen=seen, key=keys, record=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
+    @rule(
+        seen=seen,
+        key=keys,
+        record=notification_records,
+        headline=texts,
+        fault=FAULTS,
+        raced=MOSTLY_NOT,
+    )
     def save(
         self,
         seen: Both[Any],
@@ -77,16 +84,16 @@ class MemoriesMachine(SideBySide):
         fault: Fault,
         raced: bool,
     ) -> None:
-        def told(store: NotificationStore, known: NotificationHistory, headline: str) -> Any:
-            version = known.records[key].version if key in known.records else None
+        def saving(store: NotificationStore, history: NotificationHistory, headline: str) -> Any:
+            version = history.records[key].version if key in history.records else None
             news = News("1", key[0], key[1], NOW, headline)
             notification = Notification(key, news, replace(record, version=version))
             return lambda: store.save(notification)
 
-        first = told(self.twin, seen.twin, "other"), told(self.real, seen.real, "other")
+        first = saving(self.memory, seen.memory, "other"), saving(self.real, seen.real, "other")
         self.both(
-            told(self.twin, seen.twin, headline),
-            told(self.real, seen.real, headline),
+            saving(self.memory, seen.memory, headline),
+            saving(self.real, seen.real, headline),
             fault=fault,
             knows_own=True,
             first=first if raced else None,
@@ -96,11 +103,11 @@ class MemoriesMachine(SideBySide):
     def save_progress(
         self, seen: Both[Any], source: str, until: Any, fault: Fault, raced: bool
     ) -> None:
-        def through(store: NotificationStore, known: NotificationHistory) -> Any:
-            version = known.progress[source].version if source in known.progress else None
+        def through(store: NotificationStore, history: NotificationHistory) -> Any:
+            version = history.progress[source].version if source in history.progress else None
             return lambda: store.save_progress(source, SourceProgress(until, version))
 
-        calls = through(self.twin, seen.twin), through(self.real, seen.real)
+        calls = through(self.memory, seen.memory), through(self.real, seen.real)
         self.both(*calls, fault=fault, knows_own=True, first=calls if raced else None)
 
     @rule(seconds=st.integers(1, 86400))
@@ -108,12 +115,12 @@ class MemoriesMachine(SideBySide):
         self.later(seconds)
 
     @invariant()
-    def both_remember_the_same(self) -> None:
-        self.both(self.twin.read, self.real.read, shown=shown)
+    def both_have_stored_the_same(self) -> None:
+        self.both(self.memory.read, self.real.read, shown=shown)
 
 
-def test_memories_in_tables_answer_as_those_in_memory(azurite: Azurite) -> None:
+def test_notification_records_in_tables_behave_like_those_in_memory(azurite: Azurite) -> None:
     network = Network()
     connection = StorageConnection("Storage", azurite.connection_string)
     with asyncio.Runner() as runner, network.installed():
-        run_machine(lambda: MemoriesMachine(runner, network, connection), examples=8)
+        run_machine(lambda: NotificationsMachine(runner, network, connection), examples=8)

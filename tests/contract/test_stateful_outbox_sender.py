@@ -1,6 +1,6 @@
-"""Random outbox messages to a storage queue: each is there, as it was, at least once.
+"""Random outbox messages to a storage queue: each arrives unchanged and at least once.
 
-The port has no twin in the app: here it is the list of texts that must be in the queue.
+This port has no in-memory adapter. The test compares with the texts that must be in the queue.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class OutboxMachine(SideBySide):
         self.run(self.real.close)
         self.run(self.service.close)
 
-    @rule(found=st.lists(bodies, min_size=1, max_size=3), fault=FAULTS)
-    def send(self, found: list[Any], fault: Fault) -> None:
-        messages = [OutboxMessage(str(n), json.dumps(body)) for n, body in enumerate(found)]
-        parts = [part for body in found for part in (body if isinstance(body, list) else [body])]
+    @rule(contents=st.lists(bodies, min_size=1, max_size=3), fault=FAULTS)
+    def send(self, contents: list[Any], fault: Fault) -> None:
+        messages = [OutboxMessage(str(n), json.dumps(body)) for n, body in enumerate(contents)]
+        parts = [part for body in contents for part in (body if isinstance(body, list) else [body])]
         expected = Counter(json.dumps(part, sort_keys=True) for part in parts)
         self.network.arm(fault)
         answer = self.run(lambda: self._answer(lambda: self.real.send(messages)))
@@ -66,13 +66,13 @@ class OutboxMachine(SideBySide):
             self.maybe += expected
 
     @invariant()
-    def each_is_there_and_no_others(self) -> None:
+    def each_message_has_arrived_and_no_other(self) -> None:
         async def received() -> Counter[str]:
-            # Hidden for so long that none comes a second time, however slow the emulator is.
+            # The timeout is so long that no message reappears, even if the emulator is slow.
             messages = self.queue.receive_messages(max_messages=2000, visibility_timeout=3600)
-            found = [message.content async for message in messages]
+            received_texts = [message.content async for message in messages]
             await self.queue.clear_messages()
-            return Counter(json.dumps(json.loads(text), sort_keys=True) for text in found)
+            return Counter(json.dumps(json.loads(text), sort_keys=True) for text in received_texts)
 
         if self.due or self.maybe:
             there = self.run(received)
@@ -82,10 +82,12 @@ class OutboxMachine(SideBySide):
 
 
 def test_each_message_of_the_outbox_is_sent_at_least_once(azurite: Azurite) -> None:
-    """At most 20 examples: Azurite answers nothing while it removes the messages of cleared queues,
-    after 200 examples for more than a minute."""
+    """There are at most 20 examples. Azurite does not answer while it removes the messages of
+    cleared queues, which takes more than a minute after 200 examples."""
     network = Network()
     connection = StorageConnection("Storage", azurite.connection_string)
-    at_once = patch.dict(ingestion_sender.SOON_AGAIN, {"initial_backoff": 0, "increment_base": 0})
+    at_once = patch.dict(
+        ingestion_sender.QUICK_RETRIES, {"initial_backoff": 0, "increment_base": 0}
+    )
     with asyncio.Runner() as runner, network.installed(), at_once:
         run_machine(lambda: OutboxMachine(runner, network, connection), examples=3, examples_max=20)

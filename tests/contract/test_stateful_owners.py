@@ -1,4 +1,4 @@
-"""The same random calls on the twin and on each store of partition owners."""
+"""Random calls on OwnershipStore, in memory and in each real store, give the same answers."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class Owners(StoreMachine):
         return {"owners": MemoryOwnershipStore(self.clock)}, {"owners": backend.owners()}
 
     async def look(self, side: Side) -> Look:
-        found = (await side.owners.owners()).rows
-        return Look(_plain_rows(found), {row.partition_id: row.version for row in found})
+        read = (await side.owners.owners()).rows
+        return Look(_plain_rows(read), {row.partition_id: row.version for row in read})
 
     @rule(fault=faults())
     def read(self, fault: Fault) -> None:
-        found = self.step(lambda s: s.owners.owners(), lambda seen: _plain_rows(seen.rows), fault)
-        if found is None:
+        read = self.step(lambda s: s.owners.owners(), lambda seen: _plain_rows(seen.rows), fault)
+        if read is None:
             return
-        assert self.is_now(found.real.read_at)
-        twin, real = _by_partition(found.twin), _by_partition(found.real)
-        for partition_id, row in twin.items():
+        assert self.is_now(read.real.read_at)
+        memory, real = _by_partition(read.memory), _by_partition(read.real)
+        for partition_id, row in memory.items():
             self._keep(Both(row, real[partition_id]))
             ages = [
                 s.read_at - r[partition_id].modified_at
-                for s, r in ((found.twin, twin), (found.real, real))
+                for s, r in ((read.memory, memory), (read.real, real))
             ]
             assert self.is_as_long(*ages)
 
@@ -76,7 +76,7 @@ class Owners(StoreMachine):
     def write(
         self, partition: str, back: int, owner: str, epoch: int, why: str, fault: Fault
     ) -> None:
-        """Over the row as it is, or as it was; the epoch may go back."""
+        """Write a claim based on the current version or an older one. Its epoch may be lower."""
         version = self._version(partition, back)
         call = _writing(version, OwnershipClaim(partition, owner, epoch, None, why))
         answer = self.step(call, _plain, fault)
@@ -94,15 +94,15 @@ class Owners(StoreMachine):
         self.race(_writing(version, ours), _writing(version, theirs), _plain)
 
     def _version(self, partition: str, back: int) -> Both[Any]:
-        """None where nobody has read a row yet."""
-        known = self.rows.get(partition, [])
-        row = known[-1 - back] if back < len(known) else None
-        return Both(None, None) if row is None else Both(row.twin.version, row.real.version)
+        """A version of the partition's row; None if no row has been read yet."""
+        rows = self.rows.get(partition, [])
+        row = rows[-1 - back] if back < len(rows) else None
+        return Both(None, None) if row is None else Both(row.memory.version, row.real.version)
 
     def _keep(self, row: Both[Ownership]) -> None:
-        known = self.rows.setdefault(row.twin.partition_id, [])
-        if not known or known[-1].twin.version != row.twin.version:
-            known.append(row)
+        rows = self.rows.setdefault(row.memory.partition_id, [])
+        if not rows or rows[-1].memory.version != row.memory.version:
+            rows.append(row)
 
 
 def _plain(row: Ownership) -> tuple[str, str, int]:
@@ -110,7 +110,7 @@ def _plain(row: Ownership) -> tuple[str, str, int]:
 
 
 def _plain_rows(rows: tuple[Ownership, ...]) -> list[tuple[str, str, int]]:
-    """They come in no order."""
+    """The rows in a fixed order, because the port defines none."""
     return sorted(map(_plain, rows))
 
 
@@ -120,17 +120,17 @@ def _by_partition(seen: OwnershipSnapshot) -> dict[str, Ownership]:
 
 def _writing(version: Both[Any], claim: OwnershipClaim) -> SideCall:
     def write(side: Side) -> Any:
-        standing = version.of(side)
+        current = version.of(side)
         return side.owners.write(
-            OwnershipClaim(claim.partition_id, claim.owner, claim.epoch, standing, claim.reason)
+            OwnershipClaim(claim.partition_id, claim.owner, claim.epoch, current, claim.reason)
         )
 
     return write
 
 
-@pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
+@pytest.mark.timeout(600)  # shrinking a failure takes long
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
-def test_a_store_of_owners_answers_as_its_twin_whatever_happens_to_its_calls(
+def test_each_ownership_store_behaves_like_the_in_memory_adapter_under_faults(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     run_store_machine(Owners, kind, request, examples=8, steps=30)

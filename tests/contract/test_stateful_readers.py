@@ -1,4 +1,4 @@
-"""Random queues, read in memory and through the services' clients: the answers are the same."""
+"""Random queues, read in memory and through the services' clients, give the same readings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WINDOWS = st.sampled_from((None, timedelta(minutes=10), timedelta(days=1, second
 
 
 class Given:
-    """Counts by the path of an entity."""
+    """The message counts of entities, by path."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, EntityCounts] = {}
@@ -58,7 +58,7 @@ class Given:
 
 
 class Services:
-    """The real clients, and the services that they ask."""
+    """The real clients, and the services that they read."""
 
     def __init__(self, network: Network, string: str) -> None:
         self.given = Given()
@@ -85,27 +85,27 @@ class ReadersMachine(SideBySide):
     def __init__(self, runner: asyncio.Runner, network: Network, services: Services) -> None:
         super().__init__(runner, network)
         self.services, self.bus = services, services.bus
-        self.twin = MemoryReader(lambda: network.now, {}, services.control)
+        self.memory = MemoryReader(lambda: network.now, {}, services.control)
         self.facts: dict[str, QueueDescription] = {}
-        self.twin_queues = MemoryQueueReader(self.facts)
+        self.memory_queues = MemoryQueueReader(self.facts)
         self.storage_queue = f"backlog-{uuid.uuid4().hex[:8]}"
 
     @initialize()
-    def nothing_is_there(self) -> None:
+    def no_queue_exists(self) -> None:
         self.services.given.by_path.clear()
         self.bus.entities.clear()
 
     @rule(
         name=QUEUES,
-        found=counted,
+        counts=counted,
         window=WINDOWS,
         sessions=st.booleans(),
         forward=st.none() | QUEUES,
     )
-    def a_queue_is_made_or_changed(
+    def a_queue_is_created_or_changed(
         self,
         name: str,
-        found: EntityCounts,
+        counts: EntityCounts,
         window: timedelta | None,
         sessions: bool,
         forward: str | None,
@@ -122,41 +122,41 @@ class ReadersMachine(SideBySide):
             properties["DuplicateDetectionHistoryTimeWindow"] = written
         self.bus.declare_queue(name, **properties)
         self.facts[name] = QueueDescription(name, window, sessions, forward)
-        self.count(name, found, lambda kind: ServiceBusQueue(name, kind))
+        self.count(name, counts, lambda kind: ServiceBusQueue(name, kind))
 
-    @rule(names=st.sampled_from(SUBSCRIPTIONS), found=counted, on_topic=counted)
-    def a_subscription_is_made_or_changed(
-        self, names: tuple[str, str], found: EntityCounts, on_topic: EntityCounts
+    @rule(names=st.sampled_from(SUBSCRIPTIONS), counts=counted, on_topic=counted)
+    def a_subscription_is_created_or_changed(
+        self, names: tuple[str, str], counts: EntityCounts, on_topic: EntityCounts
     ) -> None:
-        """Scheduled messages wait in the topic: they are read for any subscription of it, even
-        one that is not there."""
+        """Scheduled messages wait in the topic. They are read for any of its subscriptions, even
+        for one that does not exist."""
         topic, name = names
         self.bus.declare_topic(topic)
         self.bus.declare_subscription(topic, name)
         self.services.given.by_path[topic] = on_topic
         path = f"{topic}/subscriptions/{name}"
-        self.count(path, found, lambda kind: ServiceBusSubscription(topic, name, kind))
+        self.count(path, counts, lambda kind: ServiceBusSubscription(topic, name, kind))
         for each, other in SUBSCRIPTIONS:
             if each == topic:
                 scheduled = ServiceBusSubscription(topic, other, "scheduled")
-                self.twin.values[scheduled] = float(on_topic.scheduled)
+                self.memory.values[scheduled] = float(on_topic.scheduled)
 
     def count(
-        self, path: str, found: EntityCounts, source: Callable[[Count], MetricSource]
+        self, path: str, counts: EntityCounts, source: Callable[[Count], MetricSource]
     ) -> None:
-        self.services.given.by_path[path] = found
+        self.services.given.by_path[path] = counts
         for kind in KINDS:
-            self.twin.values[source(kind)] = float(getattr(found, kind))
+            self.memory.values[source(kind)] = float(getattr(counts, kind))
 
     @rule(name=QUEUES)
     def a_queue_is_deleted(self, name: str) -> None:
         self.bus.entities.pop(name, None)
         self.facts.pop(name, None)
         for kind in KINDS:
-            self.twin.values.pop(ServiceBusQueue(name, kind), None)
+            self.memory.values.pop(ServiceBusQueue(name, kind), None)
 
     @rule(number=st.integers(0, 3))
-    def messages_come_to_a_storage_queue(self, number: int) -> None:
+    def messages_arrive_in_a_storage_queue(self, number: int) -> None:
         source = StorageQueue(self.storage_queue)
 
         async def send() -> None:
@@ -167,7 +167,7 @@ class ReadersMachine(SideBySide):
                 await queue.send_message("work")
 
         self.run(send)
-        self.twin.values[source] = self.twin.values.get(source, 0.0) + number
+        self.memory.values[source] = self.memory.values.get(source, 0.0) + number
 
     @rule()
     def a_storage_queue_is_deleted(self) -> None:
@@ -176,7 +176,7 @@ class ReadersMachine(SideBySide):
                 await self.services.queues.delete_queue(self.storage_queue)
 
         self.run(delete)
-        self.twin.values.pop(StorageQueue(self.storage_queue), None)
+        self.memory.values.pop(StorageQueue(self.storage_queue), None)
 
     @rule(kind=KIND)
     def everything_is_read(self, kind: Count) -> None:
@@ -189,12 +189,12 @@ class ReadersMachine(SideBySide):
         )
         for source in sources:
             self.both(
-                lambda source=source: self.twin.read(source),  # type: ignore[misc]
+                lambda source=source: self.memory.read(source),  # type: ignore[misc]
                 lambda source=source: self.services.reader.read(source),  # type: ignore[misc]
             )
         for name in QUEUE_NAMES:
             self.both(
-                lambda name=name: self.twin_queues.facts(name),  # type: ignore[misc]
+                lambda name=name: self.memory_queues.facts(name),  # type: ignore[misc]
                 lambda name=name: self.services.queue_reader.facts(name),  # type: ignore[misc]
             )
 
@@ -203,7 +203,7 @@ class ReadersMachine(SideBySide):
         self.later(seconds)
 
 
-def test_queues_are_read_as_in_memory(azurite: Azurite) -> None:
+def test_queues_are_read_like_those_in_memory(azurite: Azurite) -> None:
     network = Network()
     with asyncio.Runner() as runner, network.installed():
         stack, services = AsyncExitStack(), Services(network, azurite.connection_string)

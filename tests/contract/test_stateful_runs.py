@@ -1,4 +1,4 @@
-"""Random calls on the nightly runs in memory and in Azure Tables: the answers are the same."""
+"""Random calls on RunStore, in memory and in Azure Tables, give the same answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_run(dataset: str, day: date, number: int, changed: dict[str, Any]) -> Run:
 
 
 def days(ledger: Ledger) -> Any:
-    """All but the versions, which are the store's own and do not count when runs are compared."""
+    """The days of the ledger. Runs are compared without their versions, which differ by store."""
     return ledger.dataset, ledger.now, dict(ledger.days)
 
 
@@ -57,7 +57,7 @@ class RunsMachine(SideBySide):
 
     def __init__(self, runner: asyncio.Runner, network: Network, real: TableRunStore) -> None:
         super().__init__(runner, network)
-        self.twin, self.real = MemoryRunStore(lambda: network.now), real
+        self.memory, self.real = MemoryRunStore(lambda: network.now), real
         self.dataset = ""
 
     @initialize(name=st.sampled_from(HOSTILE))
@@ -67,12 +67,12 @@ class RunsMachine(SideBySide):
     @rule(demand=demands, other=demands, fault=FAULTS, raced=MOSTLY_NOT)
     def ask(self, demand: Demand, other: Demand, fault: Fault, raced: bool) -> None:
         self.both(
-            lambda: self.twin.ask(self.dataset, demand),
+            lambda: self.memory.ask(self.dataset, demand),
             lambda: self.real.ask(self.dataset, demand),
             fault=fault,
             knows_own=True,
             first=(
-                lambda: self.twin.ask(self.dataset, other),
+                lambda: self.memory.ask(self.dataset, other),
                 lambda: self.real.ask(self.dataset, other),
             )
             if raced
@@ -92,38 +92,38 @@ class RunsMachine(SideBySide):
     ) -> Any:
         run = a_run(self.dataset, day, number, changed)
         other = replace(run, token="other")
-        found = self.both(
-            lambda: self.twin.insert(run),
+        answer = self.both(
+            lambda: self.memory.insert(run),
             lambda: self.real.insert(run),
             fault=fault,
             knows_own=True,
-            first=(lambda: self.twin.insert(other), lambda: self.real.insert(other))
+            first=(lambda: self.memory.insert(other), lambda: self.real.insert(other))
             if raced
             else None,
         )
-        return found or multiple()
+        return answer or multiple()
 
     @rule(target=runs, run=runs, changed=changes, fault=FAULTS, raced=MOSTLY_NOT)
     def replace(self, run: Both[Any], changed: dict[str, Any], fault: Fault, raced: bool) -> Any:
         def changed_first() -> tuple[Any, Any]:
             return (
-                lambda: self.twin.replace(replace(run.twin, error="other")),
+                lambda: self.memory.replace(replace(run.memory, error="other")),
                 lambda: self.real.replace(replace(run.real, error="other")),
             )
 
-        found = self.both(
-            lambda: self.twin.replace(replace(run.twin, **changed)),
+        answer = self.both(
+            lambda: self.memory.replace(replace(run.memory, **changed)),
             lambda: self.real.replace(replace(run.real, **changed)),
             fault=fault,
             knows_own=True,
             first=changed_first() if raced else None,
         )
-        return found or multiple()
+        return answer or multiple()
 
     @rule(day=DAYS, fault=FAULTS)
     def forget(self, day: date, fault: Fault) -> None:
         self.both(
-            lambda: self.twin.forget(self.dataset, day),
+            lambda: self.memory.forget(self.dataset, day),
             lambda: self.real.forget(self.dataset, day),
             fault=fault,
             knows_own=True,
@@ -131,15 +131,15 @@ class RunsMachine(SideBySide):
 
     @rule(target=runs)
     def latest(self) -> Any:
-        """What another instance reads, and may change."""
-        found = self.both(
-            lambda: self.twin.read(self.dataset), lambda: self.real.read(self.dataset), shown=days
+        """A run as another instance reads it, for later changes."""
+        answer = self.both(
+            lambda: self.memory.read(self.dataset), lambda: self.real.read(self.dataset), shown=days
         )
-        assert found is not None
+        assert answer is not None
         return multiple(
             *[
-                Both(day.latest, found.real.days[on].latest)
-                for on, day in found.twin.days.items()
+                Both(day.latest, answer.real.days[on].latest)
+                for on, day in answer.memory.days.items()
                 if day.latest
             ]
         )
@@ -149,16 +149,16 @@ class RunsMachine(SideBySide):
         self.later(seconds)
 
     @invariant()
-    def both_remember_the_same(self) -> None:
+    def both_have_stored_the_same(self) -> None:
         if self.dataset:
             self.both(
-                lambda: self.twin.read(self.dataset),
+                lambda: self.memory.read(self.dataset),
                 lambda: self.real.read(self.dataset),
                 shown=days,
             )
 
 
-def test_runs_in_tables_answer_as_those_in_memory(azurite: Azurite) -> None:
+def test_runs_in_tables_behave_like_those_in_memory(azurite: Azurite) -> None:
     network = Network()
     with asyncio.Runner() as runner, network.installed():
         real = TableRunStore(StorageConnection("Storage", azurite.connection_string))

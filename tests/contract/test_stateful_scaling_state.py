@@ -1,4 +1,4 @@
-"""Random calls on the scaling state in memory and in Azure Tables: the answers are the same."""
+"""Random calls on StateStore, in memory and in Azure Tables, give the same answers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
     ActionStatus,
+    BacklogTrend,
     BusyIntervals,
     Desired,
     Learned,
     Override,
-    RegressionSums,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
@@ -42,11 +42,11 @@ PLANS = st.sampled_from(("plan-1", "plan-1", "plan-1", "Plan-1~x._"))
 METRICS = st.sampled_from(("backlog", "Backlog", "capacity", "~"))
 numbers = st.one_of(st.sampled_from((0, 0.1, 5e-324, MEASURE_MAX)), st.floats(0, 1e9))
 samples = st.builds(MetricValue, TIMES, numbers)
-histories = st.lists(samples, max_size=4).map(lambda found: Window(tuple(found)))
+histories = st.lists(samples, max_size=4).map(lambda values: Window(tuple(values)))
 counts = st.integers(0, 1000)
 finite = st.floats(-1e9, 1e9)
 pairs = st.lists(st.tuples(finite, st.floats(0.5, 9)), max_size=3).map(tuple)
-lessons = st.builds(RegressionSums, finite, finite, finite, finite, pairs)
+trends = st.builds(BacklogTrend, MAYBE_TIMES, *[finite] * 9)
 desired = st.builds(
     Desired,
     target=counts,
@@ -67,18 +67,17 @@ desired = st.builds(
 learned = st.builds(
     Learned,
     counts,
-    lessons,
-    lessons,
     counts,
     finite,
     st.builds(BusyIntervals, MAYBE_TIMES, recent=pairs),
+    trends,
 )
 changes = st.fixed_dictionaries(
     {},
     optional={
         "histories": st.dictionaries(METRICS, histories, max_size=3),
         "desired": desired,
-        "wishes": histories,
+        "recommendations": histories,
         "learned": learned,
     },
 )
@@ -90,7 +89,7 @@ overrides = st.builds(
     freeze_scale_in=st.booleans(),
     floor=st.none() | counts,
     exact=st.none() | counts,
-).filter(lambda said: replace(said, reason="", expires_at=None) != Override())
+).filter(lambda override: replace(override, reason="", expires_at=None) != Override())
 recommendations = st.builds(
     Recommendation,
     counts,
@@ -120,22 +119,25 @@ lines = st.builds(
 
 
 def key(line: LogEntry) -> Any:
-    """What tells two lines apart."""
+    """The identity of an entry."""
     return line.time, line.epoch or 0, line.kind is EntryKind.DECISION, line.entry_id
 
 
 def shown_state(snapshot: Snapshot) -> Any:
-    """All but the version, which is the store's own."""
+    """The snapshot without its version, which differs between stores."""
     return snapshot.resource_name, snapshot.state, snapshot.read_at, snapshot.unreadable
 
 
-def shown_log(found: Sequence[LogEntry], limit: int = 50) -> Any:
-    """Lines that differ by their ids alone come in the order of writing, which the emulator's
-    clock does not always tell: they are compared as a set. Of those that the limit cuts off the
-    port does not say which ones: they are counted."""
-    groups = [(group, [*lines]) for group, lines in groupby(found, lambda line: key(line)[:3])]
-    whole = groups if len(found) < limit else groups[:-1]
-    return [(group, sorted(lines, key=repr)) for group, lines in whole], len(found)
+def shown_log(entries: Sequence[LogEntry], limit: int = 50) -> Any:
+    """The entries in a form that is equal on both sides.
+
+    Entries that differ only in their ids are in the order of writing, but the emulator's clock is
+    too coarse for that order, so they are compared as a set. If a limit cuts such a group, the port
+    does not define which entries are left, so they are only counted.
+    """
+    groups = [(group, [*lines]) for group, lines in groupby(entries, lambda line: key(line)[:3])]
+    whole = groups if len(entries) < limit else groups[:-1]
+    return [(group, sorted(lines, key=repr)) for group, lines in whole], len(entries)
 
 
 def with_changes(state: ScalingState, changed: dict[str, Any]) -> ScalingState:
@@ -149,7 +151,7 @@ class StateMachine(SideBySide):
 
     def __init__(self, runner: asyncio.Runner, network: Network, real: TableStateStore) -> None:
         super().__init__(runner, network)
-        self.twin, self.real = MemoryStateStore(lambda: network.now), real
+        self.memory, self.real = MemoryStateStore(lambda: network.now), real
         self.prefix = uuid.uuid4().hex[:8]
         self.touched = ""
 
@@ -166,7 +168,7 @@ class StateMachine(SideBySide):
     def load(self, name: str) -> Any:
         name = self.named(name)
         return self.both(
-            lambda: self.twin.load(name), lambda: self.real.load(name), shown=shown_state
+            lambda: self.memory.load(name), lambda: self.real.load(name), shown=shown_state
         )
 
     @rule(
@@ -187,32 +189,34 @@ class StateMachine(SideBySide):
         fresh: bool,
     ) -> None:
         seen, name = self.seen_by_writer(seen, fresh)
-        told = [replace(entry, resource_name=name) for entry in entries]
+        own_entries = [replace(entry, resource_name=name) for entry in entries]
 
-        def call(store: StateStore, snapshot: Snapshot, told: Sequence[LogEntry]) -> Any:
-            return lambda: store.commit(snapshot, with_changes(snapshot.state, changed), told)
+        def call(store: StateStore, snapshot: Snapshot, own_entries: Sequence[LogEntry]) -> Any:
+            return lambda: store.commit(
+                snapshot, with_changes(snapshot.state, changed), own_entries
+            )
 
-        first = call(self.twin, seen.twin, ()), call(self.real, seen.real, ())
+        first = call(self.memory, seen.memory, ()), call(self.real, seen.real, ())
         self.both(
-            call(self.twin, seen.twin, told),
-            call(self.real, seen.real, told),
+            call(self.memory, seen.memory, own_entries),
+            call(self.real, seen.real, own_entries),
             fault=fault,
             first=first if raced else None,
         )
 
     def seen_by_writer(self, seen: Both[Any], fresh: bool) -> tuple[Both[Any], str]:
-        """What a writer knows, of now or of long ago, and the resource."""
-        name = seen.twin.resource_name
+        """The snapshot of a writer, current or outdated, and the name of its resource."""
+        name = seen.memory.resource_name
         if fresh:
             seen = Both(
-                self.run(lambda: self.twin.load(name)), self.run(lambda: self.real.load(name))
+                self.run(lambda: self.memory.load(name)), self.run(lambda: self.real.load(name))
             )
         self.touched = name
         return seen, name
 
     @rule(
         seen=snapshots,
-        said=st.none() | overrides,
+        override=st.none() | overrides,
         line=lines,
         fault=FAULTS,
         raced=MOSTLY_NOT,
@@ -221,7 +225,7 @@ class StateMachine(SideBySide):
     def put_override(
         self,
         seen: Both[Any],
-        said: Override | None,
+        override: Override | None,
         line: LogEntry,
         fault: Fault,
         raced: bool,
@@ -232,29 +236,29 @@ class StateMachine(SideBySide):
         other = replace(line, entry_id="other")
 
         def call(store: StateStore, snapshot: Snapshot, entry: LogEntry) -> Any:
-            return lambda: store.put_override(snapshot, said, entry)
+            return lambda: store.put_override(snapshot, override, entry)
 
-        first = call(self.twin, seen.twin, other), call(self.real, seen.real, other)
+        first = call(self.memory, seen.memory, other), call(self.real, seen.real, other)
         self.both(
-            call(self.twin, seen.twin, line),
+            call(self.memory, seen.memory, line),
             call(self.real, seen.real, line),
             fault=fault,
             first=first if raced else None,
         )
 
-    @rule(seen=snapshots, said=overrides, line=lines)
-    def a_word_is_said_and_taken_back(
-        self, seen: Both[Any], said: Override, line: LogEntry
+    @rule(seen=snapshots, override=overrides, line=lines)
+    def an_override_is_set_and_removed(
+        self, seen: Both[Any], override: Override, line: LogEntry
     ) -> None:
-        for number, word in enumerate((said, None)):
+        for number, change in enumerate((override, None)):
             named = replace(line, entry_id=f"{line.entry_id}{number}")
-            self.put_override(seen, word, named, NO_FAULT, False, True)
+            self.put_override(seen, change, named, NO_FAULT, False, True)
 
     @rule(name=PLANS, line=lines, fault=FAULTS)
     def record(self, name: str, line: LogEntry, fault: Fault) -> None:
         line = replace(line, resource_name=self.named(name, writes=True))
         self.both(
-            lambda: self.twin.record(line),
+            lambda: self.memory.record(line),
             lambda: self.real.record(line),
             fault=fault,
             knows_own=True,
@@ -264,16 +268,16 @@ class StateMachine(SideBySide):
     def log(self, name: str, limit: int, since: datetime | None) -> None:
         name = self.named(name)
         self.both(
-            lambda: self.twin.log(name, limit, since),
+            lambda: self.memory.log(name, limit, since),
             lambda: self.real.log(name, limit, since),
-            shown=lambda found: shown_log(found, limit),
+            shown=lambda entries: shown_log(entries, limit),
         )
 
     @rule(name=PLANS, before=TIMES, fault=FAULTS)
     def prune_log(self, name: str, before: datetime, fault: Fault) -> None:
         name = self.named(name, writes=True)
         self.both(
-            lambda: self.twin.prune_log(name, before),
+            lambda: self.memory.prune_log(name, before),
             lambda: self.real.prune_log(name, before),
             fault=fault,
         )
@@ -286,11 +290,13 @@ class StateMachine(SideBySide):
     def both_remember_the_same(self) -> None:
         name, self.touched = self.touched, ""
         if name:
-            self.both(lambda: self.twin.load(name), lambda: self.real.load(name), shown=shown_state)
-            self.both(lambda: self.twin.log(name), lambda: self.real.log(name), shown=shown_log)
+            self.both(
+                lambda: self.memory.load(name), lambda: self.real.load(name), shown=shown_state
+            )
+            self.both(lambda: self.memory.log(name), lambda: self.real.log(name), shown=shown_log)
 
 
-def test_state_in_tables_answers_as_that_in_memory(azurite: Azurite) -> None:
+def test_state_in_tables_behaves_like_that_in_memory(azurite: Azurite) -> None:
     network = Network()
     with asyncio.Runner() as runner, network.installed():
         real = TableStateStore(StorageConnection("Storage", azurite.connection_string))

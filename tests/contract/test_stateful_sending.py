@@ -1,4 +1,4 @@
-"""Random batches to a queue in memory and over AMQP: what arrives and what is told is the same."""
+"""Random batches to a queue, in memory and over AMQP, have the same result and messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ORDERED = st.sampled_from(
     )
 )
 bodies = st.one_of(st.sampled_from((b"", 1000, 100_000, 100_000, None, "ü", (b"a", b"b"))), texts)
-"""A number stands for so many bytes."""
+"""A number stands for a body of that many bytes."""
 drafts = st.builds(
     Message,
     body=bodies,
@@ -69,13 +69,13 @@ drafts = st.builds(
     | st.dictionaries(texts.filter(bool), st.booleans() | texts | st.integers(-(2**63), 2**63 - 1)),
 )
 HOURS = st.sampled_from((None, None, -1, 1, 20))
-"""From now, when a message is scheduled."""
+"""Hours from now until a message is scheduled; None for a message that is not scheduled."""
 
 
 def shown(result: Result) -> Any:
-    """All but the bytes: the careful loader foretells them."""
-    told = (result.sent, result.batches, result.retries, result.resent_unknown)
-    return told, len(result.refused)
+    """The result without its bytes, which the careful way of filling batches only estimates."""
+    counts = (result.sent, result.batches, result.retries, result.resent_unknown)
+    return counts, len(result.refused)
 
 
 class SendingMachine(SideBySide):
@@ -86,28 +86,31 @@ class SendingMachine(SideBySide):
     ) -> None:
         super().__init__(runner, network)
         self.bus, self.prefix = bus, uuid.uuid4().hex[:8]
-        self.memory, self.ordered = MemoryQueue(), deque[LinkFault]()
-        memory_link = MemoryLink(self.memory, self.faults(), busy_seconds=0)
-        self.twin, self.real = sender(memory_link), sender(link)
+        self.memory_queue, self.ordered = MemoryQueue(), deque[LinkFault]()
+        memory_link = MemoryLink(self.memory_queue, self.faults(), busy_seconds=0)
+        self.memory, self.real = sender(memory_link), sender(link)
 
     def faults(self) -> Iterator[LinkFault]:
         while True:
             yield self.ordered.popleft() if self.ordered else LinkFault.NONE
 
     @rule(
-        found=st.lists(st.tuples(drafts, HOURS), min_size=1, max_size=6),
+        generated=st.lists(st.tuples(drafts, HOURS), min_size=1, max_size=6),
         order=st.sampled_from(Order),
         ordered=ORDERED,
     )
     def send(
-        self, found: list[tuple[Message, int | None]], order: Order, ordered: tuple[LinkFault, ...]
+        self,
+        generated: list[tuple[Message, int | None]],
+        order: Order,
+        ordered: tuple[LinkFault, ...],
     ) -> None:
-        messages = [self.of_this_example(draft, hours) for draft, hours in found]
+        messages = [self.of_this_example(draft, hours) for draft, hours in generated]
         self.ordered.extend(ordered)
         for fault in ordered:
             self.bus.faults.arm(FAULTS[fault])
         self.both(
-            lambda: self.twin.send(messages, order),
+            lambda: self.memory.send(messages, order),
             lambda: self.real.send(messages, order),
             shown=shown,
         )
@@ -122,7 +125,7 @@ class SendingMachine(SideBySide):
             else draft._replace(subject=cast("str", 7))
         )
         messages = [self.of_this_example(each, None) for each in (draft, bad)]
-        self.both(lambda: self.twin.send(messages), lambda: self.real.send(messages), shown=shown)
+        self.both(lambda: self.memory.send(messages), lambda: self.real.send(messages), shown=shown)
 
     def of_this_example(self, draft: Message, hours: int | None) -> Message:
         due = None if hours is None else self.network.now + timedelta(hours=hours)
@@ -139,7 +142,7 @@ class SendingMachine(SideBySide):
         arrived = self.arrived()
         expected = [
             (m.message_id, m.session_id, m.time_to_live, m.scheduled_at)
-            for m in self.memory.messages
+            for m in self.memory_queue.messages
         ]
         assert sorted(arrived, key=repr) == sorted(expected, key=repr)
         at_once = [each for each in expected if each[3] is None]
@@ -167,7 +170,7 @@ def sender(link: BatchLink) -> BatchSender:
 @pytest.mark.parametrize(
     ("version", "examples"), [("7.15.0", 3), ("8.0.0", 2)], ids=["direct", "careful"]
 )
-def test_batches_over_amqp_arrive_as_in_memory(version: str, examples: int) -> None:
+def test_batches_over_amqp_arrive_like_those_in_memory(version: str, examples: int) -> None:
     network = Network()
     bus = AmqpStandIn(clock=lambda: network.now)
     properties = QueueProperties(duplicate_window=timedelta(days=7))

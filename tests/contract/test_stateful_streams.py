@@ -1,5 +1,7 @@
-"""The same random calls on the twin and on each store of streams: of commits, the outbox, dead
-letters, gaps and retention."""
+"""Random calls on the store of ingestion, in memory and in each real store, give the same answers.
+
+They cover commits, the outbox, dead letters, gaps and retention.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,9 @@ from tests.contract.stateful import (
 )
 
 ALL = 20_000
-"""More rows than a machine writes."""
+"""More rows than a machine writes, so that a read returns all of them."""
 TIME_STEP = timedelta(milliseconds=1)
-"""Between two failures. Azurite keeps microseconds, but compares times by milliseconds."""
+"""Between two failures. Azurite stores microseconds, but compares times in milliseconds."""
 PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀')
 TEXTS = {
     "empty": "",
@@ -61,7 +63,7 @@ TEXTS = {
     "unicode": "ü€🚀",
     "two properties of ASCII": "x" * 16_001,
     "two properties of Unicode": "🚀" * 16_001,
-    "largest of ASCII": "x" * 509_000,  # as large a row as ``plan_commits`` lets it be
+    "largest of ASCII": "x" * 509_000,  # the largest row that ``plan_commits`` allows
     "largest of Unicode": "🚀" * 254_000,
 }
 BODIES = {
@@ -77,16 +79,16 @@ texts = st.sampled_from(list(TEXTS)[:6])
 values = st.one_of(texts, texts, st.sampled_from(list(TEXTS)))
 bodies = st.sampled_from(list(BODIES))
 recent = st.integers(0, 3)
-"""Which of the answers so far: 0 is the latest one."""
+"""Selects one of the earlier answers; 0 is the latest."""
 some = st.lists(st.integers(0, 7), max_size=6)
-"""Which of the rows that were ever seen, the newest first: some twice, some gone already."""
+"""Selects rows that were ever read, the newest first. Some may be selected twice, or be deleted."""
 limits = st.sampled_from([1, 2, 3, 99, 100, 101, 1000])
-Made = list[tuple[str, Any]]
+Results = list[tuple[str, Any]]
 
 
 @st.composite
-def outcomes(draw: st.DrawFn, size_min: int = 0) -> Made:
-    """What becomes of the events of a commit, one after the other."""
+def outcomes(draw: st.DrawFn, size_min: int = 0) -> Results:
+    """The outcomes of the events of a commit, in order."""
     kinds: dict[str, st.SearchStrategy[Any]] = {
         "value": texts,
         "messages": st.lists(texts, min_size=1, max_size=3),
@@ -96,12 +98,12 @@ def outcomes(draw: st.DrawFn, size_min: int = 0) -> Made:
     }
     chosen = draw(st.lists(st.sampled_from(list(kinds)), min_size=size_min, max_size=6))
     if chosen.count("value") == 1 and "messages" not in chosen:
-        kinds["value"] = values  # one of the largest, and little else, fits into a transaction
+        kinds["value"] = values  # a transaction holds one of the largest values, and little else
     return [(kind, draw(kinds[kind])) for kind in chosen]
 
 
 class Streams(StoreMachine):
-    """Two streams of a hub of their own."""
+    """Two streams of a hub that no other test uses."""
 
     errors = (AccountingBroken, CommitRefused, Fenced, StoreUnavailable)
     unavailable = StoreUnavailable
@@ -121,19 +123,19 @@ class Streams(StoreMachine):
         if backend.kind != "tables":
             self.network.through(backend.sql)
         self.limits: CommitLimits = store.limits
-        twin = MemoryIngestionStore(self.clock, self.limits.rows_max)
+        memory = MemoryIngestionStore(self.clock, self.limits.rows_max)
         return (
-            {"streams": twin},
+            {"streams": memory},
             {"streams": store},
         )
 
     def stream(self, partition: str) -> Stream:
-        """The one that this step is about."""
+        """The stream of this step, which ``look`` then reads."""
         self.at = Stream("ns", self.hub, "$Default", partition)
         return self.at
 
     async def look(self, side: Side) -> Look:
-        """At the stream of this step; at the other one when a step is about that."""
+        """The rows of the stream of this step. Those of the other one are read in its own steps."""
         at = self.at
         saved = await side.streams.load(at)
         outbox = await side.streams.outbox(at, ALL)
@@ -154,42 +156,44 @@ class Streams(StoreMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Whoever knows that a stream is new need not load it."""
+        """Start with the checkpoint of a new stream, which need not be loaded."""
         for partition in PARTITIONS:
             at = self.stream(partition)
             self.keep({(at, "saved"): Both(*[StoredCheckpoint(None, NOW)] * 2)})
 
-    @rule(partition=partitions, made=outcomes(2), epochs=st.sampled_from([0, 0, 1, 2**33]))
-    def commit(self, partition: str, made: Made, epochs: int) -> None:
-        """What is of use to the other rules."""
-        self._commit(self._saved(partition), made, epochs, NO_FAULT)
+    @rule(partition=partitions, results=outcomes(2), epochs=st.sampled_from([0, 0, 1, 2**33]))
+    def commit(self, partition: str, results: Results, epochs: int) -> None:
+        """A valid commit, whose rows the other rules use."""
+        self._commit(self._saved(partition), results, epochs, NO_FAULT)
 
     @rule(
         partition=partitions,
         back=recent,
-        made=outcomes(),
+        results=outcomes(),
         epochs=st.sampled_from([0, -1, -1, 1]),
         fault=faults(1),
     )
     def commit_late_or_badly(
-        self, partition: str, back: int, made: Made, epochs: int, fault: Fault
+        self, partition: str, back: int, results: Results, epochs: int, fault: Fault
     ) -> None:
-        """Over the checkpoint as it is, or as it was; the epoch may go back."""
-        self._commit(self._saved(partition, back), made, epochs, fault)
+        """A commit based on the current checkpoint or an older one. Its epoch may be lower."""
+        self._commit(self._saved(partition, back), results, epochs, fault)
 
     @rule(
         partition=partitions,
-        made=outcomes(1),
+        results=outcomes(1),
         what=st.sampled_from(["letter", "gap", "outbox", "the same twice"]),
     )
-    def commit_what_has_a_row_already(self, partition: str, made: Made, what: str) -> None:
+    def commit_a_number_that_already_has_a_row(
+        self, partition: str, results: Results, what: str
+    ) -> None:
         saved = self._saved(partition)
-        commit = self._doubled(self._planned(saved, made, 0), what)
+        commit = self._doubled(self._planned(saved, results, 0), what)
         self.step(_committing(self.at, saved, commit), _checkpoint)
 
     @rule(partition=partitions, first=outcomes(), second=outcomes(), epochs=st.integers(0, 1))
     def two_writers_commit_at_the_same_time(
-        self, partition: str, first: Made, second: Made, epochs: int
+        self, partition: str, first: Results, second: Results, epochs: int
     ) -> None:
         saved = self._saved(partition)
         ours, theirs = self._planned(saved, first, 0), self._planned(saved, second, epochs)
@@ -199,8 +203,11 @@ class Streams(StoreMachine):
 
     @precondition(lambda self: self.largest_is_due)
     @rule(partition=partitions)
-    def commit_one_row_too_many_and_then_as_many_as_are_taken(self, partition: str) -> None:
-        for rows in (self.limits.rows_max, self.limits.rows_max - 1):  # besides the checkpoint's
+    def commit_one_row_too_many_and_then_the_maximum(self, partition: str) -> None:
+        for rows in (
+            self.limits.rows_max,
+            self.limits.rows_max - 1,
+        ):  # in addition to the checkpoint
             self._commit(self._saved(partition), [("value", "short")] * rows, 0, NO_FAULT)
         self.largest_is_due = False
 
@@ -208,21 +215,21 @@ class Streams(StoreMachine):
 
     @rule(partition=partitions, which=some, fault=faults())
     def take(self, partition: str, which: list[int], fault: Fault) -> None:
-        at, found = self.stream(partition), self._seen(partition, "message", sorted(set(which)))
-        self.step(lambda s: s.streams.take(at, [m.of(s) for m in found]), fault=fault)
+        at, messages = self.stream(partition), self._seen(partition, "message", sorted(set(which)))
+        self.step(lambda s: s.streams.take(at, [m.of(s) for m in messages]), fault=fault)
 
     @rule(partition=partitions, which=recent, back=st.integers(0, 1))
     def two_take_a_message_at_the_same_time(self, partition: str, which: int, back: int) -> None:
-        at, found = self.stream(partition), self._seen(partition, "message", [which], back)
-        if found:
-            taking = _taking(at, found[0])
+        at, messages = self.stream(partition), self._seen(partition, "message", [which], back)
+        if messages:
+            taking = _taking(at, messages[0])
             self.race(taking, taking)
 
     @rule(partition=partitions, which=some, fault=faults())
     def sent(self, partition: str, which: list[int], fault: Fault) -> None:
-        at, found = self.stream(partition), self._seen(partition, "message", which)
+        at, messages = self.stream(partition), self._seen(partition, "message", which)
         self.step(
-            lambda s: s.streams.sent(at, [m.of(s) for m in found]), fault=fault, repeatable=True
+            lambda s: s.streams.sent(at, [m.of(s) for m in messages]), fault=fault, repeatable=True
         )
 
     # --- dead letters ---
@@ -238,23 +245,23 @@ class Streams(StoreMachine):
     def redrive(
         self, partition: str, which: int, off: int, value: str | None, messages: int, fault: Fault
     ) -> None:
-        for found in self._seen(partition, "letter", [which]):
-            sequence = found.twin.letter.sequence + off
+        for dead_letter in self._seen(partition, "dead_letter", [which]):
+            sequence = dead_letter.memory.letter.sequence + off
             ids = [message_id(self.at, sequence, n) for n in range(messages)]
             kept = None if value is None else TEXTS[value]
             effect = Effect(sequence, kept, tuple(OutboxMessage(i, "late") for i in ids))
-            self.step(_redriving(found, effect), fault=fault)
+            self.step(_redriving(dead_letter, effect), fault=fault)
 
     @rule(partition=partitions, which=recent, fault=faults(1))
     def remove(self, partition: str, which: int, fault: Fault) -> None:
-        for found in self._seen(partition, "letter", [which]):
-            self.step(_removing(found), fault=fault)
+        for dead_letter in self._seen(partition, "dead_letter", [which]):
+            self.step(_removing(dead_letter), fault=fault)
 
     @rule(partition=partitions, which=recent)
     def one_redrives_what_another_removes(self, partition: str, which: int) -> None:
-        for found in self._seen(partition, "letter", [which]):
-            effect = Effect(found.twin.letter.sequence, "late")
-            self.race(_redriving(found, effect), _removing(found))
+        for dead_letter in self._seen(partition, "dead_letter", [which]):
+            effect = Effect(dead_letter.memory.letter.sequence, "late")
+            self.race(_redriving(dead_letter, effect), _removing(dead_letter))
 
     # --- what is read ---
 
@@ -281,17 +288,17 @@ class Streams(StoreMachine):
         at = self.stream(partition)
         saved = self.step(lambda s: s.streams.load(at), _checkpoint, fault)
         assert saved is None or self.is_now(saved.real.read_at)
-        found = self.step(lambda s: s.streams.outbox(at, limit), _messages, fault)
-        if found is not None:
-            for twin, real in zip(found.twin, found.real, strict=True):
-                assert self.is_as_long(twin.waited, real.waited)
-        idle = self.step(lambda s: s.streams.idle_for(at), lambda found: found is None, fault)
-        if idle is not None and idle.twin is not None:
-            assert self.is_as_long(idle.twin, idle.real)
+        outbox = self.step(lambda s: s.streams.outbox(at, limit), _messages, fault)
+        if outbox is not None:
+            for memory, real in zip(outbox.memory, outbox.real, strict=True):
+                assert self.is_as_long(memory.waited, real.waited)
+        idle = self.step(lambda s: s.streams.idle_for(at), lambda outbox: outbox is None, fault)
+        if idle is not None and idle.memory is not None:
+            assert self.is_as_long(idle.memory, idle.real)
         self.step(lambda s: s.streams.streams(), self._begun, fault)
 
     def _begun(self, streams: Sequence[Stream]) -> list[Stream]:
-        """Those of this machine; one whose first commit failed may be among them."""
+        """The listed streams of this machine. A stream whose first commit failed may be listed."""
         return [s for s in streams if s.hub == self.hub and self._end(s) is not None]
 
     # --- notes, and retention ---
@@ -318,7 +325,7 @@ class Streams(StoreMachine):
 
     @rule(partition=partitions, which=st.lists(st.integers(0, 5), max_size=6), fault=faults(1))
     def remove_marks(self, partition: str, which: list[int], fault: Fault) -> None:
-        """Some twice, some that are not there."""
+        """Remove marks, some of them twice, and some that do not exist."""
         at = self.stream(partition)
         marks = [Mark(NOW + n * timedelta.resolution, 0) for n in which]
         self.step(lambda s: s.streams.remove_marks(at, marks), fault=fault, repeatable=True)
@@ -329,7 +336,7 @@ class Streams(StoreMachine):
         limit=st.sampled_from([1, 3, 100, ALL]),
     )
     def purge_effects(self, partition: str, before: int, limit: int) -> None:
-        """No port shows effects, but each says how many it removed."""
+        """No port reads effects, but the call returns how many it removed."""
         at, up_to = self.stream(partition), self._back_from_the_end(partition, before) or -1
         self.step(lambda s: s.streams.purge_effects(at, up_to, limit))
 
@@ -339,43 +346,45 @@ class Streams(StoreMachine):
             return lambda s: s.streams.mark_at_work(at)
         return lambda s: s.streams.put_mark(at, mark)
 
-    # --- what the rules are made of ---
+    # --- helpers of the rules ---
 
     def _saved(self, partition: str, back: int = 0) -> Both[StoredCheckpoint]:
-        known = self.handles[self.stream(partition), "saved"]
-        return known[-1 - min(back, len(known) - 1)]
+        checkpoints = self.handles[self.stream(partition), "saved"]
+        return checkpoints[-1 - min(back, len(checkpoints) - 1)]
 
     def _seen(
         self, partition: str, kind: str, which: Sequence[int], back: int = 0
     ) -> list[Both[Any]]:
-        """Rows that were ever seen, the newest first, as they were read last or before that."""
+        """Rows that were ever read, the newest first, in their latest version or an older one."""
         at = self.stream(partition)
-        rows = [known for name, known in self.handles.items() if name[:2] == (at, kind)][::-1]
+        rows = [versions for name, versions in self.handles.items() if name[:2] == (at, kind)][::-1]
         return [rows[n][-1 - min(back, len(rows[n]) - 1)] for n in which if n < len(rows)]
 
     def _end(self, stream: Stream) -> int | None:
-        checkpoint = self.handles[stream, "saved"][-1].twin.checkpoint
+        checkpoint = self.handles[stream, "saved"][-1].memory.checkpoint
         return None if checkpoint is None else checkpoint.sequence
 
     def _back_from_the_end(self, partition: str, numbers: int | None) -> int | None:
         end = self._end(self.stream(partition)) or 0
         return None if numbers is None else max(min(end - numbers, 2**63 - 1), -1)
 
-    def _commit(self, saved: Both[StoredCheckpoint], made: Made, epochs: int, fault: Fault) -> None:
-        commit = self._planned(saved, made, epochs)
+    def _commit(
+        self, saved: Both[StoredCheckpoint], results: Results, epochs: int, fault: Fault
+    ) -> None:
+        commit = self._planned(saved, results, epochs)
         answer = self.step(_committing(self.at, saved, commit), _checkpoint, fault)
         if answer is not None:
             assert self.is_now(answer.real.read_at)
             self.keep({(self.at, "saved"): answer})
 
-    def _planned(self, saved: Both[StoredCheckpoint], made: Made, epochs: int) -> Commit:
-        previous = saved.twin.checkpoint
+    def _planned(self, saved: Both[StoredCheckpoint], results: Results, epochs: int) -> Commit:
+        previous = saved.memory.checkpoint
         number = 0 if previous is None else previous.sequence + 1
         start, epoch = (0, 1) if previous is None else (previous.start, previous.epoch)
         effects: list[Effect] = []
         letters: list[DeadLetter] = []
         gaps: list[Gap] = []
-        for kind, what in made:
+        for kind, what in results:
             if kind == "letter":
                 letters.append(
                     replace(letter(number, b""), body=BODIES[what], failed_at=self._time())
@@ -397,8 +406,8 @@ class Streams(StoreMachine):
         return Effect(number, None, tuple(sent))
 
     def _doubled(self, commit: Commit, what: str) -> Commit:
-        """The commit, and a row that is there already or twice in the commit itself."""
-        rows = self.twin.streams.rows[self.at]
+        """The commit with a further row that already exists, or occurs twice in the commit."""
+        rows = self.memory.streams.rows[self.at]
         if what == "letter":
             again = list(rows.dead_letters.values())[:1]
             return replace(commit, dead_letters=(*commit.dead_letters, *again))
@@ -420,7 +429,7 @@ class Streams(StoreMachine):
         return commit
 
     def _time(self) -> Any:
-        """Another one each time, so that no dead letter is like one that is gone."""
+        """A new time for each call, so that no dead letter equals one that was removed."""
         self.times += 1
         return NOW + self.times * TIME_STEP
 
@@ -429,16 +438,16 @@ def _checkpoint(saved: StoredCheckpoint) -> Checkpoint | None:
     return saved.checkpoint
 
 
-def _messages(found: Sequence[StoredMessage]) -> list[Any]:
-    return [(m.message, m.sequence, m.taken) for m in found]
+def _messages(stored: Sequence[StoredMessage]) -> list[Any]:
+    return [(m.message, m.sequence, m.taken) for m in stored]
 
 
-def _letter_or_none(found: StoredDeadLetter | None) -> DeadLetter | None:
-    return None if found is None else found.letter
+def _letter_or_none(stored: StoredDeadLetter | None) -> DeadLetter | None:
+    return None if stored is None else stored.letter
 
 
-def _letters(found: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
-    return [stored.letter for stored in found]
+def _letters(stored: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
+    return [stored.letter for stored in stored]
 
 
 def _committing(stream: Stream, saved: Both[StoredCheckpoint], commit: Commit) -> SideCall:
@@ -449,18 +458,18 @@ def _taking(stream: Stream, message: Both[StoredMessage]) -> SideCall:
     return lambda side: side.streams.take(stream, [message.of(side)])
 
 
-def _redriving(found: Both[StoredDeadLetter], effect: Effect) -> SideCall:
-    return lambda side: side.streams.redrive(found.of(side), effect)
+def _redriving(stored: Both[StoredDeadLetter], effect: Effect) -> SideCall:
+    return lambda side: side.streams.redrive(stored.of(side), effect)
 
 
-def _removing(found: Both[StoredDeadLetter]) -> SideCall:
-    return lambda side: side.streams.remove(found.of(side))
+def _removing(stored: Both[StoredDeadLetter]) -> SideCall:
+    return lambda side: side.streams.remove(stored.of(side))
 
 
-@pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
+@pytest.mark.timeout(600)  # shrinking a failure takes long
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
-def test_a_store_of_streams_answers_as_its_twin_whatever_happens_to_its_calls(
+def test_each_ingestion_store_behaves_like_the_in_memory_adapter_under_faults(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     run_store_machine(Streams, kind, request, examples=9, steps=50)

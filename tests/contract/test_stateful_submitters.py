@@ -1,4 +1,4 @@
-"""Random jobs, submitted in memory and to services of Spark batches: the answers are the same."""
+"""Random jobs, submitted in memory and to services of Spark batches, give the same answers."""
 
 from __future__ import annotations
 
@@ -50,9 +50,12 @@ def client_of(flavour: Flavour, service: BatchStandIn) -> BatchClient:
 
 
 def shown(status: JobStatus) -> Any:
-    """The phase: texts are the service's own. Livy forgets a batch that was cancelled, where the
-    others keep it as failed; both say that it has ended badly."""
-    return "ended badly" if status.phase in ENDED else status.phase
+    """The phase without the texts, which differ between services.
+
+    Livy deletes a batch that was cancelled, and the other services keep it as failed. Both phases
+    count as the same.
+    """
+    return "gone or failed" if status.phase in ENDED else status.phase
 
 
 class SubmittersMachine(SideBySide):
@@ -63,60 +66,60 @@ class SubmittersMachine(SideBySide):
         self, runner: asyncio.Runner, network: Network, service: BatchStandIn, real: BatchSubmitter
     ) -> None:
         super().__init__(runner, network)
-        self.twin, self.service, self.real = MemorySubmitter(), service, real
+        self.memory, self.service, self.real = MemorySubmitter(), service, real
         service.batches.clear()
         self.prefix, self.cancelled = f"{next(EXAMPLES)}-", set[str]()
 
     @rule(target=submissions, token=TOKENS, fault=st.sampled_from((None, None, None, *FAULTS)))
     def submit(self, token: str, fault: str | None) -> Any:
         job = Job(f"{self.prefix}{token}", ("--date", "2026-02-28"))
-        if job.token in self.cancelled:  # Livy knows it no more
+        if job.token in self.cancelled:  # Livy has deleted it
             return multiple()
-        known = job.token in self.twin.jobs
+        submitted_before = job.token in self.memory.jobs
         if fault is None:
-            found = self.both(
-                lambda: self.twin.submit(job),
+            submissions = self.both(
+                lambda: self.memory.submit(job),
                 lambda: self.real.submit(job),
                 shown=lambda _submission: None,
             )
-            assert found is not None
-            return Both(found.twin.handle, found.real.handle)
+            assert submissions is not None
+            return Both(submissions.memory.handle, submissions.real.handle)
         self.service.fail_next(FAULTS[fault])
         answer = self.run(lambda: self._answer(lambda: self.real.submit(job)))
         self.service.stop_failing()
-        if known and fault != "list unavailable":
-            assert isinstance(answer.value, Submission), "it was found by its token, not started"
+        if submitted_before and fault != "list unavailable":
+            assert isinstance(answer.value, Submission), "the run was found by its token"
         else:
             assert answer.error is JobUnavailable, answer
         if fault == "lost":
-            self.run(lambda: self.twin.submit(job))
+            self.run(lambda: self.memory.submit(job))
         return multiple()
 
     @rule(handle=submissions | st.just(UNKNOWN))
     def status(self, handle: Both[Any]) -> None:
         self.both(
-            lambda: self.twin.status(handle.twin),
+            lambda: self.memory.status(handle.memory),
             lambda: self.real.status(handle.real),
             shown=shown,
         )
 
     @rule(handle=submissions | st.just(UNKNOWN))
     def cancel(self, handle: Both[Any]) -> None:
-        self.cancelled.add(handle.twin)
-        self.both(lambda: self.twin.cancel(handle.twin), lambda: self.real.cancel(handle.real))
+        self.cancelled.add(handle.memory)
+        self.both(lambda: self.memory.cancel(handle.memory), lambda: self.real.cancel(handle.real))
         self.status(handle)
 
     @rule(handle=submissions, state=st.sampled_from(tuple(STATES)))
     def the_service_goes_on(self, handle: Both[Any], state: str) -> None:
-        """What has ended stays as it is."""
-        now = self.twin.statuses[handle.twin].phase
+        """Move a job that has not ended to another state."""
+        now = self.memory.statuses[handle.memory].phase
         batch = self.service.batches.get(handle.real)
         if batch is not None and now in (JobPhase.PENDING, JobPhase.RUNNING):
             batch.state = state
-            self.twin.statuses[handle.twin] = JobStatus(STATES[state])
+            self.memory.statuses[handle.memory] = JobStatus(STATES[state])
 
     def teardown(self) -> None:
-        """No token was started twice."""
+        """Assert that no token was started twice."""
         names = [batch.request["name"] for batch in self.service.batches.values()]
         own = [name for name in names if name.startswith(self.prefix)]
         assert len(own) == len(set(own)), own
@@ -126,7 +129,7 @@ EXAMPLES = count()
 
 
 @pytest.mark.parametrize("flavour", ["livy", "synapse", "fabric"])
-def test_jobs_are_submitted_as_in_memory(flavour: Flavour) -> None:
+def test_jobs_are_submitted_like_those_in_memory(flavour: Flavour) -> None:
     network = Network()
     service = BatchStandIn(flavour)
     with asyncio.Runner() as runner:

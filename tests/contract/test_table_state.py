@@ -1,4 +1,4 @@
-"""What only a real table shows: rows as people see them, and rows as people write them."""
+"""The state of a resource in a real table: rows that operators read, and rows that they write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(azurite: Azurite) -> Any:
     service.close()
 
 
-async def test_rows_can_be_read_by_people(azurite: Azurite, table: Any) -> None:
+async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any) -> None:
     async with table_store(azurite) as store:
         name = f"plan-{uuid.uuid4().hex[:8]}"
         await store.commit(await store.load(name), FULL, [entry(name)])
@@ -52,7 +52,7 @@ async def test_rows_can_be_read_by_people(azurite: Azurite, table: Any) -> None:
         ({"freeze_scale_in": "yes please"}, Mode.PAUSED, None),
     ],
 )
-async def test_an_override_written_by_hand_is_understood_or_pauses(
+async def test_an_override_written_by_hand_is_applied_or_pauses_scaling(
     azurite: Azurite, table: Any, fields: dict[str, Any], mode: Mode | None, expires_at: Any
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
@@ -70,7 +70,7 @@ async def test_an_override_written_by_hand_is_understood_or_pauses(
         {"exact": "4", "reason": "load test"},
     ],
 )
-async def test_an_override_may_say_how_many(
+async def test_an_override_written_by_hand_may_set_a_floor_or_an_exact_capacity(
     azurite: Azurite, table: Any, written: dict[str, Any]
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
@@ -81,7 +81,7 @@ async def test_an_override_may_say_how_many(
     assert override == Override(None, "load test", None, freeze_scale_in=True, exact=4)
 
 
-async def test_the_profile_of_the_nightly_job_is_read_and_a_broken_one_says_so(
+async def test_a_profile_is_read_and_an_unreadable_one_gives_the_reason(
     azurite: Azurite, table: Any
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
@@ -98,7 +98,7 @@ async def test_the_profile_of_the_nightly_job_is_read_and_a_broken_one_says_so(
         assert "cannot be read" in broken.absent
 
 
-async def test_a_resource_name_is_data_not_query(azurite: Azurite) -> None:
+async def test_a_resource_name_is_never_interpreted_as_a_query(azurite: Azurite) -> None:
     async with table_store(azurite) as store:
         name = f"o'brien-{uuid.uuid4().hex[:8]}"
         await store.commit(await store.load(name), FULL)

@@ -1,4 +1,4 @@
-"""The real exporter, to a receiver on this machine: what is measured arrives."""
+"""Measurements reach Application Insights: the real exporter sends them to a local receiver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "00000000-0000-0000-0000-000000000001"
 
 @dataclass
 class Receiver:
-    """Takes what the exporter sends."""
+    """A stand-in of Application Insights that keeps the envelopes which the exporter sends."""
 
     url: str = ""
     envelopes: list[dict[str, object]] = field(default_factory=list)
@@ -35,26 +35,26 @@ class Receiver:
     async def track(self, request: web.Request) -> web.Response:
         body = await request.read()
         text = gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
-        found = json.loads(text)
-        self.envelopes += found
-        count = {"itemsReceived": len(found), "itemsAccepted": len(found), "errors": []}
+        envelopes = json.loads(text)
+        self.envelopes += envelopes
+        count = {"itemsReceived": len(envelopes), "itemsAccepted": len(envelopes), "errors": []}
         return web.json_response(count)
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    found = Receiver()
+    receiver = Receiver()
     app = web.Application()
-    app.router.add_post("/{path:.*}", found.track)
+    app.router.add_post("/{path:.*}", receiver.track)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    yield found
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    yield receiver
     await runner.cleanup()
 
 
-async def test_what_is_measured_arrives_at_application_insights(receiver: Receiver) -> None:
+async def test_measurements_arrive_at_application_insights(receiver: Receiver) -> None:
     connection = f"InstrumentationKey={KEY};IngestionEndpoint={receiver.url}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SENDING, connection, stderr=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Trends are read back from Azure Tables as the nightly job wrote them."""
+"""Trends that the nightly job wrote are read back from Azure Tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.settings.connections import StorageConnection
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
 
 
-async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
+async def test_trends_of_a_verdict_are_read_and_an_unreadable_row_hides_no_other(
     azurite: Azurite, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)
@@ -31,11 +31,11 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
     await table.put({"PartitionKey": "0", "RowKey": DAYS[-1], "verdict": "events lost"}, None)
     await table.close()
     trends = TableTrends(connection)
-    found = await trends.since(date(2026, 2, 28))
+    read = await trends.since(date(2026, 2, 28))
     lost = await trends.since(date(2026, 2, 28), LOST)
     await trends.close()
-    found = [trend for trend in found if trend in written]  # the emulator is shared
-    assert sorted(found, key=str) == sorted(written[3:], key=str)
+    read = [trend for trend in read if trend in written]  # other tests write to the same emulator
+    assert sorted(read, key=str) == sorted(written[3:], key=str)
     assert {trend.verdict for trend in lost} == LOST
     assert sorted([trend for trend in lost if trend in written], key=str) == sorted(
         [trend for trend in written[3:] if trend.verdict in LOST], key=str
@@ -43,7 +43,7 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
     assert "[trend_not_understood] 0" in caplog.text
 
 
-async def test_more_days_than_a_page_of_the_service_has_are_all_read_and_a_cut_is_told(
+async def test_all_pages_of_trends_are_read_and_reaching_the_limit_is_logged(
     azurite: Azurite, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)

@@ -1,4 +1,4 @@
-"""Rows of events, breakers, trends and runs that this version cannot read harm no other row."""
+"""An unreadable row of ingestion, trends, runs or notifications affects no other row."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from shared.web import panels
 from shared.web.attention import attention
 from tests.builders import NOW
 from tests.contract.ingestion import commit, effect, letter, new_stream
-from tests.notifications.test_notifications import People
+from tests.notifications.test_notifications import Recipient
 
 
 @pytest.fixture(scope="module")
 def azurite() -> Iterator[Azurite]:
-    """A storage of this module's own: these rows would make other tests' reading fail, and the
-    newest of all dead letters are those of whoever ran before."""
+    """A separate emulator for this module. Its rows would make other tests fail, and the dead
+    letters of other tests would be among the newest ones."""
     with Azurite() as running:
         yield running
 
@@ -76,33 +76,35 @@ async def overwrite(storage: StorageConnection, name: str, row: dict[str, Any]) 
         ({}, "KeyError"),
     ],
 )
-async def test_a_dead_letter_that_cannot_be_read_is_shown_as_such_among_the_others(
+async def test_an_unreadable_dead_letter_is_shown_as_unreadable_among_the_others(
     storage: StorageConnection, store: TableIngestionStore, fields: dict[str, Any], why: str
 ) -> None:
     stream = new_stream()
     plan = commit(None, 9, dead_letters=[letter(2), letter(7)])
     await store.commit(stream, await store.load(stream), plan)
     row_key = numbered("dead", 5)
-    known = {"offset": "", "enqueued_at": NOW, "failed_at": NOW, "attempts": 1} if fields else {}
-    row = {"PartitionKey": partition_key(stream), "RowKey": row_key, "sequence": 5, **known}
+    fields_of_row = (
+        {"offset": "", "enqueued_at": NOW, "failed_at": NOW, "attempts": 1} if fields else {}
+    )
+    row = {"PartitionKey": partition_key(stream), "RowKey": row_key, "sequence": 5, **fields_of_row}
     row |= fields
     await overwrite(storage, "Ingestion", row)
-    found = await store.newest_dead_letters(stream, 9)
-    assert [stored.letter.sequence for stored in found] == [7, 5, 2]
-    unreadable = found[1].letter
+    letters = await store.newest_dead_letters(stream, 9)
+    assert [stored.letter.sequence for stored in letters] == [7, 5, 2]
+    unreadable = letters[1].letter
     assert unreadable.kind is FailureKind.UNREADABLE
     assert f"{row_key}' of table Ingestion cannot be read" in unreadable.error
     assert why in unreadable.error
-    shown = [panels.dead_letter(stored.stream, stored.letter) for stored in found]
-    assert [each["kind"] for each in shown] == ["poison", "unreadable", "poison"]
-    wanted = finding.DeadLetterQuery(hub=stream.hub)
-    assert len(await finding.find(store, wanted, 9)) == 3
-    assert len(await finding.find(store, replace(wanted, kind=FailureKind.POISON), 9)) == 2
-    await store.remove(found[1])  # a person gives it up
+    rows = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
+    assert [each["kind"] for each in rows] == ["poison", "unreadable", "poison"]
+    query = finding.DeadLetterQuery(hub=stream.hub)
+    assert len(await finding.find(store, query, 9)) == 3
+    assert len(await finding.find(store, replace(query, kind=FailureKind.POISON), 9)) == 2
+    await store.remove(letters[1])  # an operator removes it
     assert len(await store.newest_dead_letters(stream, 9)) == 2
 
 
-async def test_of_the_database_a_letter_of_an_unknown_kind_is_kept_with_its_body() -> None:
+async def test_a_dead_letter_of_an_unknown_kind_keeps_its_body_in_a_database() -> None:
     sql = Sql("sqlite://", metadata)
     store, stream = SqlIngestionStore(sql), new_stream()
     plan = commit(None, 9, dead_letters=[letter(2), letter(7)])
@@ -111,13 +113,13 @@ async def test_of_the_database_a_letter_of_an_unknown_kind_is_kept_with_its_body
     await sql.write(lambda c: c.execute(change))
     newest, other = await store.newest_dead_letters(stream, 9)
     assert (newest.letter.kind, newest.letter.body) == (FailureKind.UNREADABLE, b"{}")
-    assert "Kind is 'quarantined'" in newest.letter.error
+    assert "has the unknown Kind 'quarantined'. Its error: " in newest.letter.error
     assert other.letter.kind is FailureKind.POISON
     await store.remove(newest)
     await sql.close()
 
 
-async def test_a_gap_that_cannot_be_read_is_told_by_its_first_number(
+async def test_an_unreadable_gap_is_reported_with_its_first_number(
     storage: StorageConnection, store: TableIngestionStore
 ) -> None:
     stream = new_stream()
@@ -127,12 +129,12 @@ async def test_a_gap_that_cannot_be_read_is_told_by_its_first_number(
     (gap,) = await store.gaps(stream, None, 9)
     assert gap.first == 4
     assert "cannot be read" in gap.reason
-    told = await news.run(store, store, NOW - timedelta(days=1))
-    ours = [each for each in told if each.subject.startswith(stream.hub)]
+    notifications = await news.run(store, store, NOW - timedelta(days=1))
+    ours = [each for each in notifications if each.subject.startswith(stream.hub)]
     assert [each.kind for each in ours] == ["dead.letters.growing", "events.gone"]
 
 
-async def test_a_stream_or_checkpoint_that_cannot_be_read_stops_no_other(
+async def test_an_unreadable_stream_or_checkpoint_stops_no_other(
     storage: StorageConnection, store: TableIngestionStore
 ) -> None:
     good, bad = new_stream("0"), new_stream("1")
@@ -144,10 +146,10 @@ async def test_a_stream_or_checkpoint_that_cannot_be_read_stops_no_other(
     await overwrite(storage, "Ingestion", row)
     with pytest.raises(RowUnreadable, match=r"!checkpoint' of table Ingestion cannot be read"):
         await store.load(bad)
-    found = await finding.newest(store, 1000)
-    assert {stored.stream for stored in found} >= {good, bad}
-    told = await news.run(store, store, NOW - timedelta(days=1))
-    assert {each.subject.split("/")[0] for each in told} >= {good.hub, bad.hub}
+    newest = await finding.newest(store, 1000)
+    assert {stored.stream for stored in newest} >= {good, bad}
+    notifications = await news.run(store, store, NOW - timedelta(days=1))
+    assert {each.subject.split("/")[0] for each in notifications} >= {good.hub, bad.hub}
     await overwrite(storage, "Ingestion", {"PartitionKey": "!streams", "RowKey": key_of_bad})
     streams = await store.streams()
     assert good in streams
@@ -155,14 +157,14 @@ async def test_a_stream_or_checkpoint_that_cannot_be_read_stops_no_other(
 
 
 @pytest.mark.parametrize("state", [{"state": '{"mode": "ajar"}'}, {"state": 7}, {}])
-async def test_a_breaker_that_cannot_be_read_says_what_to_do(
+async def test_an_unreadable_breaker_raises_an_error_that_says_what_to_do(
     storage: StorageConnection, state: dict[str, Any]
 ) -> None:
     name = uuid.uuid4().hex
     row = {"PartitionKey": key(name), "RowKey": "!state", **state}
     await overwrite(storage, "Breaker", row)
     breakers = TableBreakerStore(storage, name)
-    with pytest.raises(RowUnreadable, match="deploy the version that wrote it, or delete it"):
+    with pytest.raises(RowUnreadable, match="deploy the version that wrote it, or delete the row"):
         await breakers.load()
     bad = {"PartitionKey": key(name), "RowKey": "tally|2026-03-01T12:00:00|x", "successes": "?"}
     await overwrite(storage, "Breaker", bad)
@@ -171,7 +173,7 @@ async def test_a_breaker_that_cannot_be_read_says_what_to_do(
 
 
 @pytest.mark.parametrize("broken", [{}, {"message_id": "a", "taken": "often"}, {"body_0": 7}])
-async def test_a_message_that_cannot_be_read_holds_up_no_other(
+async def test_an_unreadable_message_holds_up_no_other(
     storage: StorageConnection,
     store: TableIngestionStore,
     broken: dict[str, Any],
@@ -187,7 +189,7 @@ async def test_a_message_that_cannot_be_read_holds_up_no_other(
     assert "deploy the version that wrote it, or correct or delete the row" in caplog.text
 
 
-async def test_an_owner_that_cannot_be_read_hides_no_other(storage: StorageConnection) -> None:
+async def test_an_unreadable_owner_hides_no_other(storage: StorageConnection) -> None:
     group = ("ns", uuid.uuid4().hex, "$Default")
     owners = TableOwnershipStore(storage, *group)
     await owners.write(OwnershipClaim("0", "me", 1, None, "free"))
@@ -200,7 +202,7 @@ async def test_an_owner_that_cannot_be_read_hides_no_other(storage: StorageConne
     "broken",
     [{"dimensions": "[1]"}, {"adjusted_count": "many"}, {"evidence": "{"}, {"date": "soon"}],
 )
-async def test_a_trend_that_cannot_be_read_is_shown_as_such_beside_the_others(
+async def test_an_unreadable_trend_is_shown_as_unreadable_beside_the_others(
     storage: StorageConnection, broken: dict[str, Any]
 ) -> None:
     name, day = f"checkout-{uuid.uuid4().hex[:8]}", "2032-01-01"
@@ -209,74 +211,74 @@ async def test_a_trend_that_cannot_be_read_is_shown_as_such_beside_the_others(
     for row in (trend_row(good), bad):
         await overwrite(storage, "Trends", row)
     trends = TableTrends(storage)
-    found = [t for t in await trends.since(date(2032, 1, 1)) if name in t.event]
+    read = [t for t in await trends.since(date(2032, 1, 1)) if name in t.event]
     await trends.close()
-    shown = panels.trends(found)
-    by_verdict = {series["verdict"]: series for series in shown}
+    series_list = panels.trends(read)
+    by_verdict = {series["verdict"]: series for series in series_list}
     assert len(by_verdict["normal"]["days"]) == 1
-    assert by_verdict["unreadable"]["days"] == [], "no zero for what is not known"
-    (item,) = attention([], {"trends": shown})
+    assert by_verdict["unreadable"]["days"] == [], "an unknown value is not zero"
+    (item,) = attention([], {"trends": series_list})
     assert f"bad-{name}" in item["what"]
     assert "of table Trends cannot be read" in item["what"]
 
 
-async def test_a_run_that_cannot_be_read_leaves_its_date_alone_and_no_other(
+async def test_only_the_date_of_an_unreadable_run_is_skipped(
     storage: StorageConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     dataset, runs = f"events-{uuid.uuid4().hex[:8]}", TableRunStore(storage)
     days = [date(2026, 3, n) for n in (1, 2, 3)]
     for day in days:
-        assert await runs.ask(dataset, Demand(day, NOW, "the night"))
+        assert await runs.ask(dataset, Demand(day, NOW, "nightly run"))
     row = {"PartitionKey": key(dataset), "RowKey": f"{days[0]}|run|0001", "state": "paused"}
     await overwrite(storage, "TrendRuns", row)
     demand = {"PartitionKey": key(dataset), "RowKey": f"{days[1]}|demand", "data_until": "soon"}
     await overwrite(storage, "TrendRuns", demand)
     assert set((await runs.read(dataset)).days) == {days[2]}
     assert f"[run_unreadable] {dataset} {days[0]}|run|0001" in caplog.text
-    assert await runs.ask(dataset, Demand(days[1], NOW, "the night")), "asked for anew"
+    assert await runs.ask(dataset, Demand(days[1], NOW, "nightly run")), "the demand is replaced"
     assert set((await runs.read(dataset)).days) == set(days[1:])
     await runs.close()
 
 
-async def test_what_was_told_and_cannot_be_read_is_told_once_more_and_then_remembered(
+async def test_a_subject_with_an_unreadable_record_is_notified_once_more(
     storage: StorageConnection,
 ) -> None:
-    kind, people = f"kind-{uuid.uuid4().hex[:8]}", People()
-    memories = TableNotificationStore(storage)
+    kind, people = f"kind-{uuid.uuid4().hex[:8]}", Recipient()
+    notified = TableNotificationStore(storage)
 
     async def look(_since: datetime, now: datetime) -> Observed:
         return Observed([News("1", kind, "plan-1", now - timedelta(minutes=1), "scaled")])
 
-    async def told() -> int:
-        before = len(people.read)
-        await flow.run({kind: look}, memories, people, NotificationIntervals())
-        return len(people.read) - before
+    async def count_notified() -> int:
+        before = len(people.received)
+        await flow.run({kind: look}, notified, people, NotificationIntervals())
+        return len(people.received) - before
 
-    assert [await told(), await told()] == [1, 0]
+    assert [await count_notified(), await count_notified()] == [1, 0]
     row = {"PartitionKey": key(kind), "RowKey": "plan-1", "kind": kind, "subject": "plan-1"}
     await overwrite(storage, "Notifications", {**row, "sent_at": "not a time"})
     look_row = {"PartitionKey": "!look", "RowKey": key(kind), "subject": kind, "kind": "!look"}
     await overwrite(storage, "Notifications", look_row)
-    assert [await told(), await told()] == [1, 0]
-    assert kind in (await memories.read()).progress
+    assert [await count_notified(), await count_notified()] == [1, 0]
+    assert kind in (await notified.read()).progress
     await overwrite(storage, "Notifications", {"PartitionKey": key(kind), "RowKey": "odd"})
-    assert await told() == 0
-    await memories.close()
+    assert await count_notified() == 0
+    await notified.close()
 
 
 @pytest.mark.parametrize("typed", ["0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59+00:00"])
-async def test_a_time_that_nobody_can_reckon_with_silences_nothing(
+async def test_an_implausible_time_in_a_record_suppresses_no_notification(
     storage: StorageConnection, typed: str
 ) -> None:
-    kind, source, people = f"kind-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex[:8], People()
+    kind, source, people = f"kind-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex[:8], Recipient()
     row = {"PartitionKey": kind, "RowKey": "plan-1", "kind": kind, "subject": "plan-1"}
     await overwrite(storage, "Notifications", {**row, "sent_at": typed, "lasting_since": typed})
     look_row = {"PartitionKey": "!look", "RowKey": source, "kind": "!look", "subject": source}
     await overwrite(storage, "Notifications", {**look_row, "seen_until": typed})
-    memories = TableNotificationStore(storage)
+    notified = TableNotificationStore(storage)
 
     async def look(_since: datetime, now: datetime) -> Observed:
         return Observed([News("1", kind, "plan-1", now - timedelta(minutes=1), "scaled")])
 
-    assert await flow.run({source: look}, memories, people, NotificationIntervals()) == 1
-    await memories.close()
+    assert await flow.run({source: look}, notified, people, NotificationIntervals()) == 1
+    await notified.close()

@@ -1,6 +1,6 @@
-"""Rows of the table that this version cannot read: named, and no harm to other rows or resources.
+"""An unreadable row of the table Scaling is reported and affects no other row or resource.
 
-Such rows are left behind by a rollback from a newer version, or were written by hand.
+A rollback from a newer version may leave such a row, or an operator may have written it by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared.autoscaling.flows import poison, reconciler, retention, scaler, scal
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Learned, RegressionSums, ScaleAction
+from shared.autoscaling.state import Learned, ScaleAction
 from shared.web.board import Board, RecentLog, read
 from shared.web.http import Request
 from shared.web.page import page
@@ -51,7 +51,7 @@ async def store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
 
 @pytest.fixture
 async def two(store: TableStateStore) -> dict[str, Resource]:
-    """Two resources with a state and a decision each."""
+    """Two resources, each with a state and a decision."""
     names = [f"plan-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in names:
         snapshot = await store.load(name)
@@ -78,16 +78,16 @@ def board(two: dict[str, Resource], store: TableStateStore) -> Board:
         ({"reason": None}, "KeyError: 'reason'"),
     ],
 )
-async def test_one_unreadable_line_of_the_log_is_shown_as_such_and_hides_nothing(
+async def test_an_unreadable_log_entry_is_shown_as_unreadable_and_hides_no_other(
     two: dict[str, Resource], store: TableStateStore, table: Any, changed: dict[str, Any], why: str
 ) -> None:
     bad, good = two
     at = datetime.now(UTC) - timedelta(minutes=1)
     row = log_row(entry(bad, "older", time=at)) | changed
     table.create_entity({name: value for name, value in row.items() if value is not None})
-    found = await store.log(bad)
-    assert [line.kind for line in found] == [EntryKind.DECISION, EntryKind.UNREADABLE]
-    unreadable = found[1]
+    entries = await store.log(bad)
+    assert [line.kind for line in entries] == [EntryKind.DECISION, EntryKind.UNREADABLE]
+    unreadable = entries[1]
     assert abs(unreadable.time - at) < timedelta(milliseconds=1)
     assert unreadable.resource_name == bad
     assert repr(row["RowKey"]) in unreadable.reason
@@ -100,9 +100,9 @@ async def test_one_unreadable_line_of_the_log_is_shown_as_such_and_hides_nothing
         assert (
             await read(board(two, store), Request(route={"name": name, "view": "history"}))
         ).status == 200
-    news = await resource_news.run(two.values(), store, at - HOUR, datetime.now(UTC), 30)
-    assert news.unasked == []
-    assert await retention.run([good], store, days=1) == 0
+    news = await resource_news.collect_news(two.values(), store, at - HOUR, datetime.now(UTC), 30)
+    assert news.unread == []
+    assert await retention.delete_old_entries([good], store, days=1) == 0
 
 
 DESIRED_AS_TYPED = {
@@ -116,12 +116,12 @@ DESIRED_AS_TYPED = {
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"target": 2.5}, "target is a float, a whole number is needed"),
-        ({"previous": True}, "previous is a bool, a whole number is needed"),
-        ({"reason": 5}, "reason is a int, text is needed"),
+        ({"target": 2.5}, "target is a float, but must be a whole number"),
+        ({"previous": True}, "previous is a bool, but must be a whole number"),
+        ({"reason": 5}, "reason is a int, but must be text"),
     ],
 )
-async def test_an_order_of_another_kind_than_the_app_writes_is_refused_by_name(
+async def test_a_desired_row_with_a_field_of_the_wrong_type_is_refused_by_name(
     store: TableStateStore, table: Any, changed: dict[str, Any], why: str
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
@@ -138,7 +138,7 @@ STATE_ROWS = {
 
 
 @pytest.mark.parametrize("key", STATE_ROWS)
-async def test_an_unreadable_row_of_state_stops_its_resource_alone_with_a_clear_error(
+async def test_an_unreadable_state_row_stops_only_its_resource_with_a_clear_error(
     two: dict[str, Resource],
     store: TableStateStore,
     table: Any,
@@ -149,16 +149,16 @@ async def test_an_unreadable_row_of_state_stops_its_resource_alone_with_a_clear_
     table.upsert_entity({"PartitionKey": bad, "RowKey": key, **STATE_ROWS[key]})
     now = datetime.now(UTC)
     with pytest.raises(StateUnreadable, match=rf"{bad}: row '{key}'.* table Scaling .*deploy") as e:
-        await scaling_logic.run(Metric(bad, "backlog", MetricValue(now, 5)), two, store)
+        await scaling_logic.process_sample(Metric(bad, "backlog", MetricValue(now, 5)), two, store)
     control = MemoryCapacityControl(lambda: now, {bad: 2, good: 2})
     action = ScaleAction(bad, 3, 7, "x", now)
     with pytest.raises(StateUnreadable):
-        await scaler.run(action, two, store, control, TIMING)
+        await scaler.execute(action, two, store, control, TIMING)
     caplog.set_level(logging.INFO)
-    await reconciler.run(two.values(), store, control, TIMING, 30)
+    await reconciler.reconcile_all(two.values(), store, control, TIMING, 30)
     assert [line for line in caplog.messages if "[reconcile_failed]" in line and key in line]
     assert control.changes == []
-    await scaling_logic.run(Metric(good, "backlog", MetricValue(now, 5)), two, store)
+    await scaling_logic.process_sample(Metric(good, "backlog", MetricValue(now, 5)), two, store)
     statuses = await read(board(two, store), Request())
     assert f'"error": "{bad}: row' in statuses.body
     assert '"capacity": 2' in statuses.body
@@ -168,14 +168,14 @@ async def test_an_unreadable_row_of_state_stops_its_resource_alone_with_a_clear_
         True,
     )
     assert f'data-resource="{good}"' in reply.body
-    told = await resource_news.run(two.values(), store, now - HOUR, now, 30)
-    assert [(n.kind, n.subject) for n in told.conditions if n.subject.startswith(bad)] == [
+    observed = await resource_news.collect_news(two.values(), store, now - HOUR, now, 30)
+    assert [(n.kind, n.subject) for n in observed.conditions if n.subject.startswith(bad)] == [
         ("state.unreadable", bad)
     ]
-    assert told.unasked == [bad]
+    assert observed.unread == [bad]
 
 
-async def test_what_was_poisoned_by_an_unreadable_row_is_written_down_with_the_reason(
+async def test_a_message_poisoned_by_an_unreadable_row_is_logged_with_the_reason(
     two: dict[str, Resource], store: TableStateStore, table: Any
 ) -> None:
     bad, _ = two
@@ -193,21 +193,37 @@ async def test_what_was_poisoned_by_an_unreadable_row_is_written_down_with_the_r
     assert all("row 'desired' of table Scaling cannot be read" in line.reason for line in lines)
 
 
-def anew(epoch: int) -> Learned:
-    """What was learned, without the sums that the rows below spoil."""
-    out = RegressionSums(recent=FULL.learned.out.recent)
-    return Learned(epoch, out, work=FULL.learned.work)
+def relearned(epoch: int) -> Learned:
+    """The learned values without the sums that the unreadable rows below contain."""
+    return Learned(epoch, work=FULL.learned.work)
+
+
+PARTLY_UNREADABLE = (
+    "row 'learned' of table Scaling is partly unreadable; these parts are learned again: "
+)
 
 
 @pytest.mark.parametrize(
     ("row", "why", "learned"),
     [
-        ({"RowKey": "learned", "epoch": 7, "out": '{"weeks": 1}'}, "row 'learned'", anew(7)),
-        ({"RowKey": "learned", "epoch": "seven", "out": "{}"}, "row 'learned'", anew(0)),
-        ({"RowKey": "profile", "time_zone": "Mars/Olympus"}, "row 'profile'", FULL.learned),
+        (
+            {"RowKey": "learned", "epoch": 7, "trend": '{"weeks": 1}'},
+            f"{PARTLY_UNREADABLE}trend",
+            relearned(7),
+        ),
+        (
+            {"RowKey": "learned", "epoch": "seven", "trend": "{}"},
+            f"{PARTLY_UNREADABLE}epoch",
+            relearned(0),
+        ),
+        (
+            {"RowKey": "profile", "time_zone": "Mars/Olympus"},
+            "row 'profile' of table Scaling cannot be read (",
+            FULL.learned,
+        ),
     ],
 )
-async def test_a_resource_goes_on_without_what_it_can_do_without_and_says_so(
+async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
     two: dict[str, Resource],
     store: TableStateStore,
     table: Any,
@@ -217,26 +233,28 @@ async def test_a_resource_goes_on_without_what_it_can_do_without_and_says_so(
 ) -> None:
     bad, _ = two
     profile = profile_row(bad, WeekProfile(tuple(float(hour) for hour in range(168))))
-    standing = profile if row["RowKey"] == "profile" else {}
-    lessons = {"into": "{}", "dead_times": 0, "dead_time_minutes": 0}
-    table.upsert_entity({**standing, **lessons, "PartitionKey": bad, **row})
+    sound_profile = profile if row["RowKey"] == "profile" else {}
+    lessons = {"dead_times": 0, "dead_time_minutes": 0}
+    table.upsert_entity({**sound_profile, **lessons, "PartitionKey": bad, **row})
     snapshot = await store.load(bad)
-    (told,) = snapshot.unreadable
+    (reason,) = snapshot.unreadable
     if row["RowKey"] == "learned":
         assert snapshot.state == replace(FULL, learned=learned)
     else:
-        assert snapshot.state == replace(FULL, profile=WeekProfile((), absent=told))
-    assert told.startswith(f"{why} of table Scaling cannot be read (")
+        assert snapshot.state == replace(FULL, profile=WeekProfile((), absent=reason))
+    assert reason.startswith(why)
     now = datetime.now(UTC)
-    for name in (CAPACITY_METRIC, "backlog"):
-        await scaling_logic.run(Metric(bad, name, MetricValue(now, 2)), two, store)
     assert why.replace("'", "&#39;") in (await page(board(two, store), Request())).body
-    told_news = await resource_news.run(two.values(), store, now - HOUR, now, 30)
+    told_news = await resource_news.collect_news(two.values(), store, now - HOUR, now, 30)
     assert ("state.unreadable", bad) in [(n.kind, n.subject) for n in told_news.conditions]
-    assert told_news.unasked == []
+    assert told_news.unread == []
+    for name in (CAPACITY_METRIC, "backlog"):
+        await scaling_logic.process_sample(Metric(bad, name, MetricValue(now, 2)), two, store)
+    replaced = row["RowKey"] == "learned"  # the next decision learns and replaces the row
+    assert (await store.load(bad)).unreadable == (() if replaced else (reason,))
 
 
-async def test_a_line_whose_key_tells_no_time_has_that_of_its_writing(
+async def test_an_entry_without_a_time_in_its_key_has_the_time_of_its_writing(
     two: dict[str, Resource], store: TableStateStore, table: Any
 ) -> None:
     bad, _ = two

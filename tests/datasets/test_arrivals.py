@@ -1,4 +1,4 @@
-"""Events of new blobs: both schemas, the dates in paths, and what belongs into the poison queue."""
+"""Events of new blobs: both schemas, dates in paths, and events for the poison queue."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_both_schemas_are_read_plain_and_in_base64(event: object) -> None:
         ("id-12026-02-27/x", ARRIVED.time),
     ],
 )
-def test_the_path_says_when_telemetry_was_observed(path: str, observed_at: datetime) -> None:
+def test_the_date_in_the_path_is_when_telemetry_was_observed(
+    path: str, observed_at: datetime
+) -> None:
     assert BlobArrived("c", path, "e", ARRIVED.time).observed_at == observed_at
 
 
@@ -69,25 +71,31 @@ def test_the_path_says_when_telemetry_was_observed(path: str, observed_at: datet
     ("event", "complaint"),
     [
         ("not json", "neither JSON"),
-        ("[]", "one JSON object"),
-        (json.dumps([GRID, GRID]), "one JSON object"),
+        ("[]", "must be one JSON object"),
+        (json.dumps([GRID, GRID]), "must be one JSON object"),
         ({**CLOUD, "specversion": "0.3"}, "specversion is '0.3'"),
-        ({**CLOUD, "type": "Microsoft.Storage.BlobDeleted"}, "tells of no new blob"),
+        (
+            {**CLOUD, "type": "Microsoft.Storage.BlobDeleted"},
+            "its type is 'Microsoft.Storage.BlobDel",
+        ),
         ({**GRID, "eventType": None}, "eventType is None"),
-        ({**GRID, "subject": "/blobServices/default/containers/c"}, "names no blob"),
+        (
+            {**GRID, "subject": "/blobServices/default/containers/c"},
+            "must name a blob in a container",
+        ),
         ({**CLOUD, "data": "x"}, "data is 'x'"),
-        ({**CLOUD, "time": "noon"}, "no ISO 8601 time"),
+        ({**CLOUD, "time": "noon"}, "time is 'noon'; it must be an ISO 8601 time"),
         ({**GRID, "eventTime": "2026-03-02T05:59:58"}, "with a zone"),
         ({**GRID, "id": ""}, "id is ''"),
     ],
 )
-def test_bad_events_say_what_is_wrong(event: object, complaint: str) -> None:
+def test_an_invalid_event_is_refused_with_the_reason(event: object, complaint: str) -> None:
     with pytest.raises(UnreadableMessage, match=complaint):
         decode_arrival(event if isinstance(event, str) else json.dumps(event))
 
 
-def test_a_path_with_an_impossible_date_is_bad() -> None:
-    with pytest.raises(UnreadableMessage, match="names no date"):
+def test_a_path_with_an_invalid_date_is_refused() -> None:
+    with pytest.raises(UnreadableMessage, match="holds an invalid date"):
         _ = BlobArrived("c", "y=2026/m=02/d=30/x", "e", NOW).observed_at
 
 
@@ -106,17 +114,19 @@ async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
     ]
 
 
-async def test_telemetry_of_days_to_come_is_bad() -> None:
+async def test_telemetry_dated_in_the_future_is_refused() -> None:
     sender = BatchSender(MemoryLink(MemoryQueue()), no_sleep, lambda: "never used")
     ahead = BlobArrived("c", "y=2026/m=03/d=04/x", "e", NOW)
-    with pytest.raises(UnreadableMessage, match="which is to come"):
+    with pytest.raises(UnreadableMessage, match="which is in the future"):
         await telemetry_arrived.run(ahead, [Period()], sender, NOW)
 
 
 async def no_sleep(_seconds: float) -> None: ...
 
 
-def test_the_poison_queue_says_what_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_in_the_poison_queue_is_logged_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert "neither JSON" in poison.run("not json", "m1")
     assert poison.run(json.dumps(CLOUD), "m2") == poison.UNEXPLAINED
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

@@ -1,4 +1,4 @@
-"""One message per data set and period: ids, due times, claims, and the queues that keep it so."""
+"""One message per data set and period: ids, due times, claims, and the settings of the queues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TWO_HOURLY = Period(2 * HOUR, HOUR / 4, HOUR)
         (Period(HOUR / 4), NOON, "sales:2026-03-01T12:00Z/PT15M", NOON + 1.25 * HOUR),
     ],
 )
-def test_ids_and_due_times(
+def test_the_period_determines_the_id_and_the_due_time_of_the_message(
     period: Period, now: datetime, message_id: str, scheduled_at: datetime
 ) -> None:
     message = schedule_processing("sales", period, now)
@@ -48,7 +48,7 @@ def test_ids_and_due_times(
     assert message.scheduled_at == scheduled_at
 
 
-def test_all_moments_of_a_period_ask_for_the_same_and_the_next_one_for_another() -> None:
+def test_each_moment_of_a_period_yields_the_same_message() -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
     messages = {schedule_processing("sales", DAILY, start + n * HOUR) for n in range(24)}
     assert len(messages) == 1
@@ -56,7 +56,7 @@ def test_all_moments_of_a_period_ask_for_the_same_and_the_next_one_for_another()
 
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
-"""The end of the day that is observed; it is processed an hour later."""
+"""The end of the observed day, which is processed an hour later."""
 
 MINUTE = HOUR / 60
 
@@ -71,7 +71,7 @@ MINUTE = HOUR / 60
         (70 * HOUR, "sales:2026-03-01:late-6", 72 * HOUR),
     ],
 )
-def test_what_comes_after_the_processing_asks_for_another_one_together_with_others_as_late(
+def test_late_data_share_one_message_per_lateness_interval(
     after_midnight: timedelta, message_id: str, due_after_midnight: timedelta
 ) -> None:
     message = schedule_processing("sales", DAILY, MIDNIGHT + after_midnight, NOON)
@@ -85,19 +85,21 @@ def test_what_comes_after_the_processing_asks_for_another_one_together_with_othe
     st.sampled_from([DAILY, TWO_HOURLY, Period(delay=20 * HOUR), Period(2 * HOUR)]),
     st.timedeltas(timedelta(0), timedelta(days=30)),
 )
-def test_a_message_is_always_due_after_the_data_that_ask_for_it_and_within_its_windows(
+def test_a_message_is_due_after_its_data_and_within_the_duplicate_detection_window(
     period: Period, after: timedelta
 ) -> None:
     start = period.start(NOON)
-    turn = period.turn(start, start + after)
-    assert start + after < turn.due <= start + max(after, period.length) + period.memory
-    first_turn = turn.late == 0
-    first = start if first_turn else turn.due - period.lateness
-    assert turn.due - first <= period.memory, "the window sees every message of this id"
-    assert period.turn(start, turn.due).late > turn.late
+    processing_round = period.next_round(start, start + after)
+    assert start + after < processing_round.due <= start + max(after, period.length) + period.memory
+    is_first = processing_round.late == 0
+    first = start if is_first else processing_round.due - period.lateness
+    assert processing_round.due - first <= period.memory, (
+        "the window covers every message of this id"
+    )
+    assert period.next_round(start, processing_round.due).late > processing_round.late
 
 
-def test_the_longest_names_fit_into_an_id() -> None:
+def test_the_longest_names_fit_into_a_message_id() -> None:
     rarely = Period(timedelta(minutes=288), lateness=MINUTE)
     message = schedule_processing("x" * 80, rarely, NOON, datetime(1990, 1, 1, tzinfo=UTC))
     assert message.message_id is not None
@@ -113,7 +115,7 @@ def test_work_is_read_back_from_its_message() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 81])
-def test_a_data_set_has_a_name_that_fits_into_an_id(name: str) -> None:
+def test_the_name_of_a_data_set_must_fit_into_a_message_id(name: str) -> None:
     with pytest.raises(ValueError, match="1 to 80"):
         schedule_processing(name, DAILY, NOON)
 
@@ -121,18 +123,18 @@ def test_a_data_set_has_a_name_that_fits_into_an_id(name: str) -> None:
 @pytest.mark.parametrize(
     "length", [timedelta(0), 7 * HOUR, 25 * HOUR, timedelta(seconds=90), -24 * HOUR]
 )
-def test_periods_go_into_days_or_days_into_them(length: timedelta) -> None:
-    with pytest.raises(ValueError, match="go into a day"):
+def test_a_period_must_divide_a_day_or_be_whole_days(length: timedelta) -> None:
+    with pytest.raises(ValueError, match="it must be whole days or divide a day evenly"):
         Period(length)
 
 
-def test_without_any_lateness_nothing_late_could_be_waited_for() -> None:
-    with pytest.raises(ValueError, match="lateness 0:00:00 not below a minute"):
+def test_a_lateness_below_a_minute_is_refused() -> None:
+    with pytest.raises(ValueError, match="lateness 0:00:00 must be at least a minute"):
         Period(lateness=timedelta(0))
 
 
-def test_no_period_outlasts_what_service_bus_remembers() -> None:
-    with pytest.raises(ValueError, match="remembers less than 7 days"):
+def test_a_period_longer_than_the_longest_duplicate_detection_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="it must be less than 7 days"):
         Period(timedelta(days=6), lateness=timedelta(days=1))
 
 
@@ -153,22 +155,22 @@ GOOD_WORK = {
         ({"label": 5}, "label is 5"),
         ({"start": "yesterday"}, "start is 'yesterday'"),
         ({"end": "2026-03-02T00:00:00"}, "time with a zone"),
-        ({"end": "2026-03-01T00:00:00Z"}, "before it starts"),
+        ({"end": "2026-03-01T00:00:00Z"}, "it must be after start"),
         ({"late": -1}, "late is -1"),
         ({"late": True}, "late is True"),
     ],
 )
-def test_bad_work_says_what_is_wrong(change: dict[str, object], complaint: str) -> None:
+def test_invalid_work_is_refused_with_the_reason(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(UnreadableMessage, match=complaint):
         decode_work(json.dumps({**GOOD_WORK, **change}))
     with pytest.raises(UnreadableMessage, match="not JSON"):
         decode_work("{")
-    with pytest.raises(UnreadableMessage, match="object"):
+    with pytest.raises(UnreadableMessage, match="must be a JSON object"):
         decode_work("[]")
 
 
-class Station:
-    """process_dataset with its twins and a clock."""
+class ProcessingRig:
+    """``process_dataset`` with in-memory adapters and a clock."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -185,78 +187,78 @@ class Station:
 
 
 async def test_a_second_message_for_the_same_period_does_nothing() -> None:
-    station = Station()
-    assert await station.process("1") is True
-    assert await station.process("2") is False
-    assert await station.process("1") is False
-    assert station.recompute.calls == [station.work]
+    rig = ProcessingRig()
+    assert await rig.process("1") is True
+    assert await rig.process("2") is False
+    assert await rig.process("1") is False
+    assert rig.recompute.calls == [rig.work]
 
 
-async def test_late_data_are_processed_by_a_claim_of_their_own() -> None:
-    station = Station()
-    on_time, late = station.work, replace(station.work, late=1)
-    for station.work in (on_time, late, late, on_time):
-        await station.process(f"{station.work.late}")
-    assert station.recompute.calls == [on_time, late]
+async def test_late_data_are_processed_under_a_claim_of_their_own() -> None:
+    rig = ProcessingRig()
+    on_time, late = rig.work, replace(rig.work, late=1)
+    for rig.work in (on_time, late, late, on_time):
+        await rig.process(f"{rig.work.late}")
+    assert rig.recompute.calls == [on_time, late]
 
 
-async def test_a_message_that_failed_before_works_when_it_comes_again() -> None:
-    station = Station()
+async def test_a_redelivered_message_retries_the_work_after_a_failure() -> None:
+    rig = ProcessingRig()
 
     class Broken:
         async def run(self, _work: DatasetWork) -> None:
             raise RuntimeError("no cluster")
 
-    good, station.recompute = station.recompute, Broken()  # type: ignore[assignment]
+    good, rig.recompute = rig.recompute, Broken()  # type: ignore[assignment]
     with pytest.raises(RuntimeError):
-        await station.process("1")
-    station.recompute = good
-    assert await station.process("1") is True
+        await rig.process("1")
+    rig.recompute = good
+    assert await rig.process("1") is True
 
 
-async def test_who_is_silent_for_longer_than_the_lease_is_relieved() -> None:
-    station = Station()
-    await station.claims.take(station.work, "1")
-    station.now += HOUR
-    assert await station.process("2") is True
+async def test_a_claim_older_than_its_lease_is_taken_over() -> None:
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
+    rig.now += HOUR
+    assert await rig.process("2") is True
 
 
-async def test_a_message_that_meets_a_live_claim_comes_again_when_the_claim_expires() -> None:
-    station = Station()
-    await station.claims.take(station.work, "1")
-    station.now += HOUR / 4
-    assert await station.process("2") is False
-    (later,) = station.queue.messages
+async def test_a_message_that_finds_a_live_claim_is_postponed_until_the_claim_expires() -> None:
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
+    rig.now += HOUR / 4
+    assert await rig.process("2") is False
+    (later,) = rig.queue.messages
     assert (later.session_id, later.scheduled_at) == ("sales", NOON + HOUR)
     assert isinstance(later.body, bytes)
-    assert decode_work(later.body) == station.work
-    station.now = NOON + HOUR
-    assert await station.process("3") is True
+    assert decode_work(later.body) == rig.work
+    rig.now = NOON + HOUR
+    assert await rig.process("3") is True
 
 
-async def test_a_message_that_comes_again_before_it_was_completed_is_replaced_once() -> None:
-    station = Station()
-    await station.claims.take(station.work, "1")
+async def test_a_message_redelivered_before_its_completion_is_replaced_once() -> None:
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
     for _ in range(3):
-        station.now += MINUTE
-        await station.process("2")
-    assert len(station.queue.messages) == 1
+        rig.now += MINUTE
+        await rig.process("2")
+    assert len(rig.queue.messages) == 1
 
 
-async def test_a_replacement_that_comes_too_early_is_replaced_in_its_turn() -> None:
+async def test_a_replacement_that_is_delivered_too_early_is_replaced_again() -> None:
     """The clocks of the claims and of Service Bus differ."""
-    station = Station()
-    await station.claims.take(station.work, "1")
-    await station.process("2")
-    station.now += HOUR - timedelta(milliseconds=1)
-    await station.process("3")
-    early, later = station.queue.messages
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
+    await rig.process("2")
+    rig.now += HOUR - timedelta(milliseconds=1)
+    await rig.process("3")
+    early, later = rig.queue.messages
     assert early.message_id != later.message_id
-    assert later.scheduled_at == station.now + timedelta(seconds=5)
+    assert later.scheduled_at == rig.now + timedelta(seconds=5)
 
 
-def test_a_replacement_waits_for_one_lease_at_the_most() -> None:
-    """A claim written by a clock that was ahead."""
+def test_a_replacement_waits_for_at_most_one_lease() -> None:
+    """The claim was written by a clock that was ahead."""
     work = decode_work(json.dumps(GOOD_WORK))
     ahead = Claim(work, "1", NOON + 10 * HOUR, seen_at=NOON)
     assert postponed(ahead, "2", HOUR).scheduled_at == NOON + HOUR
@@ -270,20 +272,20 @@ def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
 
 
 async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed() -> None:
-    station = Station()
-    await station.claims.take(station.work, "1")
-    station.sender.budget = RetryBudget(failures_max=2)
-    station.sender.link = MemoryLink(station.queue, [Fault.DROP_BEFORE] * 2)
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
+    rig.sender.budget = RetryBudget(failures_max=2)
+    rig.sender.link = MemoryLink(rig.queue, [Fault.DROP_BEFORE] * 2)
     with pytest.raises(SendingStopped):
-        await station.process("2")
-    assert await station.process("2") is False
-    assert len(station.queue.messages) == 1
+        await rig.process("2")
+    assert await rig.process("2") is False
+    assert len(rig.queue.messages) == 1
 
 
-async def test_ten_observations_of_a_day_make_one_message() -> None:
+async def test_ten_observations_of_a_day_schedule_one_message() -> None:
     queue = MemoryQueue()
     for hour in range(10):
-        # Each by a sender of its own, as after a restart.
+        # Each is sent by a new sender, as after a restart.
         sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
         message = schedule_processing("sales", DAILY, NOON.replace(hour=hour + 5))
         await sender.send([message], Order.KEPT_PER_KEY)
@@ -294,7 +296,8 @@ async def no_sleep(_seconds: float) -> None: ...
 
 
 class Window:
-    """A queue that forgets message ids after a while, as Service Bus does."""
+    """A queue that forgets message ids after its duplicate detection window, as Service Bus
+    does."""
 
     def __init__(self, length: timedelta) -> None:
         self.length = length
@@ -310,7 +313,7 @@ class Window:
 
 
 @pytest.mark.parametrize(("after", "messages"), [(-HOUR, 1), (HOUR, 2)])
-async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_the_second(
+async def test_the_claim_stops_a_duplicate_that_arrives_after_the_detection_window(
     after: timedelta, messages: int
 ) -> None:
     too_short = Window(10 * HOUR)
@@ -318,12 +321,12 @@ async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_
     for now in (first_at, first_at + too_short.length + after):
         too_short.send(schedule_processing("sales", DAILY, now), now)
     assert len(too_short.due) == messages
-    station = Station()
+    rig = ProcessingRig()
     for number, (_, message) in enumerate(too_short.due):
         assert isinstance(message.body, bytes)
-        station.work = decode_work(message.body)
-        await station.process(str(number))
-    assert len(station.recompute.calls) == 1
+        rig.work = decode_work(message.body)
+        await rig.process(str(number))
+    assert len(rig.recompute.calls) == 1
 
 
 @settings(max_examples=50)
@@ -331,12 +334,12 @@ async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_
     st.lists(st.tuples(st.integers(0, 7 * 24 * 60), st.integers(0, 70 * 60)), max_size=60),
     st.sampled_from([HOUR, 13 * HOUR]),
 )
-async def test_in_a_week_with_late_data_every_period_is_processed_after_its_last_data(
+async def test_each_period_is_processed_after_its_last_data_even_if_late(
     arrivals: list[tuple[int, int]], delay: timedelta
 ) -> None:
-    """Arrivals are minutes of the week, and by how many minutes the data are late then."""
+    """An arrival is a minute of the week, and the number of minutes by which its data are late."""
     start = datetime(2026, 3, 2, tzinfo=UTC)
-    station = Station()
+    rig = ProcessingRig()
     for period in (Period(delay=delay), Period(2 * HOUR, delay)):
         window, last_data = Window(period.memory + MINUTE), dict[datetime, datetime]()
         for minute, late in sorted(arrivals):
@@ -346,9 +349,9 @@ async def test_in_a_week_with_late_data_every_period_is_processed_after_its_last
         processed = dict[datetime, list[datetime]]()
         for number, (due, message) in enumerate(sorted(window.due, key=lambda sent: sent[0])):
             assert isinstance(message.body, bytes)
-            station.work = decode_work(message.body)
-            assert await station.process(str(number)), "no id came twice"
-            processed.setdefault(station.work.start, []).append(due)
+            rig.work = decode_work(message.body)
+            assert await rig.process(str(number)), "an id was delivered twice"
+            processed.setdefault(rig.work.start, []).append(due)
         assert {begin: max(dues) > last_data[begin] for begin, dues in processed.items()} == (
             dict.fromkeys(last_data, True)
         )
@@ -361,11 +364,11 @@ GOOD_IN = QueueDescription("in", 37 * HOUR, requires_session=False, forward_to="
 GOOD_OUT = QueueDescription("out", None, requires_session=True, forward_to=None)
 
 
-def test_good_queues_have_no_problems() -> None:
+def test_well_configured_queues_have_no_problems() -> None:
     assert list(problems(GOOD_IN, GOOD_OUT, [DAILY, TWO_HOURLY])) == []
 
 
-async def test_all_that_is_wrong_with_the_queues_is_said_at_once() -> None:
+async def test_all_problems_with_the_queues_are_reported_together() -> None:
     reader = MemoryQueueReader(
         {
             "in": QueueDescription("in", 36 * HOUR, requires_session=True, forward_to=None),
@@ -374,16 +377,21 @@ async def test_all_that_is_wrong_with_the_queues_is_said_at_once() -> None:
     )
     with pytest.raises(EntitiesMisconfigured) as wrong:
         await check_queues.run("in", "out", [DAILY, TWO_HOURLY], reader)
-    said = str(wrong.value)
+    text = str(wrong.value)
     assert len(wrong.value.problems) == 4
-    for part in ("1 day, 12:00:00, must be more", "cannot forward", "nowhere", "twice at once"):
-        assert part in said
+    for part in (
+        "1 day, 12:00:00; that must be more",
+        "cannot forward",
+        "it forwards to no other queue; let it forward to out",
+        "twice at once",
+    ):
+        assert part in text
     with pytest.raises(LinkFailed, match="queue none"):
         await check_queues.run("none", "out", [DAILY], reader)
 
 
-class Guarded(MemoryQueueReader):
-    """Counts who asks, and tells nobody."""
+class ForbiddenQueueReader(MemoryQueueReader):
+    """Refuses each request for lack of rights, and counts the requests."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -394,7 +402,7 @@ class Guarded(MemoryQueueReader):
         raise ManageRightMissing(f"queue {queue}")
 
 
-async def test_the_check_is_made_until_it_is_passed_and_then_no_more() -> None:
+async def test_the_check_is_repeated_until_it_passes() -> None:
     queues = {"in": GOOD_IN, "out": GOOD_OUT, "bad": GOOD_OUT}
     check = CheckOnce("bad", "out", [DAILY], MemoryQueueReader(queues))
     for _ in range(2):
@@ -406,14 +414,18 @@ async def test_the_check_is_made_until_it_is_passed_and_then_no_more() -> None:
     await check.run()
 
 
-async def test_who_may_not_ask_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
-    reader = Guarded()
+async def test_a_missing_right_to_read_queues_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = ForbiddenQueueReader()
     check = CheckOnce("in", "out", [DAILY], reader)
     await check.run()
     await check.run()
     assert (reader.asked, len(caplog.records)) == (1, 1)
 
 
-def test_a_queue_without_duplicate_detection_must_be_made_anew() -> None:
+def test_a_queue_without_duplicate_detection_must_be_created_anew() -> None:
     queue = QueueDescription("in", None, requires_session=False, forward_to="out")
-    assert ["made anew" in problem for problem in problems(queue, GOOD_OUT, [DAILY])] == [True]
+    assert [
+        "delete it and create it" in problem for problem in problems(queue, GOOD_OUT, [DAILY])
+    ] == [True]

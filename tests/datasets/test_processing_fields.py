@@ -1,4 +1,4 @@
-"""The message that has a data set processed: its fields, to the byte."""
+"""The fields of the message that starts the processing of a data set, byte by byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_work_is_compact_json_with_times_in_utc() -> None:
     assert encode_work(WORK) == encode_work(elsewhere) == BODY
 
 
-def test_times_are_in_utc_wherever_the_app_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_written_in_utc_whatever_the_local_time_zone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
@@ -42,21 +44,21 @@ def test_times_are_in_utc_wherever_the_app_runs(monkeypatch: pytest.MonkeyPatch)
         time.tzset()
 
 
-def test_times_are_read_as_utc_from_any_zone() -> None:
+def test_times_in_any_zone_are_converted_to_utc() -> None:
     fields = {**json.loads(BODY), "start": "2026-03-01T17:30:00+05:30"}
-    found = decode_work(json.dumps(fields))
-    assert found == WORK
-    assert found.start.tzinfo is UTC
+    work = decode_work(json.dumps(fields))
+    assert work == WORK
+    assert work.start.tzinfo is UTC
 
 
-def test_the_message_names_what_it_is_for() -> None:
+def test_the_message_states_its_purpose_and_content_type() -> None:
     message = schedule_processing("s", Period(), NOON)
     assert message.content_type == "application/json"
     assert message.subject == "process-dataset"
 
 
 @pytest.mark.parametrize(("length", "accepted"), [(0, False), (1, True), (80, True), (81, False)])
-def test_a_data_set_has_a_name_of_1_to_80_characters(length: int, accepted: bool) -> None:
+def test_the_name_of_a_data_set_has_1_to_80_characters(length: int, accepted: bool) -> None:
     name = "d" * length
     body = json.dumps({**json.loads(BODY), "dataset": name})
     if accepted:
@@ -76,31 +78,31 @@ def read(**changes: object) -> DatasetWork:
     return decode_work(json.dumps({**json.loads(BODY), **changes}))
 
 
-def test_work_for_up_to_seven_days_is_read_and_longer_work_names_both_times() -> None:
+def test_work_longer_than_seven_days_is_refused_naming_both_times() -> None:
     assert read(end="2026-03-08T12:00:00Z").end == NOON + timedelta(days=7)
     with pytest.raises(UnreadableMessage) as caught:
         read(end="2026-03-08T12:00:01Z")
     assert str(caught.value) == (
-        "work: from 2026-03-01T12:00:00Z to 2026-03-08T12:00:01Z is longer than any period"
+        "work: 2026-03-01T12:00:00Z to 2026-03-08T12:00:01Z is longer than any period; a period "
+        "has at most 7 days"
     )
 
 
-def test_work_is_read_from_the_first_to_the_last_time_that_can_be_reckoned_with() -> None:
+def test_work_is_read_from_the_first_to_the_last_supported_time() -> None:
     first, last = "1970-01-01T00:00:00Z", "2999-12-31T00:00:00Z"
     assert read(start=first, end="1970-01-02T00:00:00Z").start == EPOCH
     assert read(start="2999-12-30T00:00:00Z", end=last).end == TIME_MAX
     for time_before in ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00+00:01"):
-        with pytest.raises(UnreadableMessage, match="a time with a zone is needed"):
+        with pytest.raises(UnreadableMessage, match="it must be a time with a zone"):
             read(start=time_before, end=first)
     with pytest.raises(
-        UnreadableMessage, match="end is '2999-12-31T00:00:01Z', a time with a zone"
+        UnreadableMessage, match="end is '2999-12-31T00:00:01Z'; it must be a time with a zone"
     ):
         read(start=last, end="2999-12-31T00:00:01Z")
 
 
-def test_the_count_of_late_data_is_read_up_to_its_largest_number() -> None:
+def test_the_number_of_a_late_round_is_read_up_to_its_maximum() -> None:
     assert read(late=LATE_MAX).late == LATE_MAX
-    with pytest.raises(
-        UnreadableMessage, match=f"late is {LATE_MAX + 1}, a number from 0 to {LATE_MAX} is"
-    ):
+    reason = f"late is {LATE_MAX + 1}; it must be a whole number from 0 to {LATE_MAX}"
+    with pytest.raises(UnreadableMessage, match=reason):
         read(late=LATE_MAX + 1)

@@ -1,4 +1,4 @@
-"""Each recipe is accepted by the app, and does what the sentence below it says."""
+"""The app accepts each recipe of the cookbook, and the recipe does what its sentence says."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ NOON = datetime(2026, 3, 2, 11, 0, tzinfo=UTC)  # a Monday, noon in Zurich
 
 
 def block(text: str) -> str:
-    (found,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    return str(found)
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return str(code)
 
 
 def recipe(number: int) -> Resource:
     names: dict[str, Any] = {}
     exec(block(INTRODUCTION), names)
     exec(block(RECIPES[number - 1]), names)
-    found = names["recipe"]
-    assert isinstance(found, Resource)
-    return found
+    resource = names["recipe"]
+    assert isinstance(resource, Resource)
+    return resource
 
 
 def constant(value: float, now: datetime) -> Window:
-    return climbing(value, 0, now)
+    return rising(value, 0, now)
 
 
-def climbing(value: float, each_minute: float, now: datetime) -> Window:
-    """Half an hour of samples that end with this value."""
+def rising(value: float, each_minute: float, now: datetime) -> Window:
+    """Half an hour of samples that rise at a constant rate and end with this value."""
     minutes = [n / 4 for n in range(120, -1, -1)]
     samples = [MetricValue(now - timedelta(minutes=m), value - m * each_minute) for m in minutes]
     return Window(tuple(samples))
@@ -54,17 +54,17 @@ def decided(
     now: datetime = NOON,
     **changes: Any,
 ) -> Decision:
-    found = recipe(number)
-    assert set(metrics) == set(found.metrics)
+    resource = recipe(number)
+    assert set(metrics) == set(resource.metrics)
     histories = {
         name: value if isinstance(value, Window) else constant(value, now)
         for name, value in metrics.items()
     }
     histories[CAPACITY_METRIC] = constant(capacity, now)
-    return decide(found, ScalingState(histories, **changes), now)
+    return decide(resource, ScalingState(histories, **changes), now)
 
 
-def test_there_are_ten_and_the_app_accepts_each() -> None:
+def test_the_cookbook_has_ten_recipes_and_the_app_accepts_each() -> None:
     assert len(RECIPES) == 10
     for number in range(1, 11):
         assert problems([recipe(number)]) == []
@@ -84,35 +84,35 @@ def test_there_are_ten_and_the_app_accepts_each() -> None:
         (6, 4, {"cpu": 62}, 4),
         (7, 4, {"open_jobs": 70}, 7),
         (8, 3, {"orders": 400, "dead": 17}, 8),
-        (8, 3, {"orders": 400, "dead": climbing(47, 3, NOON)}, 3),
+        (8, 3, {"orders": 400, "dead": rising(47, 3, NOON)}, 3),
         (10, 2, {"orders": 150}, 3),
         (10, 3, {"orders": 120}, 3),
     ],
 )
-def test_it_does_what_it_says(
+def test_a_recipe_decides_as_its_sentence_says(
     number: int, capacity: int, metrics: Mapping[str, float | Window], desired: int
 ) -> None:
-    made = decided(number, capacity, metrics)
-    assert made.desired == desired, made.reason
+    decision = decided(number, capacity, metrics)
+    assert decision.desired == desired, decision.reason
 
 
-def test_young_messages() -> None:
-    made = decided(2, 2, {"orders": climbing(1000, 40, NOON)})
-    assert (made.desired or 0) > 2
+def test_the_recipe_for_young_messages_scales_out_when_a_backlog_grows() -> None:
+    decision = decided(2, 2, {"orders": rising(1000, 40, NOON)})
+    assert (decision.desired or 0) > 2
 
 
-def test_office_hours_end() -> None:
+def test_the_minimum_of_office_hours_ends_with_them() -> None:
     midnight = NOON + timedelta(hours=12)
     assert decided(4, 4, {"orders": 0}, midnight).desired == 1
 
 
-def test_a_day_that_you_know_of() -> None:
+def test_the_minimum_of_a_known_date_applies_on_that_date_only() -> None:
     sale = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
     assert decided(5, 2, {"orders": 0}, sale).desired == 8
     assert decided(5, 2, {"orders": 500}, sale + timedelta(days=7)).desired == 6
 
 
-def test_monday_morning() -> None:
+def test_the_minimum_follows_the_expected_load_of_the_hour() -> None:
     hours = [100.0 if hour in (11, 12) else 0.0 for hour in range(168)]
     profile = WeekProfile(tuple(hours))
     assert decided(9, 1, {"orders": 0}, profile=profile).desired == 4
@@ -120,6 +120,6 @@ def test_monday_morning() -> None:
     assert decided(9, 1, {"orders": 0}, tuesday, profile=profile).desired == 1
 
 
-def test_a_recipe_that_says_something_else_would_be_noticed() -> None:
+def test_a_recipe_with_a_policy_of_another_recipe_is_refused() -> None:
     wrong = replace(recipe(7), policy=recipe(1).policy)
     assert problems([wrong])

@@ -1,4 +1,4 @@
-"""The documents are true: settings are all there, commands run, examples are valid."""
+"""The documentation matches the code: settings, commands, links, examples and file names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import pytest
 
 from local import settings_reference
 from shared import settings
-from shared.autoscaling import Observation, ServiceBusQueue, Threshold
+from shared.autoscaling import Observation, ServiceBusQueue, Threshold, ValuePerInstance
 from shared.autoscaling.deciding.decide import EntryKind, decide
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
-from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.decode import decode
+from shared.ingestion.events.handling import handling_of
 from shared.notifications.news import NewsKind
 from shared.settings import SECTIONS, SETTINGS
-from shared.wiring.ingestion import interests_of
+from shared.wiring.ingestion import subscriptions_of
 from tests.builders import NOW, history, resource, state
 
 ROOT = Path(__file__).parents[2]
@@ -40,37 +41,37 @@ COMMAND_PAGES = (
     "docs/commands.md",
 )
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
-OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
+SETTINGS_OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
 
 
-class Asked(dict[str, str]):
-    """An environment that remembers what was asked for."""
+class RecordingEnviron(dict[str, str]):
+    """An environment that records which variables are read."""
 
     def __init__(self, values: dict[str, str]) -> None:
         super().__init__(values)
-        self.keys_asked: set[str] = set()
+        self.keys_read: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.keys_asked.add(key)
+        self.keys_read.add(key)
         return super().get(key, default)
 
 
 def settings_read() -> set[str]:
-    environ = Asked(EXAMPLE)
+    environ = RecordingEnviron(EXAMPLE)
     loaded = settings.load(environ)
     loaded.single_resource()
     loaded.storage("AzureWebJobsStorage")
-    by_host = {key for key in environ.keys_asked if "__" in key or key.startswith("AzureWebJobs")}
-    return environ.keys_asked - by_host | {"AzureWebJobsStorage"}
+    by_host = {key for key in environ.keys_read if "__" in key or key.startswith("AzureWebJobs")}
+    return environ.keys_read - by_host | {"AzureWebJobsStorage"}
 
 
-def test_every_setting_that_is_read_is_declared_and_no_other() -> None:
+def test_the_declared_settings_are_exactly_those_that_the_app_reads() -> None:
     assert SETTINGS.keys() == settings_read()
 
 
-def test_the_reference_and_the_example_are_what_is_declared() -> None:
-    written = "written by `make settings`"
+def test_the_settings_reference_and_the_example_are_up_to_date() -> None:
+    written = "`make settings` writes them"
     assert settings_reference.REFERENCE.read_text(encoding="utf-8") == (
         settings_reference.reference()
     ), written
@@ -79,11 +80,11 @@ def test_the_reference_and_the_example_are_what_is_declared() -> None:
     ), written
 
 
-def test_the_example_starts_the_app_with_the_defaults_and_changes_nothing_in_azure() -> None:
-    assert set(EXAMPLE) == SETTINGS.keys() | OF_THE_HOST
+def test_the_example_has_the_defaults_but_changes_nothing_in_azure() -> None:
+    assert set(EXAMPLE) == SETTINGS.keys() | SETTINGS_OF_THE_HOST
     given, default = settings.load(EXAMPLE), settings.load({})
     assert replace(given, environ={}, dry_run=False) == replace(default, environ={})
-    assert given.dry_run, "who copies it and forgets to think scales nothing"
+    assert given.dry_run, "an app with the unchanged example must not scale anything"
 
 
 def test_a_declared_default_is_within_its_bounds() -> None:
@@ -92,7 +93,7 @@ def test_a_declared_default_is_within_its_bounds() -> None:
             assert setting.bounds.low <= float(setting.default) <= setting.bounds.high, setting.name
 
 
-def test_a_setting_is_used_by_functions_that_there_are() -> None:
+def test_every_function_that_uses_a_setting_exists() -> None:
     functions = set(re.findall(r"^async def (\w+)", (ROOT / "function_app.py").read_text(), re.M))
     for section in SECTIONS:
         for setting in section.settings:
@@ -101,12 +102,12 @@ def test_a_setting_is_used_by_functions_that_there_are() -> None:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of the tables' rows that are about settings."""
-    found = [line for line in text.splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
+    """The cells of the table rows that describe a setting."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_readme_names_only_settings_that_there_are() -> None:
+def test_every_setting_that_the_readme_names_exists() -> None:
     table = README.split("## Settings")[1].split("\n## ")[0]
     named = {name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])}
     assert named
@@ -124,8 +125,8 @@ def commands() -> list[str]:
 def test_every_command_of_the_pages_exists(command: str) -> None:
     if command.startswith(NOT_INSTALLED_HERE):
         if shutil.which(command.split(maxsplit=1)[0]) is None:
-            assert "has not been run" in README, "what cannot be run here is said so"
-            assert "nor carried out" in README
+            assert "has not been run" in README, "the README says what could not be run"
+            assert "have not been deployed" in README
         return
     if command.startswith("make "):
         check = ["make", "--dry-run", "--always-make", *command.split()[1:]]
@@ -142,12 +143,22 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [README_PATH, *sorted((ROOT / "docs").rglob("*.md"))])
-def test_links_lead_somewhere(page: Path) -> None:
+def test_every_relative_link_has_a_target(page: Path) -> None:
     for link, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
         if "://" not in link:
             target = page.parent / link if link else page
             assert target.exists(), f"{page.name}: {link}"
             assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
+
+
+FILE_NAME = re.compile(r"`((?:shared|tests|local|spark_jobs|backtest|bench|infra)/[\w/]+\.\w+)`")
+
+
+def test_every_source_file_that_a_page_names_exists() -> None:
+    pages = [README_PATH, *sorted((ROOT / "docs").glob("*.md"))]  # a record may name an old file
+    named = {(page.name, file) for page in pages for file in FILE_NAME.findall(page.read_text())}
+    assert len(named) > 30
+    assert [each for each in sorted(named) if not (ROOT / each[1]).exists()] == []
 
 
 def test_the_index_names_every_page() -> None:
@@ -156,7 +167,7 @@ def test_the_index_names_every_page() -> None:
     assert [str(page) for page in pages if f"]({page})" not in index] == ["index.md"]
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_has_at_most_150_lines() -> None:
     assert len(README.splitlines()) <= 150
 
 
@@ -173,17 +184,18 @@ def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     assert decide(busy, state([200]), NOW).desired == 4
     assert decide(busy, state([0]), NOW).desired == 1
     never_read = replace(busy, metrics={**busy.metrics, "retries": ServiceBusQueue("retries")})
-    assert decide(never_read, state([0]), NOW).desired == 2, "in on a queue that nobody has seen"
+    assert decide(never_read, state([0]), NOW).desired == 2, "no scale-in before the first sample"
 
 
-def test_the_metrics_of_the_page_of_events_are_valid() -> None:
+def test_the_metrics_and_the_event_on_the_events_page_are_valid() -> None:
     names: dict[str, Any] = {}
     exec(python_blocks(EVENTS)[0], names)
-    pushed = resource("workers", metrics=names["METRICS"])
+    policy = ValuePerInstance("jobs", target_per_instance=10)
+    pushed = resource("workers", metrics=names["METRICS"], policy=policy)
     assert problems([pushed]) == []
     (example,) = re.findall(r"```json\n(.*?)```", EVENTS, re.DOTALL)
-    interests = interests_of([pushed])
-    (reading,) = decode(example.encode(), interests).readings
+    subscriptions = subscriptions_of([pushed])
+    (reading,) = decode(example.encode(), subscriptions).readings
     assert (reading.name, reading.value) == ("jobs", 42)
 
 
@@ -194,28 +206,30 @@ def test_the_rule_of_the_first_hour_is_valid_and_decides() -> None:
     assert decide(declared, seen, NOW).desired == 4
 
 
-def test_the_several_plans_are_valid() -> None:
+def test_the_rules_for_several_plans_are_valid() -> None:
     declared = names_of("several-plans.md")["resources"](settings.load(EXAMPLE))
     assert len(declared) == 2
     assert problems(declared) == []
 
 
-def test_the_policy_of_the_page_of_extending_decides() -> None:
-    policy = names_of("extending.md")["nights_off"]
+def test_the_policy_and_the_handler_on_the_extending_page_are_valid() -> None:
+    names = names_of("extending.md")
+    assert handling_of(names["handling"]).needs_database
+    policy = names["nights_off"]
     declared = resource(policy=policy, metrics={"orders": ServiceBusQueue("orders")})
     assert problems([declared]) == []
     assert decide(declared, state(), NOW).reason
 
 
 def names_of(page: str) -> dict[str, Any]:
-    """What the Python on a page defines."""
+    """The names that the Python blocks of a page define."""
     names: dict[str, Any] = {}
     for block in python_blocks((ROOT / "docs" / page).read_text(encoding="utf-8")):
         exec(block, names)
     return names
 
 
-def test_the_rules_of_the_rules_page_decide() -> None:
+def test_the_policies_on_the_rules_page_decide() -> None:
     names: dict[str, Any] = {"Observation": Observation, "Threshold": Threshold}
     exec("from shared.autoscaling import *", names)
     blocks = python_blocks(RULES)
@@ -231,13 +245,13 @@ def test_the_rules_of_the_rules_page_decide() -> None:
 @pytest.mark.parametrize(
     ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", NewsKind)]
 )
-def test_operations_explains_every_kind(heading: str, kinds: Iterable[str]) -> None:
+def test_the_operations_page_explains_every_kind(heading: str, kinds: Iterable[str]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == {str(k) for k in kinds}
 
 
-def test_development_files_are_not_deployed() -> None:
+def test_no_development_file_is_deployed() -> None:
     ignored = set((ROOT / ".funcignore").read_text().split())
     deployed = {"function_app.py", "host.json", "scaling_rules.py", "shared"}
     deployed |= {"requirements.txt"}
@@ -249,10 +263,10 @@ def test_development_files_are_not_deployed() -> None:
     assert top - ignored == deployed
 
 
-def test_the_product_runs_on_its_own_package_and_no_other_of_that_name() -> None:
+def test_the_tests_import_the_package_of_this_folder() -> None:
     assert Path(str(settings.__file__)).is_relative_to(ROOT)
 
 
-def test_the_guards_are_described_in_the_order_in_which_they_are_asked() -> None:
+def test_the_rules_page_lists_the_guards_in_the_order_in_which_they_apply() -> None:
     table = RULES.partition("passes the guards in this order")[2].partition("\n\n`QueueAge`")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [guard.__name__ for guard in GUARDS]

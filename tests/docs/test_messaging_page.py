@@ -1,4 +1,4 @@
-"""What the pages tell people to enter does what they say."""
+"""The commands on the messaging page, and the event on the operations page, do what they say."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shared.datasets.arrivals import decode_arrival
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "messaging.md").read_text(encoding="utf-8")
 START, SEND = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-(SAID,) = re.findall(r"```\n(2 message.*?)```", PAGE, re.DOTALL)
+(OUTPUT,) = re.findall(r"```\n(2 message.*?)```", PAGE, re.DOTALL)
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 
 
-def test_the_event_by_hand_of_the_operations_page_is_one_of_that_day() -> None:
+def test_the_event_on_the_operations_page_belongs_to_the_day_that_the_page_names() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     (event,) = re.findall(r"az storage message put .*? --content '(.*?)'", page, re.DOTALL)
     arrival = decode_arrival(event)
@@ -36,7 +36,7 @@ def bus() -> Iterator[subprocess.Popen[str]]:
         running.kill()
 
 
-def test_what_the_page_sends_is_in_the_queue_in_the_end(
+def test_the_messages_that_the_page_sends_arrive_in_the_queue(
     bus: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     assert bus.stdout is not None
@@ -46,6 +46,6 @@ def test_what_the_page_sends_is_in_the_queue_in_the_end(
         ["sh", "-ec", export + send], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0
-    assert PORT.sub("", done.stderr + done.stdout) == PORT.sub("", SAID)
+    assert PORT.sub("", done.stderr + done.stdout) == PORT.sub("", OUTPUT)
     bus.send_signal(signal.SIGINT)
     assert bus.stdout.read() == "jobs: 2 message(s), 0 scheduled\n"

@@ -1,4 +1,4 @@
-"""The names that users may import are listed in one place, and the list is true."""
+"""The page of names lists exactly the names that users may import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import shared.autoscaling
 from shared.autoscaling.policy import OFFERS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "names.md").read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 WRITTEN_BY_USERS = ("scaling_rules.py", "examples/device_totals.py")
 PAGES = (
@@ -30,8 +30,7 @@ PAGES = (
 
 
 def listed() -> Mapping[str, list[str]]:
-    section = PAGE.split("## Names you may import\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", section, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", PAGE, re.MULTILINE)
     return {module: re.findall(r"`(\w+)`", names) for module, names in rows}
 
 
@@ -39,13 +38,13 @@ LISTED = listed()
 
 
 def imported(source: str) -> set[tuple[str, str]]:
-    """What of this project the source imports: module and name."""
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
-    ours = [node for node in found if (node.module or "").startswith("shared")]
+    """The imports from this project in the source, as pairs of module and name."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if (node.module or "").startswith("shared")]
     return {(str(node.module), name.name) for node in ours for name in node.names}
 
 
-def test_the_list_has_what_rules_are_written_with() -> None:
+def test_the_page_lists_every_public_name_of_autoscaling() -> None:
     assert LISTED["shared.autoscaling"] == shared.autoscaling.__all__
 
 
@@ -57,24 +56,24 @@ def test_each_listed_name_can_be_imported(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", LISTED)
-def test_each_listed_class_and_function_says_what_it_is(module: str) -> None:
+def test_each_listed_class_and_function_has_a_docstring(module: str) -> None:
     values = {name: getattr(importlib.import_module(module), name) for name in LISTED[module]}
     ours = {n: v for n, v in values.items() if getattr(v, "__module__", "").startswith("shared")}
-    # A dataclass without a docstring gets its signature for one.
+    # A dataclass without a docstring gets its signature as docstring.
     assert [n for n, v in ours.items() if (v.__doc__ or f"{n}(").startswith(f"{n}(")] == []
 
 
-def test_the_page_of_rules_explains_each_name_that_rules_are_written_with() -> None:
+def test_the_rules_page_explains_each_public_name_of_autoscaling() -> None:
     unnamed = [n for n in LISTED["shared.autoscaling"] if not re.search(rf"\b{n}\b", RULES)]
     assert unnamed == []
 
 
-def test_the_page_of_rules_explains_all_that_a_policy_may_offer() -> None:
+def test_the_rules_page_explains_every_member_that_a_policy_may_offer() -> None:
     section = RULES.split("## A rule of your own")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)", section, re.MULTILINE)) == set(OFFERS)
 
 
-def test_what_users_write_needs_no_other_name() -> None:
+def test_the_examples_import_only_listed_names() -> None:
     sources = [(ROOT / path).read_text(encoding="utf-8") for path in WRITTEN_BY_USERS]
     for path in PAGES:
         sources += re.findall(r"```python\n(.*?)```", (ROOT / path).read_text("utf-8"), re.DOTALL)

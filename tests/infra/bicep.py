@@ -1,4 +1,4 @@
-"""Reads Bicep as far as tests need: what a file declares, the plain values in it, and its names."""
+"""A Bicep reader for tests: declarations, plain values and names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARSER = Parser(Language(tree_sitter_bicep.language()))
 
 
 class Expression(str):
-    """What is not plain: its text."""
+    """The source text of an expression that is not a plain value."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Loop:
-    """The body once for each of ``over``."""
+    """A loop that repeats ``body`` for each element of ``over``."""
 
     over: Any
     body: Any
 
 
 class BicepFile:
-    """One file. Nested resources are declarations like all others, their type spelled out."""
+    """One Bicep file. Nested resources are listed like all others, with their full type."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,16 +65,16 @@ class BicepFile:
         return list(self._declared(self.root, ""))
 
     def named(self, name: str) -> Declaration:
-        (found,) = (each for each in self.declarations if each.name == name)
-        return found
+        (declaration,) = (each for each in self.declarations if each.name == name)
+        return declaration
 
     def of_kind(self, kind: str) -> list[Declaration]:
         return [each for each in self.declarations if each.kind == kind]
 
     def resources(self, of: str) -> list[Declaration]:
-        """Those that are made here, of a type such as Microsoft.Storage/storageAccounts."""
-        found = [r for r in self.of_kind("resource") if r.of.split("@")[0] == of]
-        return [each for each in found if not each.exists_already]
+        """Resources that the file creates, of a type such as Microsoft.Storage/storageAccounts."""
+        typed = [r for r in self.of_kind("resource") if r.of.split("@")[0] == of]
+        return [each for each in typed if not each.exists_already]
 
     @cached_property
     def variables(self) -> dict[str, Node]:
@@ -96,7 +96,7 @@ class BicepFile:
             yield from self._declared(child, of if kind == "resource" else parent)
 
     def value(self, node: Node) -> Any:
-        """Plain Python where it is plain; a variable stands for its value."""
+        """A Python value where possible. A variable is replaced by its value."""
         match node.type:
             case "object":
                 pairs = [p for p in node.named_children if p.type == "object_property"]

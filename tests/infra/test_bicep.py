@@ -1,6 +1,7 @@
-"""What a compiler of Bicep would say first: syntax, names, and that files fit together.
+"""The first checks that the Bicep compiler makes: syntax, names and module interfaces.
 
-The compiler itself is in no package registry. This reads the same files by a grammar.
+The compiler is not available from a package registry, so these tests read the files with a grammar.
+`make infra` runs the compiler.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
 FILES = {path: BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))}
 FUNCTIONS = {
+    "bool",
     "contains",
     "empty",
     "environment",
     "filter",
     "guid",
+    "int",
     "items",
     "last",
     "loadJsonContent",
@@ -41,7 +44,7 @@ each_file = pytest.mark.parametrize("file", FILES.values(), ids=lambda file: fil
 
 
 @each_file
-def test_the_syntax_is_right(file: BicepFile) -> None:
+def test_the_syntax_is_valid(file: BicepFile) -> None:
     wrong = [node for node in walk(file.root) if node.type == "ERROR" or node.is_missing]
     assert [(node.start_point.row + 1, text(node)) for node in wrong] == []
 
@@ -58,7 +61,7 @@ def declared_names(file: BicepFile) -> set[str]:
 
 
 def used_names(file: BicepFile) -> Iterator[tuple[str, int]]:
-    """Every name that something is asked of, with its line."""
+    """Every name that is used, with its line."""
     for node in walk(file.root):
         if node.type == "identifier" and not _is_declared_or_called_here(node):
             yield text(node), node.start_point.row + 1
@@ -74,16 +77,16 @@ def _is_declared_or_called_here(node: Node) -> bool:
 
 
 @each_file
-def test_every_name_is_declared_and_every_param_and_variable_used(file: BicepFile) -> None:
+def test_every_name_is_declared_and_every_param_and_variable_is_used(file: BicepFile) -> None:
     used = dict(used_names(file))
-    known = declared_names(file) | FUNCTIONS
-    assert {name: line for name, line in used.items() if name not in known} == {}
+    declared = declared_names(file) | FUNCTIONS
+    assert {name: line for name, line in used.items() if name not in declared} == {}
     idle = {each.name for kind in ("param", "var") for each in file.of_kind(kind)} - set(used)
     assert idle == set()
 
 
 @each_file
-def test_functions_are_those_that_bicep_has(file: BicepFile) -> None:
+def test_only_functions_of_bicep_are_called(file: BicepFile) -> None:
     called = {
         text(node.named_children[0])
         for node in walk(file.root)
@@ -93,7 +96,7 @@ def test_functions_are_those_that_bicep_has(file: BicepFile) -> None:
 
 
 @each_file
-def test_a_module_is_given_the_params_that_it_declares(file: BicepFile) -> None:
+def test_a_module_receives_the_params_that_it_declares(file: BicepFile) -> None:
     for module in file.of_kind("module"):
         body = getattr(module.value, "body", module.value)
         params = FILES[file.path.parent / module.of].of_kind("param")
@@ -103,7 +106,7 @@ def test_a_module_is_given_the_params_that_it_declares(file: BicepFile) -> None:
 
 
 @each_file
-def test_outputs_of_modules_that_are_asked_for_exist(file: BicepFile) -> None:
+def test_every_module_output_that_is_used_exists(file: BicepFile) -> None:
     modules = {each.name: each.of for each in file.of_kind("module")}
     for module, output in re.findall(r"(\w+)\.outputs\.(\w+)", file.path.read_text()):
         outputs = FILES[file.path.parent / modules[module]].of_kind("output")
@@ -111,7 +114,7 @@ def test_outputs_of_modules_that_are_asked_for_exist(file: BicepFile) -> None:
 
 
 @pytest.mark.parametrize("name", ["main", "azd"])
-def test_parameter_files_set_what_must_be_set_and_nothing_unknown(name: str) -> None:
+def test_parameter_files_set_all_required_params_and_no_unknown_ones(name: str) -> None:
     params = FILES[INFRA / f"{name}.bicep"].of_kind("param")
     given = set(json.loads((INFRA / f"{name}.parameters.json").read_text())["parameters"])
     assert {p.name for p in params if not p.has_value} <= given <= {p.name for p in params}
@@ -119,11 +122,11 @@ def test_parameter_files_set_what_must_be_set_and_nothing_unknown(name: str) -> 
 
 @pytest.mark.skipif(
     shutil.which("bicep") is None,
-    reason="no Bicep compiler on this machine: it is in no package registry (docs/deployment.md)",
+    reason="there is no Bicep compiler on this machine (see docs/deployment.md)",
 )
 @pytest.mark.parametrize("name", ["main", "azd"])
-def test_the_compiler_has_nothing_to_say_where_there_is_one(name: str) -> None:
-    """Warnings of its linter count too."""
+def test_the_compiler_reports_no_errors_or_warnings(name: str) -> None:
+    """A warning of the linter is a failure too."""
     command = ["bicep", "build", "--stdout", str(INFRA / f"{name}.bicep")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Every sequence number ends in exactly one of effect, dead letter or gap."""
+"""Planning commits: each sequence number ends up in exactly one effect, dead letter or gap."""
 
 from __future__ import annotations
 
@@ -70,23 +70,23 @@ def plan(
     writer: Writer = ME,
 ) -> tuple[Commit, ...]:
     chosen = list(outcomes)
-    came = [event(outcome.sequence) for outcome in chosen]
-    return plan_commits(previous, came, chosen, list(gaps), writer, "tx", NOW, limits)
+    batch = [event(outcome.sequence) for outcome in chosen]
+    return plan_commits(previous, batch, chosen, list(gaps), writer, "tx", NOW, limits)
 
 
-def test_replays_are_skipped_and_order_restored() -> None:
-    found = survey(checkpoint(4), events(6, 3, 4, 5, 5))
-    assert [e.sequence for e in found.fresh] == [5, 6]
-    assert (found.missing, found.replayed) == ((), 3)
+def test_redelivered_events_are_skipped_and_the_order_is_restored() -> None:
+    result = survey(checkpoint(4), events(6, 3, 4, 5, 5))
+    assert [e.sequence for e in result.fresh] == [5, 6]
+    assert (result.missing, result.replayed) == ((), 3)
 
 
-def test_what_is_missing_before_and_within_a_batch_is_found() -> None:
-    found = survey(checkpoint(4), events(8, 9, 12))
-    assert found.missing == (Span(5, 7), Span(10, 11))
-    assert [span.count for span in found.missing] == [3, 2]
+def test_missing_numbers_before_and_within_a_batch_are_found() -> None:
+    result = survey(checkpoint(4), events(8, 9, 12))
+    assert result.missing == (Span(5, 7), Span(10, 11))
+    assert [span.count for span in result.missing] == [3, 2]
 
 
-def test_a_first_batch_starts_where_it_starts() -> None:
+def test_a_stream_starts_right_before_its_first_event() -> None:
     start = beginning(event(41))
     assert (start.start, start.sequence) == (41, 40)
     assert survey(start, events(41, 42)).missing == ()
@@ -95,22 +95,26 @@ def test_a_first_batch_starts_where_it_starts() -> None:
     assert (commit.checkpoint.start, commit.checkpoint.sequence) == (41, 42)
 
 
-def test_an_old_number_with_a_new_time_is_no_replay_but_another_hub() -> None:
+def test_an_old_number_with_a_newer_time_reveals_a_recreated_hub() -> None:
     reborn = replace(event(2), enqueued_at=NOW + timedelta(seconds=4.5))
     with pytest.raises(StreamRecreated, match="event 2"):
         survey(checkpoint(4), [reborn])
-    with pytest.raises(StreamRecreated, match="ends at 3"):
+    with pytest.raises(
+        StreamRecreated, match="the hub's last event is 3, but the checkpoint is at event 4"
+    ):
         tail(checkpoint(4), HubState(NOW, 3))
 
 
-def test_a_hub_that_was_made_after_the_checkpoint_is_another_one_however_far_it_is() -> None:
+def test_a_hub_created_after_the_checkpoints_event_is_another_hub() -> None:
     made = checkpoint(4).enqueued_at + timedelta(seconds=11)
-    with pytest.raises(StreamRecreated, match="after event 4"):
+    with pytest.raises(
+        StreamRecreated, match="the checkpoint is at event 4, which was enqueued earlier"
+    ):
         tail(checkpoint(4), HubState(made, 9))
     assert tail(checkpoint(4), HubState(made - timedelta(seconds=2), 9)) == Span(5, 9)
 
 
-def test_a_replay_of_a_hub_whose_clock_went_back_is_still_a_replay() -> None:
+def test_redelivered_events_are_recognized_although_the_hubs_clock_went_back() -> None:
     late_clock = replace(event(5), enqueued_at=NOW)
     outcomes = [sending(5)]
     (commit,) = plan_commits(checkpoint(4), [late_clock], outcomes, [], ME, "tx", NOW)
@@ -118,7 +122,7 @@ def test_a_replay_of_a_hub_whose_clock_went_back_is_still_a_replay() -> None:
     assert survey(commit.checkpoint, events(3, 4)).replayed == 2
 
 
-def test_the_tail_is_what_nobody_was_given() -> None:
+def test_the_tail_is_what_the_hub_has_above_the_checkpoint() -> None:
     assert tail(checkpoint(4), HubState(NOW, 4)) is None
     assert tail(checkpoint(4), HubState(NOW, 9)) == Span(5, 9)
 
@@ -134,7 +138,7 @@ def test_the_tail_is_what_nobody_was_given() -> None:
         (3, 99, [1, 1, 1]),
     ],
 )
-def test_transactions_count_rows_and_keep_one_for_the_checkpoint(
+def test_transactions_are_bounded_in_rows_including_the_checkpoints(
     count: int, rows_each: int, sizes: list[int]
 ) -> None:
     commits = plan(checkpoint(0), [sending(n, rows_each) for n in range(1, count + 1)])
@@ -148,7 +152,7 @@ def test_transactions_are_bounded_in_bytes() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud83d a pair"])
-def test_what_not_every_store_can_keep_is_the_handlers_mistake(text: str) -> None:
+def test_text_that_some_store_cannot_keep_is_refused(text: str) -> None:
     for make in (
         lambda: Effect(1, text),
         lambda: OutboxMessage(text, ""),
@@ -158,7 +162,7 @@ def test_what_not_every_store_can_keep_is_the_handlers_mistake(text: str) -> Non
             make()
 
 
-def test_an_error_is_kept_whatever_characters_it_has() -> None:
+def test_unstorable_characters_in_an_error_are_replaced() -> None:
     letter = dead_letter(event(1), FailureKind.POISON, "a\0b \ud83d 🚀", NOW)
     assert letter.error == "a?b ? 🚀"
 
@@ -168,17 +172,17 @@ def test_an_error_is_kept_whatever_characters_it_has() -> None:
     [
         sending(1, 100),
         sending(1, 1, "x" * 2_000_000),
-        sending(1, 1, "x" * 600_000),  # a transaction takes it, a row does not
+        sending(1, 1, "x" * 600_000),  # fits into a transaction, but not into a row
         Effect(1, "ü" * 260_000),
     ],
 )
-def test_an_effect_that_fits_into_no_transaction_is_a_dead_letter(effect: Effect) -> None:
+def test_an_effect_too_large_for_a_transaction_becomes_a_dead_letter(effect: Effect) -> None:
     (commit,) = plan(checkpoint(0), [effect, sending(2)])
     assert [d.kind for d in commit.dead_letters] == [FailureKind.TOO_LARGE]
     assert [e.sequence for e in commit.effects] == [2]
 
 
-def test_a_large_body_stays_in_the_hub() -> None:
+def test_a_large_body_is_not_copied_into_the_dead_letter() -> None:
     letter = dead_letter(event(1, b"x" * 60_001), FailureKind.POISON, "e" * 5000, NOW)
     assert (letter.body, letter.offset, len(letter.error)) == (None, "@1", 4000)
     whole = dead_letter(event(1, b"x" * 60_000), FailureKind.POISON, "", NOW)
@@ -206,16 +210,16 @@ def test_a_number_left_out_or_counted_twice_is_refused(
 
 
 def test_an_outcome_without_its_event_is_refused() -> None:
-    with pytest.raises(AccountingBroken, match="never came"):
+    with pytest.raises(AccountingBroken, match="event 1 has an outcome but is not in the batch"):
         plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW)
 
 
-def test_an_old_epoch_plans_nothing() -> None:
+def test_a_writer_with_an_old_epoch_is_fenced() -> None:
     with pytest.raises(Fenced):
         plan(checkpoint(0, epoch=4), [sending(1)])
 
 
-def test_nothing_to_account_for_is_nothing_to_write() -> None:
+def test_without_outcomes_and_gaps_no_commit_is_planned() -> None:
     assert plan(checkpoint(0), []) == ()
 
 
@@ -224,7 +228,7 @@ def test_a_commit_at_the_end_of_a_gap_keeps_the_last_known_offset() -> None:
     assert (commit.checkpoint.sequence, commit.checkpoint.offset) == (9, "@4")
 
 
-def test_an_event_of_a_gap_that_comes_after_all_is_a_replay_and_no_other_hub() -> None:
+def test_a_late_event_of_a_gap_counts_as_redelivered() -> None:
     found_at = NOW + timedelta(seconds=10)
     (commit,) = plan(checkpoint(4), [], [Gap(5, 9, found_at, "gone")])
     assert survey(commit.checkpoint, events(8, 9)).fresh == ()
@@ -242,30 +246,32 @@ def test_an_event_of_a_gap_that_comes_after_all_is_a_replay_and_no_other_hub() -
         ("none", CommitStatus.OVERTAKEN),
     ],
 )
-def test_a_lost_reply_is_resolved_by_what_stands(standing: str, expected: CommitStatus) -> None:
+def test_the_stored_checkpoint_shows_the_status_of_a_commit(
+    standing: str, expected: CommitStatus
+) -> None:
     (commit,) = plan(checkpoint(4), [sending(5)])
-    found = {
+    checkpoints = {
         "mine": commit.checkpoint,
         "before": checkpoint(4),
         "others": replace(checkpoint(7, epoch=3), txid="other.0"),
         "none": None,
     }
-    assert commit_status(commit, found[standing]) is expected
+    assert commit_status(commit, checkpoints[standing]) is expected
 
 
-def test_a_lost_first_reply_is_resolved_too() -> None:
+def test_the_status_of_a_first_commit_is_found_in_the_same_way() -> None:
     (commit,) = plan(None, [sending(5)])
     assert commit_status(commit, None) is CommitStatus.NOT_APPLIED
     assert commit_status(commit, commit.checkpoint) is CommitStatus.APPLIED
 
 
-def test_a_higher_epoch_at_the_checkpoint_fences() -> None:
+def test_a_checkpoint_of_a_higher_epoch_fences_the_writer() -> None:
     (commit,) = plan(checkpoint(4), [sending(5)])
     with pytest.raises(Fenced):
         commit_status(commit, checkpoint(7, epoch=4))
 
 
-def test_messages_are_named_by_their_event() -> None:
+def test_the_id_of_a_message_names_its_event() -> None:
     stream = Stream("ns", "hub", "$Default", "7")
     assert stream.key == "ns|hub|$Default|7"
     assert message_id(stream, 12) == "hub:7:12"
@@ -282,16 +288,16 @@ def deliveries(draw: st.DrawFn) -> tuple[Checkpoint, list[Event], dict[int, int]
 
 
 @given(deliveries(), st.integers(4, 100))
-def test_every_number_is_accounted_for_exactly_once(
+def test_each_sequence_number_is_accounted_for_exactly_once(
     delivery: tuple[Checkpoint, list[Event], dict[int, int]], rows_max: int
 ) -> None:
     start, batch, rows = delivery
-    found = survey(start, batch)
+    result = survey(start, batch)
     outcomes = [
         poisoned(e.sequence) if rows[e.sequence] < 0 else sending(e.sequence, rows[e.sequence])
-        for e in found.fresh
+        for e in result.fresh
     ]
-    gaps = [Gap(span.first, span.last, NOW, "gone") for span in found.missing]
+    gaps = [Gap(span.first, span.last, NOW, "gone") for span in result.missing]
     commits = plan(start, outcomes, gaps, CommitLimits(rows_max))
     counted: Counter[int] = Counter()
     standing = start
@@ -310,8 +316,8 @@ def test_every_number_is_accounted_for_exactly_once(
     assert len({commit.checkpoint.txid for commit in commits}) == len(commits)
     last = max([start.sequence, *(e.sequence for e in batch)])
     assert standing.sequence == last
-    assert found.replayed + len(found.fresh) == len(batch)
-    assert survey(standing, found.fresh).fresh == ()
+    assert result.replayed + len(result.fresh) == len(batch)
+    assert survey(standing, result.fresh).fresh == ()
 
 
 @given(
@@ -320,7 +326,7 @@ def test_every_number_is_accounted_for_exactly_once(
     st.integers(10_000, 100_000),
     st.booleans(),
 )
-def test_a_batch_that_is_planned_as_a_whole_is_planned_as_event_by_event(
+def test_planning_a_whole_batch_and_planning_by_event_give_the_same_commits(
     shapes: list[tuple[str, int]], rows_max: int, size_bytes_max: int, begins: bool
 ) -> None:
     outcomes = [
@@ -329,5 +335,5 @@ def test_a_batch_that_is_planned_as_a_whole_is_planned_as_event_by_event(
     ]
     previous = None if begins else checkpoint(4)
     limits = CommitLimits(rows_max, size_bytes_max, row_bytes_max=size_bytes_max // 2)
-    by_one = plan(previous, reversed(outcomes), limits=limits)
-    assert plan(previous, outcomes, limits=limits) == by_one
+    by_event = plan(previous, reversed(outcomes), limits=limits)
+    assert plan(previous, outcomes, limits=limits) == by_event

@@ -1,4 +1,4 @@
-"""Where transactions begin and end, to the row and the byte, and what dead letters carry."""
+"""The exact bounds of transactions, in rows and bytes, and the content of dead letters."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def sizes(commits: Sequence[Commit]) -> list[int]:
     return [len(c.effects) + len(c.dead_letters) + len(c.gaps) for c in commits]
 
 
-# --- what fits into one transaction ---
+# --- effects that fit into one transaction ---
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 100])
-def test_a_transaction_has_a_row_for_the_checkpoint_and_99_for_effects(count: int) -> None:
+def test_a_transaction_has_one_row_for_the_checkpoint_and_up_to_99_for_effects(count: int) -> None:
     commits = plan(checkpoint(0), [keeping(n) for n in range(1, count + 1)])
     assert sizes(commits) == ([count] if count < 100 else [99, 1])
 
@@ -62,8 +62,8 @@ def test_a_transaction_is_filled_to_the_byte(surplus: int, parts: list[int]) -> 
     assert sizes(plan(checkpoint(0), made, limits=CommitLimits(size_bytes_max=limit))) == parts
 
 
-def test_large_values_count_each() -> None:
-    """Two of 100,000 characters take up to 1.2 MB each, and go into a transaction of their own."""
+def test_each_large_value_gets_a_transaction_of_its_own() -> None:
+    """Values of 100,000 characters take up to 1.2 MB each."""
     limits = CommitLimits(size_bytes_max=1_500_000, row_bytes_max=1_500_000)
     made = [replace(keeping(n), value="ü" * 100_000) for n in (1, 2)]
     total = ROW_OVERHEAD_BYTES + sum(effect.size_bytes for effect in made)
@@ -74,22 +74,22 @@ def test_large_values_count_each() -> None:
         assert ROW_OVERHEAD_BYTES + sum(e.size_bytes for e in part.effects) <= 1_500_000
 
 
-def test_gaps_take_a_row_each() -> None:
+def test_each_gap_takes_one_row() -> None:
     gaps = [Gap(n, n, NOW, "gone") for n in range(1, 5)]
     assert sizes(plan(checkpoint(0), [], gaps, CommitLimits(rows_max=3))) == [2, 2]
 
 
-# --- what fits into none ---
+# --- effects that fit into no transaction ---
 
 
 @pytest.mark.parametrize(("rows_max", "kept"), [(4, True), (3, False)])
-def test_an_effect_of_as_many_rows_as_are_left_is_kept(rows_max: int, kept: bool) -> None:
+def test_an_effect_may_use_all_rows_beside_the_checkpoints(rows_max: int, kept: bool) -> None:
     (commit,) = plan(checkpoint(0), [sending(1, 3), poisoned(2)][:1], limits=CommitLimits(rows_max))
     assert bool(commit.effects) is kept
 
 
 @pytest.mark.parametrize(("surplus", "kept"), [(0, True), (-1, False)])
-def test_an_effect_is_kept_up_to_the_byte_that_is_left(surplus: int, kept: bool) -> None:
+def test_an_effect_may_use_all_bytes_beside_the_checkpoints(surplus: int, kept: bool) -> None:
     effect = keeping(1, 5000)
     limits = CommitLimits(size_bytes_max=ROW_OVERHEAD_BYTES + effect.size_bytes + surplus)
     (commit,) = plan(checkpoint(0), [effect], limits=limits)
@@ -97,7 +97,9 @@ def test_an_effect_is_kept_up_to_the_byte_that_is_left(surplus: int, kept: bool)
 
 
 @pytest.mark.parametrize(("surplus", "kept"), [(0, True), (-1, False)])
-def test_an_effect_is_kept_whose_largest_row_fits_to_the_byte(surplus: int, kept: bool) -> None:
+def test_the_largest_row_of_an_effect_may_fill_the_row_limit_exactly(
+    surplus: int, kept: bool
+) -> None:
     effect = Effect(1, "v" * 5000, sending(1, 1, "m" * 4000).messages)
     limits = CommitLimits(row_bytes_max=effect.row_bytes_max + surplus)
     (commit,) = plan(checkpoint(0), [effect], limits=limits)
@@ -110,7 +112,7 @@ def test_a_gap_is_always_written() -> None:
     assert commit.gaps == (gap,)
 
 
-def test_what_fits_into_no_transaction_becomes_a_dead_letter_that_tells_why_and_when() -> None:
+def test_the_dead_letter_of_a_too_large_effect_states_sizes_and_time() -> None:
     effect = sending(1, 5)
     limits = CommitLimits(rows_max=5, size_bytes_max=400_000, row_bytes_max=300_000)
     (commit,) = plan_commits(
@@ -120,51 +122,52 @@ def test_what_fits_into_no_transaction_becomes_a_dead_letter_that_tells_why_and_
     assert letter == dead_letter(
         event(1),
         FailureKind.TOO_LARGE,
-        f"5 rows of {effect.size_bytes} bytes exceed a transaction of 4 rows and 398976 bytes, "
-        "300000 in one",
+        f"the effect needs 5 rows and {effect.size_bytes} bytes, but a transaction takes at most "
+        "4 rows and 398976 bytes, and a row at most 300000 bytes",
         LATER,
     )
 
 
-def test_the_checkpoint_stands_at_an_event_that_led_to_too_much() -> None:
+def test_the_checkpoint_advances_past_an_event_with_a_too_large_effect() -> None:
     (commit,) = plan(checkpoint(0), [sending(1, 5)], limits=CommitLimits(rows_max=5))
     assert commit.checkpoint.offset == "@1"
     assert commit.checkpoint.enqueued_at == event(1).enqueued_at
 
 
-def test_a_dead_letter_that_fits_nowhere_loses_its_body_and_most_of_its_error() -> None:
+def test_a_too_large_dead_letter_loses_its_body_and_most_of_its_error() -> None:
     long = dead_letter(event(1, b"x" * 50_000), FailureKind.POISON, "e" * 4000, NOW)
     (commit,) = plan(checkpoint(0), [long], limits=CommitLimits(row_bytes_max=20_000))
     assert commit.dead_letters == (replace(long, body=None, error="e" * 1000),)
 
 
-# --- numbers ---
+# --- sequence numbers ---
 
 
 @pytest.mark.parametrize("first", [0, 3, 4, 6, 7])
-def test_outcomes_of_other_events_than_came_are_refused(first: int) -> None:
-    """Events 5 and 6 came after 4."""
+def test_outcomes_of_events_outside_the_batch_are_refused(first: int) -> None:
+    """The batch must hold events 5 and 6, which follow the checkpoint at 4."""
     wrong = [keeping(first), keeping(first + 1)]
     with pytest.raises(AccountingBroken):
         plan_commits(checkpoint(4), events(5, 6), wrong, [], Writer("me", 3), "tx", NOW)
 
 
 def test_events_that_do_not_follow_the_checkpoint_are_refused() -> None:
-    for came, outcomes in (((6, 7), (6, 7)), ((6, 7), (5, 6)), ((6, 5), (6, 6))):
+    for sequences, outcomes in (((6, 7), (6, 7)), ((6, 7), (5, 6)), ((6, 5), (6, 6))):
         made: list[Outcome] = [keeping(n) for n in outcomes]
         with pytest.raises(AccountingBroken):
-            plan_commits(checkpoint(4), events(*came), made, [], Writer("me", 3), "tx", NOW)
+            plan_commits(checkpoint(4), events(*sequences), made, [], Writer("me", 3), "tx", NOW)
 
 
-def test_a_number_that_is_left_out_is_named() -> None:
-    with pytest.raises(AccountingBroken, match=r"^5 comes next, not 6 to 6$"):
+def test_a_missing_number_is_named_in_the_error() -> None:
+    expected = r"^the next sequence number must be 5, but the plan has 6 to 6$"
+    with pytest.raises(AccountingBroken, match=expected):
         plan(checkpoint(4), [keeping(6), poisoned(7)])
 
 
 # --- dead letters, epochs ---
 
 
-def test_a_dead_letter_carries_the_event_and_when_it_failed_for_the_first_time() -> None:
+def test_a_dead_letter_holds_the_event_and_the_time_of_its_failure() -> None:
     failed = replace(event(7, b"body"), partition_key="device\0-1")
     assert dead_letter(failed, FailureKind.POISON, "bad", LATER) == DeadLetter(
         sequence=7,
@@ -180,22 +183,31 @@ def test_a_dead_letter_carries_the_event_and_when_it_failed_for_the_first_time()
 
 
 @pytest.mark.parametrize(("size", "kept"), [(60_000, True), (60_001, False)])
-def test_a_body_of_60_000_bytes_is_kept(size: int, kept: bool) -> None:
+def test_a_dead_letter_holds_bodies_of_up_to_60_000_bytes(size: int, kept: bool) -> None:
     body = b"x" * size
     letter = dead_letter(event(7, body), FailureKind.POISON, "bad", NOW)
     assert letter.body == (body if kept else None)
 
 
-def test_whoever_is_fenced_is_told_of_both_epochs() -> None:
-    with pytest.raises(Fenced, match=r"^epoch 2 is over: the checkpoint is of epoch 3$"):
-        Writer("me", 2).epoch_over(3)
+def test_the_error_of_a_fenced_writer_names_both_epochs() -> None:
+    expected = (
+        "^epoch 2 is over, because the checkpoint has epoch 3; another processor owns the "
+        "partition$"
+    )
+    with pytest.raises(Fenced, match=expected):
+        Writer("me", 2).commit_epoch(3)
     (late,) = plan(checkpoint(0, epoch=1), [keeping(1)], writer=Writer("me", 1))
-    with pytest.raises(Fenced, match=r"^epoch 1 is over: now it is 2$"):
+    expected = (
+        "^epoch 1 is over, because the stored checkpoint has epoch 2; another processor owns the "
+        "partition$"
+    )
+    with pytest.raises(Fenced, match=expected):
         check_epoch(checkpoint(5, epoch=2), late)
 
 
-def test_an_effect_of_another_event_does_not_settle_a_dead_letter() -> None:
+def test_an_effect_of_another_event_cannot_replace_a_dead_letter() -> None:
     letter = dead_letter(event(7), FailureKind.POISON, "bad", NOW)
     check_number(letter, keeping(7))
-    with pytest.raises(AccountingBroken, match=r"^the effect of 8 is none of 7$"):
+    expected = r"^the effect belongs to event 8, but the dead letter belongs to event 7$"
+    with pytest.raises(AccountingBroken, match=expected):
         check_number(letter, keeping(8))

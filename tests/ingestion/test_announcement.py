@@ -1,4 +1,4 @@
-"""What people are told of an opening, in the shape that each receiver takes."""
+"""The announcements of openings and closings, in the format of each receiver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def announcement(style: Style, name: str, breaker: Breaker, link: str) -> dict[s
     return shaped(style, news_of(name, breaker, link))
 
 
-def test_a_cloud_event_has_what_the_standard_asks_for_and_one_id_for_one_incident() -> None:
+def test_a_cloud_event_has_the_required_attributes_and_one_id_per_incident() -> None:
     event = announcement("cloudevents", "metric_ingest", OPEN, LINK)
     needed = {"specversion", "id", "source", "type"}
     assert needed <= event.keys()
@@ -33,10 +33,11 @@ def test_a_cloud_event_has_what_the_standard_asks_for_and_one_id_for_one_inciden
     assert event["time"] == "2026-03-01T12:00:00Z"
     assert event["data"]["link"] == LINK
     assert event["data"]["retry_at"] == "2026-03-01T12:00:30Z"
-    assert "Events are held, none is lost. It tries again at 2026" in event["data"]["text"]
+    expected = "Events wait in the hub; none is lost. The breaker sends a probe at 2026"
+    assert expected in event["data"]["text"]
 
 
-def test_slack_gets_a_text_with_a_link_and_nothing_that_it_takes_for_markup() -> None:
+def test_slack_gets_a_text_with_a_link_and_escaped_markup() -> None:
     (text,) = announcement("slack", "metric_ingest", OPEN, LINK).values()
     assert "is open: 101 failures &lt;in&gt; 30 s" in text
     assert text.endswith(f"<{LINK}|Show and close>")
@@ -50,19 +51,19 @@ def test_teams_gets_a_card_with_a_button() -> None:
     assert (action["type"], action["url"]) == ("Action.OpenUrl", LINK)
 
 
-def test_without_a_key_it_is_said_that_there_is_no_link() -> None:
+def test_without_a_link_the_announcement_names_the_settings_to_make() -> None:
     styles: tuple[Style, ...] = ("cloudevents", "slack", "teams")
     for style in styles:
-        told = str(announcement(style, "metric_ingest", OPEN, ""))
-        assert "No link to close it was made: see BreakerApprovalKey and AppUrl" in told
-        assert "Show and close" not in told
+        text = str(announcement(style, "metric_ingest", OPEN, ""))
+        assert "To get a link that closes it, set BreakerApprovalKey and AppUrl." in text
+        assert "Show and close" not in text
 
 
-def test_a_closing_is_told_once_for_each_incident_and_never_of_one_that_never_opened() -> None:
+def test_a_closing_is_announced_only_after_an_incident() -> None:
     closed = replace(OPEN, mode=BreakerMode.CLOSED, reason="the probe went through", retry_at=None)
-    told = closing_news("metric_ingest", closed)
-    assert told
-    assert (told.news_id, told.kind) == ("metric_ingest/3/closed", "breaker.closed")
-    assert "the probe went through" in told.headline
+    news = closing_news("metric_ingest", closed)
+    assert news
+    assert (news.news_id, news.kind) == ("metric_ingest/3/closed", "breaker.closed")
+    assert "the probe went through" in news.headline
     assert closing_news("metric_ingest", OPEN) is None
     assert closing_news("metric_ingest", replace(closed, epoch=0)) is None

@@ -1,4 +1,4 @@
-"""An approval link closes one incident, for a while, and cannot be made up."""
+"""An approval link closes one incident, expires, and cannot be forged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def token(key: bytes = KEY) -> str:
     return issue(key, "metrics", 4, NOW, DAY)
 
 
-def test_a_token_says_what_it_allows() -> None:
+def test_a_token_names_what_it_permits() -> None:
     approval = verify([KEY], token(), "metrics", NOW)
     assert approval == Approval("metrics", 4, int((NOW + DAY).timestamp()))
 
@@ -33,24 +33,24 @@ def test_keys_can_be_rotated() -> None:
         verify([], token(), "metrics", NOW)
 
 
-def test_it_expires_to_the_second() -> None:
+def test_a_token_expires_at_its_exact_second() -> None:
     assert verify([KEY], token(), "metrics", NOW + DAY - timedelta(seconds=1))
     with pytest.raises(TokenRefused, match="expired at 2026-03-02 12:00:00 UTC"):
         verify([KEY], token(), "metrics", NOW + DAY)
 
 
-def test_it_is_of_one_breaker() -> None:
+def test_a_token_is_valid_for_one_breaker_only() -> None:
     with pytest.raises(TokenRefused, match="another breaker"):
         verify([KEY], token(), "orders", NOW)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a", "a.b.c", "é.é", "a" * 3000 + ".b", "====.===="])
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_a_malformed_token_is_refused(text: str) -> None:
     with pytest.raises(TokenRefused):
         verify([KEY], text, "metrics", NOW)
 
 
-def test_a_payload_of_ones_own_is_refused() -> None:
+def test_a_forged_payload_is_refused() -> None:
     _, signature = token().split(".")
     forged = base64.urlsafe_b64encode(b'{"breaker":"metrics","epoch":5,"expires_at":9999999999}')
     with pytest.raises(TokenRefused):
@@ -58,7 +58,7 @@ def test_a_payload_of_ones_own_is_refused() -> None:
 
 
 @given(st.integers(0, 200), st.characters(codec="ascii"))
-def test_no_character_of_a_token_can_be_changed(place: int, character: str) -> None:
+def test_a_token_with_one_changed_character_is_refused(place: int, character: str) -> None:
     good = token()
     place %= len(good)
     changed = good[:place] + character + good[place + 1 :]
@@ -68,12 +68,12 @@ def test_no_character_of_a_token_can_be_changed(place: int, character: str) -> N
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_refused_and_nothing_else_happens(text: str) -> None:
+def test_arbitrary_text_is_refused_as_a_token(text: str) -> None:
     with pytest.raises(TokenRefused):
         verify([KEY], text, "metrics", NOW)
 
 
-def test_a_short_key_is_a_mistake() -> None:
+def test_a_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         issue(b"short", "metrics", 1, NOW, DAY)
     with pytest.raises(ValueError, match="32 bytes"):

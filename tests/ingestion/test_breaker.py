@@ -1,4 +1,4 @@
-"""Each transition of the breaker, from each mode; and what holds in whatever order they come."""
+"""The breaker's transitions from each mode, and properties that hold for any order of them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from tests.builders import NOW, ago
 TIMES = BreakerTimes(break_seconds=30, break_factor=2, break_seconds_max=100, probe_events=3)
 CLOSED = Breaker()
 OPEN = Breaker(BreakerMode.OPEN, 4, ago(40), "failures", 1, retry_at=ago(10))
-RESTING = replace(OPEN, retry_at=NOW + timedelta(seconds=1))
+STILL_OPEN = replace(OPEN, retry_at=NOW + timedelta(seconds=1))
 PROBE = Probe("a", "7", NOW + timedelta(seconds=1), 3)
 HALF_OPEN = Breaker(BreakerMode.HALF_OPEN, 4, ago(9), "a tries", 1, retry_at=ago(10), probe=PROBE)
-SILENT = replace(HALF_OPEN, probe=replace(PROBE, until=NOW))
+PROBE_EXPIRED = replace(HALF_OPEN, probe=replace(PROBE, until=NOW))
 ISOLATED = Breaker(BreakerMode.ISOLATED, 4, ago(9), "by hand")
 ROWS = {
     "closed": CLOSED,
     "open": OPEN,
-    "resting": RESTING,
+    "still_open": STILL_OPEN,
     "half_open": HALF_OPEN,
-    "silent": SILENT,
+    "probe_expired": PROBE_EXPIRED,
     "isolated": ISOLATED,
 }
 
@@ -86,11 +86,11 @@ def intruding(row: Breaker) -> Breaker | None:
 TRANSITIONS: dict[Callable[[Breaker], Breaker | None], dict[str, BreakerMode]] = {
     tripping: {"closed": BreakerMode.OPEN},
     isolating: dict.fromkeys(
-        ("closed", "open", "resting", "half_open", "silent"), BreakerMode.ISOLATED
+        ("closed", "open", "still_open", "half_open", "probe_expired"), BreakerMode.ISOLATED
     ),
-    probing: {"open": BreakerMode.HALF_OPEN, "silent": BreakerMode.HALF_OPEN},
+    probing: {"open": BreakerMode.HALF_OPEN, "probe_expired": BreakerMode.HALF_OPEN},
     closing: dict.fromkeys(
-        ("open", "resting", "half_open", "silent", "isolated"), BreakerMode.CLOSED
+        ("open", "still_open", "half_open", "probe_expired", "isolated"), BreakerMode.CLOSED
     ),
     closing_another: {},
     succeeding: {"half_open": BreakerMode.CLOSED},
@@ -102,7 +102,7 @@ TRANSITIONS: dict[Callable[[Breaker], Breaker | None], dict[str, BreakerMode]] =
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("rule", TRANSITIONS)
-def test_every_transition_from_every_mode(
+def test_each_rule_changes_only_the_modes_that_it_applies_to(
     rule: Callable[[Breaker], Breaker | None], name: str
 ) -> None:
     after = rule(ROWS[name])
@@ -112,14 +112,14 @@ def test_every_transition_from_every_mode(
         assert after.epoch >= ROWS[name].epoch
 
 
-def test_opening_starts_an_incident_with_a_break() -> None:
+def test_tripping_opens_the_breaker_and_starts_an_incident() -> None:
     soon, later = NOW + timedelta(seconds=30), NOW + timedelta(seconds=60)
     assert tripping(CLOSED) == Breaker(
         BreakerMode.OPEN, 1, NOW, "101 failures", 1, retry_at=soon, announce_at=later
     )
 
 
-def test_an_announcement_is_taken_over_once_its_time_is_over_and_only_until_it_is_done() -> None:
+def test_an_unfinished_announcement_is_taken_over_after_its_time() -> None:
     row = tripping(CLOSED)
     assert row is not None
     later = NOW + timedelta(seconds=60)
@@ -134,7 +134,7 @@ def test_an_announcement_is_taken_over_once_its_time_is_over_and_only_until_it_i
     assert take_announcement(CLOSED, NOW, TIMES) is None
 
 
-def test_of_all_that_trip_at_once_one_writes_and_the_others_find_it_done() -> None:
+def test_only_one_of_several_concurrent_trips_is_written() -> None:
     row, written = CLOSED, 0
     for _ in range(4):
         seen = row
@@ -144,14 +144,14 @@ def test_of_all_that_trip_at_once_one_writes_and_the_others_find_it_done() -> No
     assert (written, row.epoch) == (1, 1)
 
 
-def test_isolating_ends_the_validity_of_older_approvals() -> None:
+def test_an_isolation_invalidates_earlier_approvals() -> None:
     isolated = isolating(OPEN)
     assert isolated is not None
     assert close(isolated, OPEN.epoch, "an old link", NOW) is None
     assert close(isolated, isolated.epoch, "a new link", NOW) is not None
 
 
-def test_an_approval_closes_once() -> None:
+def test_an_approval_closes_the_breaker_only_once() -> None:
     closed = closing(OPEN)
     assert closed is not None
     assert (closed.closed_by, closed.breaks, closed.retry_at) == ("ann", 0, None)
@@ -161,7 +161,7 @@ def test_an_approval_closes_once() -> None:
     assert close(again, 4, "replayed", NOW) is None
 
 
-def test_a_failed_probe_is_the_same_incident_and_a_longer_break() -> None:
+def test_a_failed_probe_continues_the_incident_with_a_longer_open_interval() -> None:
     after = failing(HALF_OPEN)
     assert after is not None
     assert (after.epoch, after.breaks) == (4, 2)
@@ -172,12 +172,12 @@ def test_a_failed_probe_is_the_same_incident_and_a_longer_break() -> None:
 @pytest.mark.parametrize(
     ("breaks", "seconds"), [(0, 30), (1, 60), (2, 100), (50, 100), (10**9, 100)]
 )
-def test_breaks_grow_up_to_a_cap(breaks: int, seconds: float) -> None:
+def test_open_intervals_grow_up_to_a_maximum(breaks: int, seconds: float) -> None:
     assert break_seconds(breaks, TIMES) == seconds
 
 
 @pytest.mark.parametrize(("closed_seconds_ago", "seconds"), [(299, 60), (300, 30)])
-def test_a_relapse_goes_on_growing_and_calm_forgets(
+def test_the_open_interval_starts_anew_only_after_a_calm_period(
     closed_seconds_ago: float, seconds: float
 ) -> None:
     recovered = succeeding(HALF_OPEN)
@@ -187,7 +187,7 @@ def test_a_relapse_goes_on_growing_and_calm_forgets(
     assert after.retry_at == NOW + timedelta(seconds=seconds)
 
 
-def test_a_probe_that_saw_too_few_events_goes_on_with_those_left() -> None:
+def test_a_probe_with_too_few_successes_continues() -> None:
     after = going_on(HALF_OPEN)
     assert after is not None
     assert after.probe == Probe("a", "7", NOW + timedelta(seconds=60), 1)
@@ -196,7 +196,7 @@ def test_a_probe_that_saw_too_few_events_goes_on_with_those_left() -> None:
     assert ended.mode is BreakerMode.CLOSED
 
 
-def test_events_that_came_again_prove_nothing_and_do_not_keep_the_probe() -> None:
+def test_redelivered_events_neither_decide_nor_extend_a_probe() -> None:
     assert report_probe(HALF_OPEN, "a", 0, None, NOW, TIMES) is None
     after = probing(HALF_OPEN, at=PROBE.until)
     assert after is not None
@@ -204,8 +204,8 @@ def test_events_that_came_again_prove_nothing_and_do_not_keep_the_probe() -> Non
     assert after.probe.partition_id == "9"
 
 
-def test_what_succeeded_counts_whoever_tries_next() -> None:
-    """Ten partitions with an event a minute each would else be half open for ever."""
+def test_successes_of_earlier_probe_holders_count() -> None:
+    """Otherwise ten partitions with one event a minute each would stay half-open without end."""
     row, now = HALF_OPEN, NOW
     for _ in range(TIMES.probe_events):
         assert row.mode is BreakerMode.HALF_OPEN
@@ -216,12 +216,12 @@ def test_what_succeeded_counts_whoever_tries_next() -> None:
     assert row.mode is BreakerMode.CLOSED
 
 
-def test_who_crashed_with_the_probe_is_replaced_and_cannot_report_any_more() -> None:
-    after = probing(SILENT)
+def test_the_holder_of_an_expired_probe_is_replaced_and_can_no_longer_report() -> None:
+    after = probing(PROBE_EXPIRED)
     assert after is not None
     assert after.probe == Probe("b", "9", NOW + timedelta(seconds=60), 3)
     assert succeeding(after) is None
-    assert admission(after, "a", "7", NOW).shut
+    assert admission(after, "a", "7", NOW).is_held
 
 
 @pytest.mark.parametrize(
@@ -229,22 +229,24 @@ def test_who_crashed_with_the_probe_is_replaced_and_cannot_report_any_more() -> 
     [
         ("closed", "a", "7", None),
         ("open", "a", "7", 0),
-        ("resting", "a", "7", 0),
+        ("still_open", "a", "7", 0),
         ("isolated", "a", "7", 0),
         ("half_open", "a", "7", 3),
         ("half_open", "a", "8", 0),
         ("half_open", "b", "7", 0),
-        ("silent", "a", "7", 0),
+        ("probe_expired", "a", "7", 0),
     ],
 )
-def test_the_gate(name: str, instance: str, partition_id: str, events_max: int | None) -> None:
-    found = admission(ROWS[name], instance, partition_id, NOW)
-    assert found.events_max == events_max
-    assert found.shut is (events_max == 0)
-    assert found.reason
+def test_the_breaker_admits_all_events_a_few_or_none_depending_on_its_mode(
+    name: str, instance: str, partition_id: str, events_max: int | None
+) -> None:
+    admitted = admission(ROWS[name], instance, partition_id, NOW)
+    assert admitted.events_max == events_max
+    assert admitted.is_held is (events_max == 0)
+    assert admitted.reason
 
 
-# --- whatever happens -------------------------------------------------------------------------
+# --- any order of events ----------------------------------------------------------------------
 
 STEPS = st.tuples(
     st.sampled_from(["trip", "isolate", "probe", "succeed", "fail", "approve", "wait"]),
@@ -254,30 +256,30 @@ STEPS = st.tuples(
 )
 
 
-def next_row(name: str, row: Breaker, who: str, now: datetime) -> Breaker | None:
+def next_row(name: str, row: Breaker, instance: str, now: datetime) -> Breaker | None:
     rules: dict[str, Callable[[], Breaker | None]] = {
         "trip": lambda: trip(row, "failures", now, TIMES),
         "isolate": lambda: isolate(row, "by hand", now, TIMES),
-        "probe": lambda: start_probe(row, who, who, now, TIMES),
-        "succeed": lambda: report_probe(row, who, 2, None, now, TIMES),
-        "fail": lambda: report_probe(row, who, 0, "bad", now, TIMES),
-        "approve": lambda: close(row, row.epoch, who, now),
+        "probe": lambda: start_probe(row, instance, instance, now, TIMES),
+        "succeed": lambda: report_probe(row, instance, 2, None, now, TIMES),
+        "fail": lambda: report_probe(row, instance, 0, "bad", now, TIMES),
+        "approve": lambda: close(row, row.epoch, instance, now),
         "wait": lambda: None,
     }
     return rules[name]()
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_one_opening_per_incident_and_one_probe_at_a_time(steps: list[Any]) -> None:
-    """Some decide by a row that is old by then; compare-and-swap refuses what they write."""
+def test_there_is_one_opening_per_incident_and_one_probe_at_a_time(steps: list[Any]) -> None:
+    """Some steps decide by an outdated row; the conditional write refuses their result."""
     rows = [CLOSED]
     openings: Counter[int] = Counter()
     now = NOW
-    for name, who, stale, seconds in steps:
+    for name, instance, stale, seconds in steps:
         now += timedelta(seconds=seconds if name == "wait" else 0)
         read_version = max(0, len(rows) - 1 - stale)
         before = rows[read_version]
-        after = next_row(name, before, who, now)
+        after = next_row(name, before, instance, now)
         if after is None or read_version != len(rows) - 1:
             continue
         if after.mode in (BreakerMode.OPEN, BreakerMode.ISOLATED) and after.epoch > before.epoch:
@@ -286,7 +288,9 @@ def test_one_opening_per_incident_and_one_probe_at_a_time(steps: list[Any]) -> N
         assert after != before
         if after.retry_at is not None and after.mode is BreakerMode.OPEN:
             assert 30 <= (after.retry_at - now).total_seconds() <= 100
-        let_through = [who for who in "abc" if not admission(after, who, who, now).shut]
+        let_through = [
+            instance for instance in "abc" if not admission(after, instance, instance, now).is_held
+        ]
         assert len(let_through) == {BreakerMode.CLOSED: 3, BreakerMode.HALF_OPEN: 1}.get(
             after.mode, 0
         )

@@ -1,4 +1,4 @@
-"""What events may hold, and what becomes of it: readings, dead letters, and decisions."""
+"""Decoding events: readings, rejections, messages, and the decisions that follow from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.decoding import MetricHandler, decode
+from shared.ingestion.decoding.decode import decode
+from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import (
     BODY_CHARACTERS_MAX,
     MetricSubscriptions,
@@ -44,7 +45,7 @@ AT = datetime(2026, 3, 1, 11, 59, tzinfo=UTC)
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    """As Azure Monitor writes it; a change to None leaves the field out."""
+    """A record as Azure Monitor writes it; a field set to None is omitted."""
     fields = {
         "count": 4,
         "total": 126,
@@ -69,15 +70,15 @@ def own(value: float = 5, name: str = "pushed", at: datetime = AT, **changes: An
     return json.dumps({**json.loads(text), **changes}).encode()
 
 
-def values(found: bytes, interests: MetricSubscriptions = INTERESTS) -> dict[str, float]:
-    return {reading.name: reading.value for reading in decode(found, interests).readings}
+def values(event_body: bytes, subscriptions: MetricSubscriptions = INTERESTS) -> dict[str, float]:
+    return {reading.name: reading.value for reading in decode(event_body, subscriptions).readings}
 
 
-def test_our_own_metric_json_is_a_reading() -> None:
+def test_the_apps_own_metric_json_is_decoded_to_a_reading() -> None:
     assert decode(own(), INTERESTS).readings == (Reading("plan-1", "pushed", AT, 5),)
 
 
-def test_a_record_gives_the_aggregates_that_were_asked_for_at_its_own_time() -> None:
+def test_a_record_yields_the_subscribed_aggregates_at_the_records_time() -> None:
     decoded = decode(body(record()), INTERESTS)
     assert decoded.readings == (
         Reading("plan-1", "backlog", AT, 31.5),
@@ -85,7 +86,7 @@ def test_a_record_gives_the_aggregates_that_were_asked_for_at_its_own_time() -> 
     )
 
 
-def test_one_record_that_nobody_wrapped_counts_too() -> None:
+def test_a_single_record_without_a_list_is_decoded() -> None:
     assert values(json.dumps(record()).encode()) == {"backlog": 31.5, "most": 63}
 
 
@@ -99,23 +100,25 @@ def test_one_record_that_nobody_wrapped_counts_too() -> None:
         {"metricName": 5},
     ],
 )
-def test_what_nobody_asked_for_is_counted_and_in_nobodys_way(other: dict[str, Any]) -> None:
+def test_items_of_unsubscribed_metrics_are_counted_and_ignored(other: dict[str, Any]) -> None:
     decoded = decode(body(record(**other), record()), INTERESTS)
     assert (len(decoded.readings), decoded.ignored, decoded.rejected) == (2, 1, ())
     alone = decode(body(record(**other)), INTERESTS)
     assert (alone.readings, alone.ignored) == ((), 1)
 
 
-def test_a_missing_average_is_computed_and_never_zero() -> None:
+def test_a_missing_average_is_computed_or_rejected() -> None:
     only = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (AVERAGE,)})
     assert values(body(record(average=None)), only) == {"backlog": 31.5}
-    with pytest.raises(BadEvent, match=r"records\[0\] \(ActiveMessages\): neither average nor"):
+    with pytest.raises(
+        BadEvent, match=r"records\[0\] \(ActiveMessages\): the record has neither an average nor"
+    ):
         decode(body(record(average=None, total=None)), only)
-    with pytest.raises(BadEvent, match="no average of nothing"):
+    with pytest.raises(BadEvent, match="count is 0, so there is no average"):
         decode(body(record(average=None, total=0, count=0)), only)
 
 
-def test_records_that_differ_by_a_dimension_are_one_reading() -> None:
+def test_records_that_differ_by_a_dimension_are_combined_into_one_reading() -> None:
     second = record(count=1, total=74, minimum=74, maximum=74, average=74, EntityName="b")
     for aggregation, value in {
         "average": 40,
@@ -124,55 +127,55 @@ def test_records_that_differ_by_a_dimension_are_one_reading() -> None:
         "maximum": 74,
         "count": 5,
     }.items():
-        wanted = SubscribedMetric("plan-1", "backlog", aggregation)
-        interests = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (wanted,)})
-        assert values(body(record(), second), interests) == {"backlog": value}
+        subscribed = SubscribedMetric("plan-1", "backlog", aggregation)
+        subscriptions = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (subscribed,)})
+        assert values(body(record(), second), subscriptions) == {"backlog": value}
 
 
-def test_a_bad_record_is_told_and_does_not_stop_the_good_one() -> None:
+def test_a_bad_record_is_reported_and_does_not_affect_the_good_ones() -> None:
     bad = record(time="yesterday")
     decoded = decode(body(bad, record(), "no record"), INTERESTS)
     assert len(decoded.readings) == 2
     assert decoded.rejected[0].startswith("records[0] (ActiveMessages): time is 'yesterday'")
-    assert decoded.rejected[-1] == "records[2] is 'no record', an object is needed"
+    assert decoded.rejected[-1] == "records[2] is 'no record'; it must be an object"
 
 
-def test_gzip_bodies_are_unpacked_however_many_members_they_have() -> None:
+def test_gzip_bodies_with_several_members_are_unpacked() -> None:
     packed = body(record())
     halves = gzip.compress(packed[:40]) + gzip.compress(packed[40:])
     assert values(gzip.compress(packed)) == values(halves) == {"backlog": 31.5, "most": 63}
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "reason"),
     [
         (b"", "the body is empty"),
         (b"<xml/>", "the body is not JSON"),
         (b"\xff\xfe\xfd", "the body is not JSON"),
         (b"[" * 100_000, "the body is not JSON"),
-        (b"\x1f\x8bnot gzip", "begins like gzip and is not"),
-        (gzip.compress(b"{}", mtime=0)[:-9], "ends too early"),
-        (b"5", "neither metric JSON"),
-        (b'{"temperature": 21}', "neither metric JSON"),
-        (b'{"records": 5}', "records is 5, a list is needed"),
-        (own(schema_version=2), "schema_version is 2, this app reads 1"),
-        (own(name="typo"), "declares no metric 'typo' of 'plan-1' as HubMetric"),
-        (own(resource_name=5), "resource_name is 5, a text is needed"),
-        (own(value=-1), "value is -1, a number from 0 to 1e+15 is needed"),
-        (own(value=float("nan")), "value is nan, a number from 0 to"),
+        (b"\x1f\x8bnot gzip", "begins like gzip, but cannot be unpacked"),
+        (gzip.compress(b"{}", mtime=0)[:-9], "the compressed body is truncated"),
+        (b"5", "the event is neither metric JSON"),
+        (b'{"temperature": 21}', "the event is neither metric JSON"),
+        (b'{"records": 5}', "records is 5; it must be a list"),
+        (own(schema_version=2), "schema_version is 2; this app reads 1"),
+        (own(name="typo"), "does not declare the metric 'typo' of 'plan-1' as HubMetric"),
+        (own(resource_name=5), "resource_name is 5; it must be a text"),
+        (own(value=-1), "value is -1; it must be a number from 0 to 1e+15"),
+        (own(value=float("nan")), "value is nan; it must be a number from 0 to"),
         (own(value=10**400), "value is 1000"),
         (body(record(maximum=True, average="5")), "maximum is True"),
         (own().replace(b":00Z", b":00"), "an ISO 8601 time with a zone"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(bad: bytes, said: str) -> None:
+def test_an_invalid_event_is_rejected_with_the_reason(bad: bytes, reason: str) -> None:
     with pytest.raises(BadEvent) as raised:
         decode(bad, INTERESTS)
-    assert said in str(raised.value)
+    assert reason in str(raised.value)
 
 
 @given(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)))
-def test_any_bytes_are_read_or_refused(anything: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_rejected(anything: bytes) -> None:
     with suppress(BadEvent):
         decode(anything, INTERESTS)
 
@@ -185,7 +188,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(record())), json_values))
-def test_any_record_is_read_or_refused(changes: dict[str, Any]) -> None:
+def test_arbitrary_records_are_decoded_or_rejected(changes: dict[str, Any]) -> None:
     fields = {**record(), **changes}
     with suppress(BadEvent):
         for reading in decode(json.dumps({"records": [fields]}).encode(), INTERESTS).readings:
@@ -196,19 +199,19 @@ def test_any_record_is_read_or_refused(changes: dict[str, Any]) -> None:
 # --- from an event to messages ----------------------------------------------------------------
 
 
-async def messages(found: bytes, sequence: int = 7) -> tuple[OutboxMessage, ...]:
+async def messages(event_body: bytes, sequence: int = 7) -> tuple[OutboxMessage, ...]:
     handler = MetricHandler(STREAM, INTERESTS)
-    effect = await handler(Event(sequence, "@", NOW, found))
+    effect = await handler(Event(sequence, "@", NOW, event_body))
     return effect.messages
 
 
-async def test_a_reading_is_a_message_under_the_events_id_that_scaling_logic_understands() -> None:
+async def test_a_reading_becomes_a_message_that_the_scaling_logic_understands() -> None:
     (message,) = await messages(own())
     assert message.message_id == json.loads(message.body)["id"] == "hub:3:7"
     assert decode_metric(message.body) == Metric("plan-1", "pushed", MetricValue(AT, 5))
 
 
-async def test_several_readings_are_one_row_however_each_has_an_id() -> None:
+async def test_the_readings_of_an_event_share_one_row_and_have_ids_of_their_own() -> None:
     (message,) = await messages(body(record()))
     each = json.loads(message.body)
     assert message.message_id == "hub:3:7:0"
@@ -230,7 +233,7 @@ def _sent(message: OutboxMessage) -> list[Metric]:
     return [one for text in split(message.body) for one in decode_samples(text).metrics]
 
 
-async def test_nothing_of_interest_needs_no_row_and_what_was_refused_is_kept_and_told(
+async def test_an_event_without_readings_needs_no_row_and_rejections_are_kept_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     handler = MetricHandler(STREAM, INTERESTS)
@@ -245,20 +248,20 @@ async def test_nothing_of_interest_needs_no_row_and_what_was_refused_is_kept_and
     )
 
 
-async def test_from_events_to_one_decision_however_often_they_are_delivered() -> None:
-    """A sample is known by its source's time, so what comes again changes nothing."""
+async def test_redelivered_events_lead_to_the_same_single_decision() -> None:
+    """A sample is identified by the time of its source, so a redelivered one changes nothing."""
     busy = resource(metrics={"pushed": HubMetric()}, policy=Threshold("pushed", 100, 10))
     store = MemoryStateStore(lambda: NOW)
     resources = {busy.name: busy}
     capacity = Metric(busy.name, CAPACITY_METRIC, MetricValue(NOW, 2))
-    await scaling_logic.run(capacity, resources, store)
+    await scaling_logic.process_sample(capacity, resources, store)
     ordered = []
     for _ in range(3):
         for minute in range(5):
             event = own(500, at=NOW - timedelta(minutes=5 - minute))
             for message in await messages(event, sequence=minute):
                 metric = decode_metric(message.body)
-                ordered.append(await scaling_logic.run(metric, resources, store))
+                ordered.append(await scaling_logic.process_sample(metric, resources, store))
     actions = [action for action in ordered if action is not None]
     assert {(action.target, action.epoch) for action in actions} == {(3, 1)}
     state = (await store.load(busy.name)).state

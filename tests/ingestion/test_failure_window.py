@@ -1,4 +1,4 @@
-"""What counts as too many failures, over which time, of how many instances."""
+"""The trip rule: how many failures of all instances, over which time, are too many."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def tally(seconds_ago: float, failures: int, successes: int = 0, slow: int = 0) 
         ([tally(0, 101, successes=10**6)], True),
     ],
 )
-def test_more_than_100_failures_in_30_seconds(tallies: list[Tally], trips: bool) -> None:
+def test_more_than_100_failures_in_30_seconds_trip_the_breaker(
+    tallies: list[Tally], trips: bool
+) -> None:
     assert (health(tallies, NOW, RULE).trip_reason is not None) is trips
 
 
@@ -54,30 +56,30 @@ def test_more_than_100_failures_in_30_seconds(tallies: list[Tally], trips: bool)
         (0, 20, 17, "17 of 20 calls were slow"),
     ],
 )
-def test_ratios_need_a_minimum_of_calls(
+def test_ratios_apply_only_from_a_minimum_number_of_calls(
     failures: int, successes: int, slow: int, trips: str | None
 ) -> None:
     reason = health([tally(0, failures, successes, slow)], NOW, RATIOS).trip_reason
     assert (reason is None) if trips is None else trips in (reason or "")
 
 
-def test_no_calls_are_no_reason_even_without_a_minimum() -> None:
+def test_without_calls_the_breaker_does_not_trip_even_without_a_minimum() -> None:
     rule = TripRule(failure_ratio_max=0, throughput_min=0)
     assert health([], NOW, rule).trip_reason is None
 
 
-def test_the_reason_says_the_numbers() -> None:
+def test_the_reason_states_the_numbers() -> None:
     reason = health([tally(0, 101)], NOW, RULE).trip_reason
     assert reason == "101 failures in 30 s, more than 100"
 
 
-def test_failures_of_before_it_closed_do_not_open_it_again() -> None:
+def test_failures_from_before_the_last_change_do_not_trip_the_breaker_again() -> None:
     tallies = [tally(10, 200), tally(0, 5)]
     assert health(tallies, NOW, RULE).failures == 205
     assert health(tallies, NOW, RULE, since=ago(5)).failures == 5
 
 
-def test_instances_add_up() -> None:
+def test_the_calls_of_all_instances_are_added_up() -> None:
     each = [Tally(bucket_start(NOW, 10), f"i{n}", 0, 11) for n in range(10)]
     assert health(each, NOW, RULE).trip_reason is not None
 
@@ -86,7 +88,7 @@ CALLS = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("ab"), st.boolean
 
 
 def rolled(calls: list[tuple[int, str, bool]]) -> list[Tally]:
-    """The rows that instances leave behind; a row is written over and over until it is full."""
+    """The rows that instances leave behind. A row is rewritten until its bucket is over."""
     rows: dict[tuple[datetime, str], Tally] = {}
     newest: dict[str, Tally | None] = {"a": None, "b": None}
     for second, instance, failed in sorted(calls):
@@ -97,13 +99,13 @@ def rolled(calls: list[tuple[int, str, bool]]) -> list[Tally]:
 
 
 @given(CALLS)
-def test_the_window_counts_never_less_than_it_says_and_at_most_a_bucket_more(
+def test_the_window_is_never_shorter_than_configured_and_at_most_a_bucket_longer(
     calls: list[tuple[int, str, bool]],
 ) -> None:
     now = NOW + timedelta(seconds=60)
-    found = health(rolled(calls), now, RULE)
+    result = health(rolled(calls), now, RULE)
     at_least = sum(failed for second, _, failed in calls if second >= 30)
     at_most = sum(failed for second, _, failed in calls if second >= 20)
-    assert at_least <= found.failures <= at_most
-    assert found.calls <= len(calls)
+    assert at_least <= result.failures <= at_most
+    assert result.calls <= len(calls)
     assert oldest_bucket(now, RULE) == NOW + timedelta(seconds=30)

@@ -1,4 +1,4 @@
-"""Whatever the body of an event holds: little memory, little time, one dead letter."""
+"""Hostile event bodies: each costs little memory and time, and becomes one dead letter."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 
 from bench.hostile_events import HOSTILE, INTERESTS, MIB, RESOURCE, filled, reading
 from shared.autoscaling.measurements import MEASURE_MAX
-from shared.ingestion.decoding import decoding
-from shared.ingestion.decoding.decoding import MetricHandler, decode
+from shared.ingestion.decoding import decode as decoding
+from shared.ingestion.decoding.decode import decode
+from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import REJECTIONS_KEPT
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, Stream
-from shared.values.text import SHOWN_CHARACTERS_MAX, shown
+from shared.values.text import SHOWN_CHARACTERS_MAX, quoted
 from tests.builders import NOW
 
 SECONDS_MAX = 1.0
@@ -29,7 +30,7 @@ LARGE = ("gzip_bomb", "plain_16_mib", "numbers", "empty_objects", "small_objects
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_a_hostile_body_is_refused_within_a_second_of_processor_time(name: str) -> None:
+def test_a_hostile_body_is_rejected_within_a_second_of_processor_time(name: str) -> None:
     body = HOSTILE[name]()
     began = time.process_time()
     with pytest.raises(BadEvent) as raised:
@@ -42,36 +43,36 @@ def test_a_hostile_body_is_refused_within_a_second_of_processor_time(name: str) 
 def test_a_hostile_event_takes_little_memory_and_becomes_one_dead_letter(name: str) -> None:
     command = [sys.executable, "-m", "bench.hostile_process"]
     done = subprocess.run(command, input=HOSTILE[name](), stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
-    assert found["megabytes"] < MEGABYTES_MAX
-    assert found["cpu_seconds"] < SECONDS_MAX
-    assert (found["dead_letters"], found["messages"]) == (1, 0)
+    measured = json.loads(done.stdout)
+    assert measured["megabytes"] < MEGABYTES_MAX
+    assert measured["cpu_seconds"] < SECONDS_MAX
+    assert (measured["dead_letters"], measured["messages"]) == (1, 0)
 
 
-def test_a_body_larger_than_allowed_is_refused_before_and_after_unpacking() -> None:
+def test_a_body_larger_than_allowed_is_rejected_before_and_after_unpacking() -> None:
     for body in (b" " * 2000, gzip.compress(b" " * 2000)):
         with pytest.raises(BadEvent, match=r"EventBytesMaximum.*1000"):
             decode(body, INTERESTS, bytes_max=1000)
     decode(b" " * 800 + reading().encode(), INTERESTS, bytes_max=1000)
 
 
-def test_an_event_of_too_many_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_with_too_many_elements_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "ELEMENTS_MAX", 3)
     two = [json.loads(reading())] * 2
     assert len(decode(json.dumps(two).encode(), INTERESTS).readings) == 2
     for document in (two * 2, {"records": two * 2}):
-        with pytest.raises(BadEvent, match="4 elements, at most 3"):
+        with pytest.raises(BadEvent, match="4 elements; send at most 3"):
             decode(json.dumps(document).encode(), INTERESTS)
 
 
-def test_gzip_of_too_many_members_is_refused() -> None:
+def test_a_gzip_body_with_too_many_members_is_rejected() -> None:
     with pytest.raises(BadEvent, match="gzip members"):
         decode(gzip.compress(b"") * (decoding.MEMBERS_MAX + 1), INTERESTS)
     each = [gzip.compress(part.encode()) for part in reading()]
     assert len(decode(b"".join(each), INTERESTS).readings) == 1
 
 
-async def test_the_first_rejections_are_kept_and_all_of_them_counted(
+async def test_only_the_first_rejections_are_kept_but_all_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     elements = [json.loads(reading()), *[json.loads(reading(value=-1))] * 500]
@@ -85,7 +86,7 @@ async def test_the_first_rejections_are_kept_and_all_of_them_counted(
     assert "500" in caplog.text
 
 
-async def test_other_work_gets_its_turn_between_large_events() -> None:
+async def test_other_tasks_run_between_large_events() -> None:
     handler, turns = MetricHandler(STREAM, INTERESTS), 0
 
     async def others() -> None:
@@ -101,7 +102,7 @@ async def test_other_work_gets_its_turn_between_large_events() -> None:
     assert turns >= 9
 
 
-def test_sums_of_records_beyond_what_a_metric_can_hold_are_refused() -> None:
+def test_a_sum_of_records_above_the_largest_metric_is_rejected() -> None:
     records = json.loads(HOSTILE["sum_of_records"]())["records"][:2]
     halves = [{**record, "total": 0.8 * MEASURE_MAX} for record in records]
     assert decode(json.dumps(halves[0]).encode(), INTERESTS).readings
@@ -109,22 +110,22 @@ def test_sums_of_records_beyond_what_a_metric_can_hold_are_refused() -> None:
         decode(json.dumps({"records": halves}).encode(), INTERESTS)
 
 
-def test_a_value_is_shown_as_python_writes_it_and_cut() -> None:
+def test_a_value_in_an_error_is_shown_in_pythons_notation_and_truncated() -> None:
     for value in (None, 5, -1.5, "text", b"bytes", [1, "a", {"b": None}], {"k": [True]}):
-        assert shown(value) == repr(value)
+        assert quoted(value) == repr(value)
     large: object
     for large in ("x" * MIB, [[]] * MIB, {str(n): n for n in range(1000)}, 10**100_000):
-        assert len(shown(large)) <= SHOWN_CHARACTERS_MAX
+        assert len(quoted(large)) <= SHOWN_CHARACTERS_MAX
 
 
-def test_a_value_as_deep_as_json_can_be_is_shown() -> None:
+def test_a_deeply_nested_value_is_shown_in_an_error() -> None:
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    assert shown(deep).startswith("[[[[")
-    while deep:  # or letting go of it takes the stack that it never needed here
+    assert quoted(deep).startswith("[[[[")
+    while deep:  # unwrap it level by level, because freeing it at once would overflow the stack
         deep = deep[0]  # type: ignore[assignment]
 
 
-def test_the_resource_of_the_catalogue_is_read() -> None:
+def test_the_catalogues_resource_yields_a_reading() -> None:
     assert decode(filled(reading(), 1000), INTERESTS).readings[0].resource_name == RESOURCE

@@ -1,4 +1,5 @@
-"""A partition behind the breaker: what is let through, held, counted, sent, found at the tail."""
+"""A partition's pipeline behind the breaker: admitting, holding, counting, sending, and sweeping
+the tail."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from shared.adapters.memory.ingestion import (
     MemoryIngestionStore,
 )
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AnnouncementFailed,
@@ -36,15 +37,15 @@ from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
-from tests.builders import NOW
-from tests.ingestion.test_flows import events, thrice
+from tests.builders import NOW, thrice
+from tests.ingestion.test_process_batch import events
 
 T = TypeVar("T")
 STREAM = Stream("ns", "hub", "$Default", "0")
 
 
 class Rig:
-    """One instance on memory twins; ``now`` is the stores' clock."""
+    """One instance over in-memory adapters. ``now`` is the stores' clock."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -52,7 +53,7 @@ class Rig:
         self.hub = MemoryHubReader()
         self.breakers = MemoryBreakerStore(lambda: self.now)
         self.sent: list[str] = []
-        self.told: list[int] = []
+        self.announced: list[int] = []
         self.handle_error: Exception | None = None
         self.send_error: Exception | None = None
         self.announce_error: Exception | None = None
@@ -63,12 +64,13 @@ class Rig:
         self.quiet = False
         rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
         times = BreakerTimes(break_seconds=30, probe_events=2)
-        self.guard = BreakerGuard("i1", self.breakers, self, rule, times, self.passed)
+        self.breaker = BreakerClient("i1", self.breakers, self, rule, times, self.passed)
         self.lines: dict[str, PartitionPipeline] = {}
         self.watch = TailWatch(task_runner(4))
 
     def line(self, partition_id: str = "0") -> PartitionPipeline:
-        """An instance keeps its lines, and with them what it remembers."""
+        """The pipeline of a partition. An instance keeps its pipelines, and with them what they
+        remember."""
         if partition_id not in self.lines:
             self.lines[partition_id] = self.new_line(partition_id)
         return self.lines[partition_id]
@@ -86,7 +88,7 @@ class Rig:
             task_runner(4),
             lambda: f"{self.now}-{next(numbers)}",
         )
-        return PartitionPipeline(consumer, self.guard, self, lambda: self.seconds)
+        return PartitionPipeline(consumer, self.breaker, self, lambda: self.seconds)
 
     def passed(self) -> float:
         return (self.now - NOW).total_seconds()
@@ -111,7 +113,7 @@ class Rig:
     async def announce(self, breaker: Breaker) -> None:
         if self.announce_error is not None:
             raise self.announce_error
-        self.told.append(breaker.epoch)
+        self.announced.append(breaker.epoch)
 
     async def ingest(self, first: int, last: int) -> None:
         await ingest.run(events(first, last), self.line())
@@ -140,8 +142,8 @@ async def test_a_batch_is_committed_and_its_messages_are_sent(rig: Rig) -> None:
     assert (rig.checkpoint, len(rig.store.rows[STREAM].outbox)) == (249, 0)
 
 
-async def test_a_healthy_batch_asks_the_stores_for_no_more_than_it_must(rig: Rig) -> None:
-    """Each of these is a return trip, and the batch waits for it."""
+async def test_a_healthy_batch_makes_only_the_necessary_store_calls(rig: Rig) -> None:
+    """The batch waits for the round trip of each call."""
     asked: list[str] = []
 
     def counted(name: str, call: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
@@ -167,7 +169,7 @@ async def test_a_healthy_batch_asks_the_stores_for_no_more_than_it_must(rig: Rig
     assert asked == ["load", "commit", "put_tally", "put_tally", "load", "tallies"]
 
 
-async def test_messages_that_were_left_behind_are_sent_when_their_batch_comes_again(
+async def test_unsent_messages_are_sent_when_their_batch_is_redelivered(
     rig: Rig,
 ) -> None:
     rig.send_error = DependencyDown("queue metrics")
@@ -178,7 +180,7 @@ async def test_messages_that_were_left_behind_are_sent_when_their_batch_comes_ag
     assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 
-async def test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig: Rig) -> None:
+async def test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig: Rig) -> None:
     rig.handle_error = DependencyDown("database")
     for _ in range(5):
         with pytest.raises(DependencyDown):
@@ -186,23 +188,25 @@ async def test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(ri
     assert await rig.mode() is BreakerMode.CLOSED
     with pytest.raises(DependencyDown):
         await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.told, rig.checkpoint) == (BreakerMode.OPEN, [1], -1)
+    assert (await rig.mode(), rig.announced, rig.checkpoint) == (BreakerMode.OPEN, [1], -1)
     calls = len(rig.handled)
-    with pytest.raises(BreakerOpen, match="hub/0 is held, the breaker is open: 6 failures"):
+    with pytest.raises(BreakerOpen, match="hub/0 is held: the breaker is open: 6 failures"):
         await rig.ingest(0, 9)
-    assert len(rig.handled) == calls, "nothing is tried while it is open"
+    assert len(rig.handled) == calls, "no event is handled while the breaker is open"
     rig.handle_error = None
     rig.wait(30)
     await rig.ingest(0, 9)
     assert (await rig.mode(), rig.checkpoint, rig.sent[-1]) == (BreakerMode.CLOSED, 9, "hub:0:9")
-    assert rig.handled[calls:] == list(range(10)), "a probe of a few, then the rest, each once"
+    assert rig.handled[calls:] == list(range(10)), (
+        "a probe with a few events, then the others, each once"
+    )
 
 
-async def test_a_probe_tries_only_a_few_and_opens_again_if_they_fail(rig: Rig) -> None:
-    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+async def test_a_probe_handles_a_few_events_and_reopens_the_breaker_if_they_fail(rig: Rig) -> None:
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig)
     rig.wait(10)
     rig.handle_error = BadEvent("nonsense")
-    await rig.ingest(10, 15)  # six dead letters
+    await rig.ingest(10, 15)  # the six events become dead letters
     assert (await rig.mode(), rig.checkpoint) == (BreakerMode.OPEN, 15)
     rig.wait(60)
     with pytest.raises(BreakerOpen):
@@ -212,7 +216,7 @@ async def test_a_probe_tries_only_a_few_and_opens_again_if_they_fail(rig: Rig) -
 
 
 async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
-    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig)
     rig.handle_error = DependencyDown("again")
     for _ in range(6):
         with pytest.raises(DependencyDown):
@@ -224,22 +228,23 @@ async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
     assert list(rig.store.rows[STREAM].dead_letters) == [10]
 
 
-async def test_nonsense_need_not_count(rig: Rig) -> None:
-    rig.guard.rule = replace(rig.guard.rule, counts_bad_events=False, failure_ratio_max=0.5)
+async def test_bad_events_can_be_excluded_from_the_failures(rig: Rig) -> None:
+    rig.breaker.rule = replace(rig.breaker.rule, counts_bad_events=False, failure_ratio_max=0.5)
     rig.bad = set(range(30))
     await rig.ingest(0, 39)
     rig.wait(20)
     await rig.ingest(40, 49)
     assert await rig.mode() is BreakerMode.CLOSED
     assert len(rig.store.rows[STREAM].dead_letters) == 30
-    rig.handle_error = ValueError("nobody knows what this is")
+    rig.handle_error = ValueError("unknown failure")
     await rig.ingest(50, 56)
-    assert await rig.mode() is BreakerMode.OPEN, "what is not known to be nonsense counts"
+    assert await rig.mode() is BreakerMode.OPEN, "errors other than BadEvent count"
 
 
 async def trip_again(rig: Rig) -> int:
-    """Up to 9 is accounted for; then the breaker opens and its break ends. How many were tried."""
-    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    """Account for the events up to 9, then open the breaker and let the open interval pass. Returns
+    the number of handled events."""
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig)
     rig.handle_error = DependencyDown("again")
     for _ in range(6):
         with pytest.raises(DependencyDown):
@@ -247,7 +252,7 @@ async def trip_again(rig: Rig) -> int:
     return len(rig.handled)
 
 
-async def test_events_that_come_again_are_neither_held_nor_a_trial(rig: Rig) -> None:
+async def test_redelivered_events_are_neither_held_nor_used_as_a_probe(rig: Rig) -> None:
     calls = await trip_again(rig)
     await rig.ingest(0, 9)
     with pytest.raises(BreakerOpen):
@@ -264,7 +269,7 @@ async def test_events_that_come_again_are_neither_held_nor_a_trial(rig: Rig) -> 
     assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 14)
 
 
-async def test_a_partition_where_nothing_is_new_leaves_the_probe_to_others(rig: Rig) -> None:
+async def test_a_partition_without_new_events_leaves_the_probe_to_others(rig: Rig) -> None:
     await trip_again(rig)
     rig.wait(60)
     rig.handle_error = None
@@ -276,15 +281,15 @@ async def test_a_partition_where_nothing_is_new_leaves_the_probe_to_others(rig: 
     assert await rig.mode() is BreakerMode.CLOSED
 
 
-async def test_a_hub_made_anew_shows_while_the_breaker_is_open_too(rig: Rig) -> None:
+async def test_a_recreated_hub_is_reported_although_the_breaker_is_open(rig: Rig) -> None:
     await trip_again(rig)
     reborn = [replace(each, enqueued_at=NOW + timedelta(hours=9)) for each in events(0, 3)]
     with pytest.raises(StreamRecreated):
         await ingest.run(reborn, rig.line())
 
 
-async def test_tallies_of_partitions_that_end_at_a_time_are_all_written(rig: Rig) -> None:
-    """An older tally that is written last would take newer failures back."""
+async def test_the_tallies_of_batches_that_end_together_are_all_written(rig: Rig) -> None:
+    """If an older tally were written last, newer failures would be lost."""
     put, first = rig.breakers.put_tally, asyncio.Event()
 
     async def slow(tally: Tally) -> None:
@@ -299,32 +304,34 @@ async def test_tallies_of_partitions_that_end_at_a_time_are_all_written(rig: Rig
     await asyncio.gather(*[ingest.run(events(0, 1), line) for line in lines])
     (tally,) = await rig.breakers.tallies(NOW)
     assert tally.failures == 4
-    assert rig.guard.unwritten == {}
+    assert rig.breaker.unwritten == {}
 
 
-async def test_slow_calls_open_it_too(rig: Rig) -> None:
+async def test_too_many_slow_calls_open_the_breaker(rig: Rig) -> None:
     rig.call_seconds = 3
     await rig.ingest(0, 3)
     breaker = (await rig.breakers.load()).breaker
     assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
 
 
-async def test_a_queue_out_of_reach_holds_the_partition_and_loses_nothing(rig: Rig) -> None:
+async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(rig: Rig) -> None:
     rig.send_error = DependencyDown("queue metrics")
     for _ in range(6):
         with pytest.raises(DependencyDown):
             await rig.ingest(0, 3)
     assert (rig.checkpoint, await rig.mode()) == (3, BreakerMode.OPEN)
-    assert len(rig.handled) == 4, "committed is committed"
+    assert len(rig.handled) == 4, "committed events are not handled again"
     (tally,) = await rig.breakers.tallies(NOW)
     assert tally.last_error == "DependencyDown: queue metrics"
     rig.send_error = None
     rig.hub.add(STREAM, *events(0, 3))
     await rig.watch.run(["0"], rig.line)
-    assert rig.sent == [f"hub:0:{n}" for n in range(4)], "also while the breaker is open"
+    assert rig.sent == [f"hub:0:{n}" for n in range(4)], (
+        "messages are sent even while the breaker is open"
+    )
 
 
-async def test_a_failing_store_is_raised_as_it_is(
+async def test_the_error_of_a_failing_store_is_raised_unchanged(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(tally: Tally) -> None:
@@ -334,34 +341,34 @@ async def test_a_failing_store_is_raised_as_it_is(
     rig.breakers.put_tally = fail  # type: ignore[method-assign]
     with pytest.raises(DependencyDown, match="the first cause"):
         await rig.ingest(0, 3)
-    assert "[breaker_not_told] hub/0: tally" in caplog.text
+    assert "[breaker_not_told] hub/0: the results were not reported: tally" in caplog.text
 
 
-async def test_who_cannot_be_told_does_not_stop_anything_and_is_told_later(
+async def test_a_failed_announcement_does_not_stop_batches_and_is_repeated(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.announce_error, rig.handle_error = AnnouncementFailed("503"), BadEvent("nonsense")
     await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.told, rig.checkpoint) == (BreakerMode.OPEN, [], 9)
+    assert (await rig.mode(), rig.announced, rig.checkpoint) == (BreakerMode.OPEN, [], 9)
     assert "[breaker_not_announced] incident 1: 503" in caplog.text
     rig.announce_error = rig.handle_error = None
     rig.wait(61)
     await rig.ingest(10, 19)
-    assert (await rig.mode(), rig.told) == (BreakerMode.CLOSED, [1])
+    assert (await rig.mode(), rig.announced) == (BreakerMode.CLOSED, [1])
 
 
-async def test_isolated_by_a_person_nothing_passes_and_no_probe_starts(rig: Rig) -> None:
+async def test_an_isolated_breaker_admits_nothing_and_starts_no_probe(rig: Rig) -> None:
     seen = await rig.breakers.load()
-    stopped = isolate(seen.breaker, "deploying", NOW, rig.guard.times)
+    stopped = isolate(seen.breaker, "deploying", NOW, rig.breaker.times)
     assert stopped is not None
     await rig.breakers.replace(seen, stopped)
     rig.wait(3600)
     with pytest.raises(BreakerOpen, match="isolated: deploying"):
         await rig.ingest(0, 3)
-    assert (rig.handled, rig.told) == ([], [1])
+    assert (rig.handled, rig.announced) == ([], [1])
 
 
-async def test_a_gap_is_an_error_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gap_is_logged_as_an_error(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     await rig.ingest(0, 1)
     await rig.ingest(4, 5)
     assert "[gap] hub/0: 2 event(s) from 2 to 3: skipped by the host" in caplog.text
@@ -371,7 +378,7 @@ async def test_a_gap_is_an_error_in_the_log(rig: Rig, caplog: pytest.LogCaptureF
 # --- the tail ---------------------------------------------------------------------------------
 
 
-async def test_what_nobody_delivers_is_read_back_the_second_time(rig: Rig) -> None:
+async def test_undelivered_events_are_read_back_at_the_second_check(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
     await rig.watch.run(["0"], rig.line)
@@ -381,7 +388,7 @@ async def test_what_nobody_delivers_is_read_back_the_second_time(rig: Rig) -> No
     assert (rig.checkpoint, rig.sent[-1]) == (6, "hub:0:6")
 
 
-async def test_a_stream_that_moves_is_left_to_the_trigger(rig: Rig) -> None:
+async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
     await rig.watch.run(["0"], rig.line)
@@ -390,12 +397,12 @@ async def test_a_stream_that_moves_is_left_to_the_trigger(rig: Rig) -> None:
     rig.wait(60)
     await rig.watch.run(["0"], rig.line)
     rig.wait(60)
-    await rig.watch.run(["0", "1"], rig.line)  # 1 never began
+    await rig.watch.run(["0", "1"], rig.line)  # partition 1 has no checkpoint
     assert rig.checkpoint == 8
     assert sorted(rig.handled) == list(range(9))
 
 
-async def test_while_the_breaker_is_open_the_tail_waits_too(rig: Rig) -> None:
+async def test_the_tail_is_not_swept_while_the_breaker_is_open(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
     await rig.watch.run(["0"], rig.line)
@@ -413,7 +420,7 @@ async def test_while_the_breaker_is_open_the_tail_waits_too(rig: Rig) -> None:
         (HubState(NOW + timedelta(hours=1), 9), StreamRecreated),
     ],
 )
-async def test_one_bad_partition_does_not_stop_the_others(
+async def test_a_failure_of_one_partition_does_not_stop_the_others(
     rig: Rig, state: HubState | Exception, error: type[Exception]
 ) -> None:
     other = replace(STREAM, partition_id="1")

@@ -1,4 +1,5 @@
-"""Batches that take long: counted as calls end, stopped by the breaker, seen by sweeps."""
+"""Batches that take long: calls are counted as they end, the breaker can stop them, and sweeps
+notice them."""
 
 from __future__ import annotations
 
@@ -19,18 +20,19 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.ingest import BEAT_SECONDS
 from shared.ingestion.model import Effect, Event
 from tests.builders import NOW
-from tests.ingestion.test_flows import events
 from tests.ingestion.test_ingest import STREAM, Rig
+from tests.ingestion.test_process_batch import events
 
 T = TypeVar("T")
 
 
 class SlowRig(Rig):
-    """Time passes while a handler works: ``seconds_of`` an event, in steps that let it beat."""
+    """Time passes while a handler works: ``seconds_of`` an event, in steps that allow
+    heartbeats."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.guard.rule = TripRule(failures_max=5)
+        self.breaker.rule = TripRule(failures_max=5)
         self.seconds_of: Callable[[int], float] = lambda _: 0.0
         self.blocking = False
         self.beat: Heartbeat | None = None
@@ -69,18 +71,18 @@ def rig() -> SlowRig:
 
 
 async def tallies(rig: SlowRig) -> list[tuple[int, int, int]]:
-    """Of all: seconds since the start, successes and failures."""
-    found = sorted(await rig.breakers.tallies(NOW), key=lambda tally: tally.bucket_start)
+    """All tallies: seconds since the start, successes and failures."""
+    rows = sorted(await rig.breakers.tallies(NOW), key=lambda tally: tally.bucket_start)
     return [
         (int((each.bucket_start - NOW).total_seconds()), each.successes, each.failures)
-        for each in found
+        for each in rows
     ]
 
 
-async def test_calls_are_counted_in_the_bucket_that_they_end_in(rig: SlowRig) -> None:
+async def test_calls_are_counted_in_the_bucket_in_which_they_end(rig: SlowRig) -> None:
     rig.seconds_of = lambda _: 4.0
     rig.bad = {3, 5}
-    await rig.ingest(0, 5)  # they end after 4, 8, 12, 16, 20 and 24 s
+    await rig.ingest(0, 5)  # the calls end after 4, 8, 12, 16, 20 and 24 s
     assert await tallies(rig) == [(0, 2, 0), (10, 1, 1), (20, 1, 1)]
 
 
@@ -93,7 +95,7 @@ async def test_a_batch_longer_than_the_window_opens_the_breaker_and_stops(
     dead = len(rig.store.rows[STREAM].dead_letters)
     assert await rig.mode() is BreakerMode.CLOSED or 6 <= dead <= 8
     assert await rig.mode() is BreakerMode.OPEN
-    assert rig.checkpoint == dead - 1, "what was handled is accounted for, the rest is held"
+    assert rig.checkpoint == dead - 1, "the handled events are accounted for, the others are held"
     assert len(rig.handled) == dead
     assert "[batch_stopped] hub/0: the breaker is open: 6 failures" in caplog.text
     rig.wait(3600)
@@ -103,14 +105,14 @@ async def test_a_batch_longer_than_the_window_opens_the_breaker_and_stops(
     assert len(rig.handled) == 100, "each event once"
 
 
-async def test_a_handler_that_never_waits_is_stopped_too(rig: SlowRig) -> None:
+async def test_a_batch_whose_handler_never_waits_is_stopped(rig: SlowRig) -> None:
     rig.seconds_of, rig.bad, rig.blocking = (lambda _: 2.0), set(range(100)), True
     with pytest.raises(BreakerOpen):
         await rig.ingest(0, 99)
     assert len(rig.handled) < 20
 
 
-async def test_another_instance_that_opens_the_breaker_stops_this_batch(rig: SlowRig) -> None:
+async def test_a_batch_stops_when_another_instance_opens_the_breaker(rig: SlowRig) -> None:
     rig.seconds_of = lambda _: 6.0
 
     async def open_it() -> None:
@@ -129,10 +131,10 @@ async def test_another_instance_that_opens_the_breaker_stops_this_batch(rig: Slo
     rig.handle = handled  # type: ignore[method-assign]
     with pytest.raises(BreakerOpen, match="elsewhere"):
         await rig.ingest(0, 9)
-    assert rig.checkpoint == 3, "the call that was at work came to its end"
+    assert rig.checkpoint == 3, "the running call was completed"
 
 
-async def test_an_outage_that_is_tried_again_for_long_is_told_while_it_lasts(
+async def test_failures_are_reported_while_an_outage_is_being_retried(
     rig: SlowRig,
 ) -> None:
     rig.seconds_of = lambda _: 6.0
@@ -142,7 +144,7 @@ async def test_an_outage_that_is_tried_again_for_long_is_told_while_it_lasts(
     assert [failures for _, _, failures in await tallies(rig)] == [1, 2], "three attempts"
 
 
-async def test_a_healthy_long_batch_only_asks_whether_it_may_go_on(rig: SlowRig) -> None:
+async def test_a_healthy_long_batch_only_reads_the_breaker(rig: SlowRig) -> None:
     written: list[Tally] = []
     put = rig.breakers.put_tally
 
@@ -154,10 +156,10 @@ async def test_a_healthy_long_batch_only_asks_whether_it_may_go_on(rig: SlowRig)
     rig.seconds_of = lambda _: 30.0
     await rig.ingest(0, 3)
     assert rig.beats == 24
-    assert len(written) <= 4, "one a bucket in which something ended"
+    assert len(written) <= 4, "one write for each bucket in which a call ended"
 
 
-async def test_a_store_that_fails_meanwhile_does_not_stop_the_batch(
+async def test_a_failing_breaker_store_does_not_stop_a_running_batch(
     rig: SlowRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.seconds_of = lambda _: 6.0
@@ -173,24 +175,24 @@ async def test_a_store_that_fails_meanwhile_does_not_stop_the_batch(
     rig.breakers.load = first  # type: ignore[assignment, method-assign]
     await rig.ingest(0, 2)
     assert rig.checkpoint == 2
-    assert "[breaker_not_told] hub/0: breaker" in caplog.text
+    assert "[breaker_not_told] hub/0: the heartbeat failed: breaker" in caplog.text
 
 
-async def test_a_clock_that_is_read_a_little_earlier_takes_no_count_back(rig: SlowRig) -> None:
-    guard = rig.guard
-    await guard.look("0")
-    guard.count(NOW + timedelta(seconds=9), failures=3)
-    guard.count(NOW + timedelta(seconds=10), failures=1)
-    await guard.after_batch()
-    guard.count(NOW + timedelta(seconds=9), failures=1)
-    await guard.after_batch()
+async def test_a_store_clock_slightly_behind_does_not_reset_a_tally(rig: SlowRig) -> None:
+    breaker = rig.breaker
+    await breaker.check("0")
+    breaker.count(NOW + timedelta(seconds=9), failures=3)
+    breaker.count(NOW + timedelta(seconds=10), failures=1)
+    await breaker.after_batch()
+    breaker.count(NOW + timedelta(seconds=9), failures=1)
+    await breaker.after_batch()
     assert await tallies(rig) == [(0, 0, 4), (10, 0, 1)]
 
 
 # --- probes -----------------------------------------------------------------------------------
 
 
-async def test_a_probe_that_takes_longer_than_its_time_closes_the_breaker(rig: SlowRig) -> None:
+async def test_a_slow_probe_keeps_its_time_and_closes_the_breaker(rig: SlowRig) -> None:
     rig.handle_error = DependencyDown("database")
     for _ in range(6):
         with pytest.raises(DependencyDown):
@@ -203,7 +205,7 @@ async def test_a_probe_that_takes_longer_than_its_time_closes_the_breaker(rig: S
     assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 2)
 
 
-def test_a_probe_that_hangs_leaves_it_to_another_in_the_end() -> None:
+def test_a_probe_that_hangs_is_given_up_in_the_end() -> None:
     times = BreakerTimes(probe_seconds=60, probe_call_seconds_max=600)
     probe = Probe("i1", "0", NOW + timedelta(seconds=60), 10)
     breaker: Breaker | None = Breaker(BreakerMode.HALF_OPEN, 1, NOW, probe=probe)
@@ -221,7 +223,7 @@ def test_a_probe_that_hangs_leaves_it_to_another_in_the_end() -> None:
 
 
 async def look_for(rig: SlowRig, seconds: int, elsewhere: Rig | None = None) -> None:
-    """The tail timer of this instance, or of another one, each minute."""
+    """Run the tail timer of this or another instance each minute."""
     for _ in range(seconds // 60):
         rig.wait(60)
         await (elsewhere or rig).watch.run(["0"], (elsewhere or rig).line)
@@ -231,14 +233,12 @@ def another(rig: SlowRig) -> SlowRig:
     """Another instance over the same stores."""
     other = SlowRig()
     other.store, other.hub, other.breakers = rig.store, rig.hub, rig.breakers
-    other.guard = replace(rig.guard, instance="i2", counted={}, unwritten={})
+    other.breaker = replace(rig.breaker, instance="i2", counted={}, unwritten={})
     return other
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_sweep_leaves_a_stream_alone_while_a_batch_is_at_work(
-    rig: SlowRig, *, elsewhere: bool
-) -> None:
+async def test_a_stream_with_a_running_batch_is_not_swept(rig: SlowRig, *, elsewhere: bool) -> None:
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
     who = another(rig) if elsewhere else rig
@@ -262,14 +262,16 @@ async def test_a_sweep_leaves_a_stream_alone_while_a_batch_is_at_work(
     assert looked == 12
 
 
-async def test_a_sweep_of_the_same_process_sees_a_handler_that_never_waits(rig: SlowRig) -> None:
+async def test_a_stream_with_a_handler_that_never_waits_is_not_swept_by_its_own_process(
+    rig: SlowRig,
+) -> None:
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
     await rig.watch.run(["0"], rig.line)
     handle = rig.handle
 
     async def handled(event: Event) -> Effect:
-        rig.wait(300)  # no beat could be made
+        rig.wait(300)  # no heartbeat was possible
         await rig.watch.run(["0"], rig.line)
         return await handle(event)
 
@@ -278,7 +280,7 @@ async def test_a_sweep_of_the_same_process_sees_a_handler_that_never_waits(rig: 
     assert rig.handled == [0, 1]
 
 
-async def test_two_looks_soon_after_each_other_prove_nothing(rig: SlowRig) -> None:
+async def test_two_checks_in_quick_succession_do_not_start_a_sweep(rig: SlowRig) -> None:
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
     for _ in range(8):
@@ -287,10 +289,10 @@ async def test_two_looks_soon_after_each_other_prove_nothing(rig: SlowRig) -> No
     assert rig.checkpoint == 0
     rig.wait(5)
     await rig.watch.run(["0"], rig.line)
-    assert rig.checkpoint == 3, "but the first of them is remembered"
+    assert rig.checkpoint == 3, "the first progress must be remembered"
 
 
-async def test_what_a_dead_instance_was_at_is_swept(rig: SlowRig) -> None:
+async def test_the_batch_of_a_crashed_instance_is_swept(rig: SlowRig) -> None:
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
     await rig.store.mark_at_work(STREAM)
@@ -299,7 +301,7 @@ async def test_what_a_dead_instance_was_at_is_swept(rig: SlowRig) -> None:
     assert other.handled == [1, 2, 3]
 
 
-async def test_what_a_sweep_finds_broken_opens_the_breaker_and_stops_the_sweep(
+async def test_failures_in_a_sweep_open_the_breaker_and_stop_the_sweep(
     rig: SlowRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -315,7 +317,7 @@ async def test_what_a_sweep_finds_broken_opens_the_breaker_and_stops_the_sweep(
     assert 6 <= len(rig.store.rows[STREAM].dead_letters) <= 8
 
 
-async def test_where_nothing_is_delivered_any_more_the_tail_tries_the_breaker(
+async def test_a_sweep_probes_the_breaker_if_no_events_are_delivered(
     rig: SlowRig,
 ) -> None:
     await rig.ingest(0, 0)
@@ -330,10 +332,10 @@ async def test_where_nothing_is_delivered_any_more_the_tail_tries_the_breaker(
     assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 9)
 
 
-# --- beats of the event loop ------------------------------------------------------------------
+# --- heartbeats of the event loop -------------------------------------------------------------
 
 
-async def test_beats_go_on_beside_the_work_and_end_with_it() -> None:
+async def test_heartbeats_run_during_the_work_and_end_with_it() -> None:
     beats, over = 0, asyncio.Event()
 
     async def beat() -> None:
@@ -352,7 +354,7 @@ async def test_beats_go_on_beside_the_work_and_end_with_it() -> None:
     assert (beats, len(asyncio.all_tasks())) == (made, 1)
 
 
-async def test_short_work_beats_never_and_what_it_raises_is_raised() -> None:
+async def test_short_work_has_no_heartbeat_and_its_error_is_raised() -> None:
     async def beat() -> None:
         raise AssertionError("too soon")
 
@@ -363,7 +365,7 @@ async def test_short_work_beats_never_and_what_it_raises_is_raised() -> None:
         await heartbeat_every(0)(work(), beat)
 
 
-async def test_a_beat_that_is_under_way_is_waited_for() -> None:
+async def test_the_work_returns_after_a_running_heartbeat_has_ended() -> None:
     begun, ended = asyncio.Event(), False
 
     async def beat() -> None:
@@ -376,7 +378,7 @@ async def test_a_beat_that_is_under_way_is_waited_for() -> None:
     assert ended
 
 
-async def test_a_batch_that_takes_minutes_is_in_the_log_each_minute(
+async def test_a_running_batch_is_logged_each_minute(
     rig: SlowRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -390,7 +392,7 @@ async def test_a_batch_that_takes_minutes_is_in_the_log_each_minute(
     ]
 
 
-async def test_failures_that_could_not_be_told_are_told_at_the_end(rig: SlowRig) -> None:
+async def test_failures_that_could_not_be_reported_are_reported_at_the_end(rig: SlowRig) -> None:
     put, rig.bad = rig.breakers.put_tally, {0}
     rig.seconds_of = lambda sequence: 4.0 if sequence == 0 else 5.0
 
@@ -403,7 +405,7 @@ async def test_failures_that_could_not_be_told_are_told_at_the_end(rig: SlowRig)
     assert await tallies(rig) == [(0, 1, 1)]
 
 
-async def test_a_sweep_waits_for_no_mark_or_look_of_before_the_clock_was_set_back(
+async def test_activity_records_from_before_the_clock_was_set_back_do_not_delay_a_sweep(
     rig: SlowRig,
 ) -> None:
     await rig.ingest(0, 0)
@@ -416,22 +418,24 @@ async def test_a_sweep_waits_for_no_mark_or_look_of_before_the_clock_was_set_bac
     assert other.handled == [1, 2, 3]
 
 
-async def test_a_batch_that_would_take_too_long_goes_on_where_its_time_ended(
+async def test_a_batch_that_runs_out_of_time_is_continued_when_redelivered(
     rig: SlowRig,
 ) -> None:
     rig.seconds_of, rig.bad = (lambda _: 4.0), {1, 2}
     rig.lines["0"] = replace(rig.new_line(), seconds_max=240)
-    with pytest.raises(OutOfTime, match=r"240 s are over.*maxEventBatchSize"):
+    with pytest.raises(OutOfTime, match=r"took longer than 240 s.*maxEventBatchSize"):
         await rig.ingest(0, 98)
-    assert rig.checkpoint == 59, "what was handled in time is accounted for"
+    assert rig.checkpoint == 59, "the events handled in time are accounted for"
     await rig.ingest(0, 98)
     assert rig.checkpoint == 98
     assert rig.handled == list(range(99)), "each event once"
     assert await rig.mode() is BreakerMode.CLOSED
-    assert sum(failures for _, _, failures in await tallies(rig)) == 2, "lack of time is no failure"
+    assert sum(failures for _, _, failures in await tallies(rig)) == 2, (
+        "running out of time is not a failure"
+    )
 
 
-async def test_a_sweep_that_would_take_too_long_goes_on_later(rig: SlowRig) -> None:
+async def test_a_sweep_that_runs_out_of_time_is_continued_later(rig: SlowRig) -> None:
     rig.hub.add(STREAM, *events(0, 98))
     await rig.ingest(0, 0)
     rig.seconds_of = lambda _: 4.0

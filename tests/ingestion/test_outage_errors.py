@@ -1,4 +1,4 @@
-"""Errors that a user names as outages: checked at start, and tried again while events flow."""
+"""Error classes that a user names as outages: checked at the start, and applied to events."""
 
 from __future__ import annotations
 
@@ -14,50 +14,55 @@ from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import DeadLetter
 from shared.settings import SettingsError
 from shared.wiring import checks as wiring_checks
-from tests.ingestion.test_flows import STREAM, Rig, events, thrice
+from tests.builders import thrice
+from tests.ingestion.test_process_batch import STREAM, Rig, events
 
 
 class GatewayGone(Exception):
-    """What a handler's own library raises."""
+    """An error of a library that a handler uses."""
 
 
 NAME = f"{__name__}.GatewayGone"
 
 
 def test_classes_are_named_by_module_and_class() -> None:
-    found = settings_module.load({"OutageErrors": f" {NAME}, asyncio.QueueEmpty "})
-    assert [each.__name__ for each in wiring_checks.outages(found)] == ["GatewayGone", "QueueEmpty"]
+    loaded = settings_module.load({"OutageErrors": f" {NAME}, asyncio.QueueEmpty "})
+    assert [each.__name__ for each in wiring_checks.outages(loaded)] == [
+        "GatewayGone",
+        "QueueEmpty",
+    ]
     assert wiring_checks.outages(settings_module.load({})) == ()
 
 
 @pytest.mark.parametrize("name", ["GatewayGone", "my handler.Gone", "a..b", "3.b"])
-def test_what_is_no_dotted_name_is_a_problem_of_the_settings(name: str) -> None:
+def test_a_setting_without_a_dotted_name_is_refused(name: str) -> None:
     with pytest.raises(SettingsError) as raised:
         settings_module.load({"OutageErrors": f"{NAME}, {name}"})
     (problem,) = raised.value.problems
     assert problem.startswith(f"OutageErrors = {name!r}: must be a module and a class")
 
 
-def test_each_class_that_cannot_be_had_is_named_with_its_reason() -> None:
+def test_each_class_that_cannot_be_imported_is_named_with_the_reason() -> None:
     loaded = settings_module.load({"OutageErrors": "json.loads,no_such.Thing,json.Nothing,abc.ABC"})
     with pytest.raises(SettingsError) as raised:
         wiring_checks.outages(loaded)
     assert raised.value.problems == (
-        "OutageErrors = 'json.loads': must be a class of exceptions",
+        "OutageErrors = 'json.loads': must be an exception class",
         "OutageErrors = 'no_such.Thing': ModuleNotFoundError: No module named 'no_such'",
         "OutageErrors = 'json.Nothing': AttributeError: module 'json' has no attribute 'Nothing'",
-        "OutageErrors = 'abc.ABC': must be a class of exceptions",
+        "OutageErrors = 'abc.ABC': must be an exception class",
     )
 
 
-def test_the_class_of_all_errors_is_refused() -> None:
-    """Each error would hold its partition, and no event ever become a dead letter."""
+def test_the_class_exception_is_refused() -> None:
+    """With it, each error would hold its partition, and no event would ever become a dead
+    letter."""
     loaded = settings_module.load({"OutageErrors": "builtins.Exception"})
     with pytest.raises(SettingsError, match="every error would hold its partition"):
         wiring_checks.outages(loaded)
 
 
-def test_the_app_does_not_start_with_a_class_that_is_not_there(
+def test_the_app_does_not_start_with_a_class_that_does_not_exist(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OutageErrors", "no_such.Thing")
@@ -65,7 +70,7 @@ def test_the_app_does_not_start_with_a_class_that_is_not_there(
         wiring_checks.check()
 
 
-async def test_a_named_error_is_tried_again_and_then_holds_the_partition() -> None:
+async def test_a_named_error_is_retried_and_then_holds_the_partition() -> None:
     rig = Rig()
     named = replace(rig.consumer, outages=(GatewayGone,))
     rig.handle.fails(1, *[GatewayGone("no route")] * 2)
@@ -77,7 +82,7 @@ async def test_a_named_error_is_tried_again_and_then_holds_the_partition() -> No
     assert rig.account == {"effects": [0, 1, 2, 3], "dead": [], "gaps": []}
 
 
-async def test_a_named_error_ends_a_redrive_instead_of_failing_each_dead_letter() -> None:
+async def test_a_named_error_stops_a_redrive_instead_of_failing_each_dead_letter() -> None:
     rig = Rig()
     rig.handle.fails(1, ValueError("bad"))
     await run(events(0, 1), rig.consumer)
@@ -90,14 +95,14 @@ async def test_a_named_error_ends_a_redrive_instead_of_failing_each_dead_letter(
     assert not issubclass(GatewayGone, IngestionError)
 
 
-async def test_an_outage_that_passed_is_not_blamed_for_what_the_next_attempt_finds() -> None:
+async def test_an_earlier_outage_does_not_excuse_the_error_of_the_next_attempt() -> None:
     rig = Rig()
     rig.handle.fails(1, ConnectionError("refused"), ValueError("not JSON"))
     await run(events(0, 2), rig.consumer)
     assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}
 
 
-async def test_attempts_by_the_real_retrying_do_not_lead_to_each_other() -> None:
+async def test_the_errors_of_successive_attempts_are_not_chained() -> None:
     async def at_once(_seconds: float) -> None: ...
 
     rig = Rig()

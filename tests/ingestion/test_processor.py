@@ -1,4 +1,4 @@
-"""A processor keeps what the store confirms, for as long as it confirms it."""
+"""A processor reads the partitions that the store confirms, for as long as it confirms them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
 
 
 class Owners(MemoryOwnershipStore):
-    """May be out of reach, or lose the reply of a claim."""
+    """An ownership store that may be unreachable, or lose the reply of a claim."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig.store_clock)
@@ -41,7 +41,7 @@ class Owners(MemoryOwnershipStore):
 
 
 class FakeReading:
-    """Nothing is read."""
+    """Reads nothing."""
 
     def __init__(self, lease: Ownership) -> None:
         self.lease = lease
@@ -56,7 +56,7 @@ class FakeReading:
 
 
 class Rig:
-    """A processor of a hub with some partitions; its own clock is anywhere."""
+    """A processor of a hub with some partitions. The processor's own clock starts anywhere."""
 
     def __init__(self, partitions: int = 1, committed: int = 0) -> None:
         self.passed = 0.0
@@ -93,7 +93,7 @@ class Rig:
         return [(reading.lease.partition_id, reading.lease.epoch) for reading in alive]
 
 
-async def test_it_takes_one_partition_a_cycle_and_reads_each_under_its_epoch() -> None:
+async def test_a_processor_claims_one_partition_per_cycle_and_reads_each_under_its_epoch() -> None:
     rig = Rig(partitions=2)
     assert await rig.processor.cycle()
     assert len(rig.going_on) == 1
@@ -102,13 +102,13 @@ async def test_it_takes_one_partition_a_cycle_and_reads_each_under_its_epoch() -
     assert sorted(rig.going_on) == [("0", 1), ("1", 1)]
 
 
-async def test_a_claim_goes_above_what_was_committed_though_the_rows_are_lost() -> None:
+async def test_a_claim_uses_an_epoch_above_the_committed_one_even_if_rows_were_lost() -> None:
     rig = Rig(committed=57)
     await rig.processor.cycle()
     assert rig.going_on == [("0", 58)]
 
 
-async def test_a_claim_whose_reply_was_lost_is_no_claim_until_the_store_shows_it() -> None:
+async def test_a_claim_whose_reply_was_lost_counts_once_the_store_shows_it() -> None:
     rig = Rig()
     rig.owners.loses_reply = True
     await rig.processor.cycle()
@@ -118,7 +118,7 @@ async def test_a_claim_whose_reply_was_lost_is_no_claim_until_the_store_shows_it
     assert rig.going_on == [("0", 1)]
 
 
-async def test_what_somebody_else_took_is_stopped() -> None:
+async def test_reading_a_partition_stops_when_another_processor_has_taken_it() -> None:
     rig = Rig()
     await rig.processor.cycle()
     row = (await rig.owners.owners()).rows[0]
@@ -127,17 +127,17 @@ async def test_what_somebody_else_took_is_stopped() -> None:
     assert rig.going_on == []
 
 
-async def test_what_expired_and_was_claimed_anew_is_read_anew() -> None:
+async def test_a_partition_that_expired_and_was_claimed_again_is_read_anew() -> None:
     rig = Rig()
     await rig.processor.cycle()
-    rig.passed = 40  # asleep
+    rig.passed = 40  # the process was asleep
     await rig.processor.cycle()
     assert rig.started[0].cancelled
     assert rig.going_on == [("0", 2)]
 
 
 @pytest.mark.parametrize(("seconds", "goes_on"), [(29, True), (30, False)])
-async def test_without_the_store_a_lease_ends_when_others_may_take_it(
+async def test_while_the_store_is_unreachable_a_lease_ends_when_it_expires(
     seconds: float, goes_on: bool
 ) -> None:
     rig = Rig()
@@ -149,13 +149,13 @@ async def test_without_the_store_a_lease_ends_when_others_may_take_it(
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_a_hub_that_does_not_answer_costs_nobody_a_lease(hangs: bool) -> None:
+async def test_an_unavailable_hub_does_not_end_leases(hangs: bool) -> None:
     rig = Rig()
     rig.processor.balancer = replace(
         rig.processor.balancer, hub=KnownPartitions(rig, timeout_seconds=0.01)
     )
     rig.hub_down = True
-    assert not await rig.processor.cycle(), "nothing is known yet"
+    assert not await rig.processor.cycle(), "the share is not known yet"
     rig.hub_down = False
     await rig.processor.cycle()
     rig.hub_down, rig.hub_hangs = True, hangs
@@ -166,10 +166,10 @@ async def test_a_hub_that_does_not_answer_costs_nobody_a_lease(hangs: bool) -> N
     assert row.modified_at == rig.store_clock()
     rig.hub_down, rig.partitions = False, 2
     await rig.processor.cycle()
-    assert sorted(rig.going_on) == [("0", 1), ("1", 1)], "new partitions are found again"
+    assert sorted(rig.going_on) == [("0", 1), ("1", 1)], "the partitions are listed again"
 
 
-async def test_a_lease_ends_at_its_own_time_not_that_of_the_last_look() -> None:
+async def test_a_lease_ends_by_its_own_time_not_by_that_of_the_last_cycle() -> None:
     rig = Rig()
     await rig.processor.cycle()
     rig.passed = 9  # fresh, so it is not renewed
@@ -180,7 +180,7 @@ async def test_a_lease_ends_at_its_own_time_not_that_of_the_last_look() -> None:
     assert rig.going_on == []
 
 
-async def test_who_is_fenced_though_the_row_is_mine_gives_it_up_and_the_next_goes_above() -> None:
+async def test_a_fenced_partition_is_released_and_claimed_next_under_a_higher_epoch() -> None:
     rig = Rig()
     await rig.processor.cycle()
     rig.started[0].error, rig.committed = Fenced("epoch 1 is over"), 12
@@ -190,7 +190,7 @@ async def test_who_is_fenced_though_the_row_is_mine_gives_it_up_and_the_next_goe
     assert rig.going_on == [("0", 13)]
 
 
-async def test_stopping_gives_up_at_once_and_another_need_not_wait() -> None:
+async def test_a_stopping_processor_releases_its_partitions_at_once() -> None:
     rig = Rig()
     await rig.processor.cycle()
     await rig.processor.stop()
@@ -199,7 +199,7 @@ async def test_stopping_gives_up_at_once_and_another_need_not_wait() -> None:
     assert rig.going_on == [("0", 2)]
 
 
-async def test_serving_ends_with_everything_given_up() -> None:
+async def test_a_processor_that_ends_has_released_all_partitions() -> None:
     rig, stopping = Rig(partitions=3), asyncio.Event()
     cycles = 0
 

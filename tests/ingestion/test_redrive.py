@@ -1,4 +1,4 @@
-"""Dead letters taken up: into the pipeline again once, to a queue, or given up for good."""
+"""Operations on dead letters: find, redrive, forward and purge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def event(sequence: int, body: bytes = b"x") -> Event:
 async def store_with(
     sequences: Sequence[int], stream: Stream = FIRST, store: MemoryIngestionStore | None = None
 ) -> MemoryIngestionStore:
-    """A day of failures, one an hour, of which every third was worn out by trying."""
+    """A day of failures, one per hour. Every third one had used up its attempts."""
     store = store or MemoryIngestionStore(lambda: NOW)
     letters = tuple(
         dead_letter(
@@ -91,10 +91,10 @@ def numbers(letters: Sequence[StoredDeadLetter]) -> list[int]:
     return [stored.letter.sequence for stored in letters]
 
 
-# --- finding ----------------------------------------------------------------------------------
+# --- find -------------------------------------------------------------------------------------
 
 
-async def test_they_are_found_by_hub_partition_number_kind_and_age() -> None:
+async def test_dead_letters_are_found_by_hub_partition_number_kind_and_age() -> None:
     store = await store_with(range(1, 7))
     await store_with([2], SECOND, store)
     assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4, 5, 6, 2]
@@ -106,13 +106,13 @@ async def test_they_are_found_by_hub_partition_number_kind_and_age() -> None:
     assert numbers(await find(store, old, 100)) == [5, 6]
 
 
-async def test_they_come_page_by_page_however_many_there_are() -> None:
+async def test_dead_letters_are_listed_page_by_page() -> None:
     store = await store_with(range(250), store=MemoryIngestionStore(lambda: NOW, rows_max=300))
     assert numbers(await find(store, DeadLetterQuery(), 240)) == list(range(240))
     assert numbers(await find(store, DeadLetterQuery(), 240, after=239)) == list(range(240, 250))
 
 
-async def test_all_are_gone_through_once_though_some_stay_and_some_go() -> None:
+async def test_each_dead_letter_is_visited_once_although_some_are_removed_meanwhile() -> None:
     store = await store_with(range(10))
     met: list[int] = []
     async for chunk in chunks(store, DeadLetterQuery(), 3):
@@ -121,33 +121,37 @@ async def test_all_are_gone_through_once_though_some_stay_and_some_go() -> None:
     assert met == list(range(10))
 
 
-async def test_reading_one_gives_its_event_and_says_what_is_not_clear() -> None:
+async def test_reading_a_dead_letter_returns_its_event_and_an_ambiguous_number_is_refused() -> None:
     store = await store_with([1, 2])
     hub = MemoryHubReader()
-    stored, found = await read(store, hub, DeadLetterQuery(sequence=2))
-    assert (stored.letter.error, found.body, found.partition_key) == ("ValueError: 2", b"x", "key")
+    stored, original = await read(store, hub, DeadLetterQuery(sequence=2))
+    assert (stored.letter.error, original.body, original.partition_key) == (
+        "ValueError: 2",
+        b"x",
+        "key",
+    )
     with pytest.raises(NotFound, match="no dead letter"):
         await read(store, hub, DeadLetterQuery(sequence=3))
     await store_with([2], SECOND, store)
-    with pytest.raises(NotFound, match="more than one"):
+    with pytest.raises(NotFound, match="several dead letters have this number"):
         await read(store, hub, DeadLetterQuery(sequence=2))
 
 
-async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_it_is_there() -> None:
+async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_the_hub_has_it() -> None:
     store, hub = await store_with([1]), MemoryHubReader()
     hub.add(FIRST, event(0), event(1, b"large"))
     stored = (await find(store, DeadLetterQuery(), 1))[0]
     without = replace(stored, letter=replace(stored.letter, body=None))
     assert (await event_of(without, hub)).body == b"large"
     hub.forget(FIRST, 2)
-    with pytest.raises(NotFound, match="the hub lost it"):
+    with pytest.raises(NotFound, match="the hub no longer has it"):
         await event_of(without, hub)
 
 
-# --- into the pipeline again ------------------------------------------------------------------
+# --- redrive ----------------------------------------------------------------------------------
 
 
-async def test_a_redriven_event_is_an_effect_with_its_messages_and_no_dead_letter() -> None:
+async def test_a_redriven_dead_letter_is_replaced_by_the_effect_and_its_messages() -> None:
     store = await store_with([1, 2])
     outcome = await redriver(store, to_message).run(
         await find(store, DeadLetterQuery(sequence=1), 1)
@@ -157,7 +161,7 @@ async def test_a_redriven_event_is_an_effect_with_its_messages_and_no_dead_lette
     assert [s.message.message_id for s in await store.outbox(FIRST, 9)] == ["hub:0:1"]
 
 
-async def test_of_two_who_redrive_one_does() -> None:
+async def test_only_one_of_two_concurrent_redrives_succeeds() -> None:
     store = await store_with([1])
     letters = await find(store, DeadLetterQuery(), 1)
     first = await redriver(store, to_message).run(letters)
@@ -166,7 +170,7 @@ async def test_of_two_who_redrive_one_does() -> None:
     assert len(await store.outbox(FIRST, 9)) == 1
 
 
-async def test_what_fails_again_stays_and_the_others_go_on() -> None:
+async def test_a_dead_letter_that_fails_again_stays_and_the_others_are_redriven() -> None:
     store = await store_with([1, 2, 4])
 
     def handle(event: Event) -> Effect:
@@ -182,7 +186,7 @@ async def test_what_fails_again_stays_and_the_others_go_on() -> None:
     assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
 
 
-async def test_an_outage_stops_redriving_and_harms_nothing() -> None:
+async def test_an_outage_stops_a_redrive_and_changes_nothing() -> None:
     store = await store_with([1, 2])
 
     def handle(event: Event) -> Effect:
@@ -194,7 +198,7 @@ async def test_an_outage_stops_redriving_and_harms_nothing() -> None:
 
 
 class LosesReplies(MemoryIngestionStore):
-    """The first call takes effect, its reply is lost."""
+    """The first call takes effect, but its reply is lost."""
 
     lost = False
 
@@ -205,18 +209,18 @@ class LosesReplies(MemoryIngestionStore):
             raise StoreUnavailable("no reply")
 
 
-async def test_a_lost_reply_does_not_make_it_twice_or_a_failure() -> None:
+async def test_a_redrive_whose_reply_is_lost_counts_once_and_as_done() -> None:
     store = await store_with([1], store=LosesReplies(lambda: NOW))
     outcome = await redriver(store, to_message).run(await find(store, DeadLetterQuery(), 9))
     assert numbers(outcome.done) == [1]
     assert len(await store.outbox(FIRST, 9)) == 1
 
 
-# --- to a queue -------------------------------------------------------------------------------
+# --- forward to a queue -----------------------------------------------------------------------
 
 
 class Queue:
-    """Detects duplicates; may fail after it took everything."""
+    """Detects duplicates. May fail after it has accepted all messages."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
@@ -230,7 +234,7 @@ class Queue:
             raise SendingFailed("no reply")
 
 
-async def test_what_was_sent_to_a_queue_is_removed_and_nothing_else() -> None:
+async def test_only_dead_letters_that_were_sent_to_a_queue_are_removed() -> None:
     store, queue = await store_with([1, 2]), Queue()
     outcome = await forward(
         store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(sequence=1), 9)
@@ -240,7 +244,7 @@ async def test_what_was_sent_to_a_queue_is_removed_and_nothing_else() -> None:
     assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
 
 
-async def test_what_may_not_have_been_sent_is_kept_and_sending_again_adds_nothing() -> None:
+async def test_dead_letters_of_a_failed_sending_stay_and_can_be_sent_again() -> None:
     store, queue = await store_with([1, 2]), Queue(fails=True)
     with pytest.raises(SendingFailed):
         await forward(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
@@ -251,10 +255,10 @@ async def test_what_may_not_have_been_sent_is_kept_and_sending_again_adds_nothin
     assert await find(store, DeadLetterQuery(), 9) == []
 
 
-# --- for good ---------------------------------------------------------------------------------
+# --- purge ------------------------------------------------------------------------------------
 
 
-async def test_purging_by_age_goes_by_the_stores_clock() -> None:
+async def test_purging_by_age_uses_the_stores_clock() -> None:
     store = await store_with(range(1, 7))
     before = await older_than(store, FIRST, timedelta(hours=4))
     outcome = await purge(store, await find(store, DeadLetterQuery(failed_before=before), 100))

@@ -1,4 +1,4 @@
-"""Reading a stretch of a partition again: into an account of its own, beside the real one."""
+"""Replaying a range of a partition, with a checkpoint of its own beside the real stream."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from shared.ingestion.errors import NotFound, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.events.process_batch import Consumer, run
-from shared.ingestion.events.replay import Stretch, replay, side_stream, silent
+from shared.ingestion.events.replay import ReplayRange, replay, replay_stream, without_messages
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
 from tests.builders import NOW
 from tests.simulation.ingestion_fleet import once, one_by_one
 
 STREAM = Stream("ns", "hub", "$Default", "0")
-SIDE = side_stream(STREAM, "again")
+SIDE = replay_stream(STREAM, "again")
 
 
 class Hub(MemoryHubReader):
-    """One partition, whichever consumer group asks."""
+    """One partition, the same for each consumer group."""
 
     def __init__(self) -> None:
         super().__init__(read_max=7)
@@ -37,7 +37,7 @@ class Hub(MemoryHubReader):
 
 
 class Rig:
-    """A partition that was processed once, by a handler that was wrong about every fifth event."""
+    """A partition that was processed once by a handler that failed on every fifth event."""
 
     def __init__(self) -> None:
         self.hub, self.store = Hub(), MemoryIngestionStore(lambda: NOW)
@@ -61,7 +61,7 @@ class Rig:
             Writer("me"),
             self.store,
             self.hub,
-            handle if self.sent_too else silent(handle),
+            handle if self.sent_too else without_messages(handle),
             once,
             one_by_one,
             lambda: f"tx{next(self.numbers)}",
@@ -79,38 +79,38 @@ async def rig() -> Rig:
     return rig
 
 
-async def test_it_accounts_for_the_stretch_and_leaves_the_stream_alone(rig: Rig) -> None:
+async def test_a_replay_accounts_for_the_range_and_leaves_the_stream_unchanged(rig: Rig) -> None:
     before = await rig.store.load(STREAM)
-    outcome = await replay(rig.consumer(), Stretch(first=12, last=20), None)
+    outcome = await replay(rig.consumer(), ReplayRange(first=12, last=20), None)
     assert (outcome.first, outcome.effects, outcome.dead_letters) == (12, 9, 0)
     assert sorted(rig.store.rows[SIDE].effects) == list(range(12, 21))
     assert await rig.store.load(STREAM) == before
     assert sorted(rig.store.rows[STREAM].dead_letters) == [0, 5, 10, 15, 20, 25]
 
 
-async def test_it_ends_with_the_newest_event_there_is(rig: Rig) -> None:
-    outcome = await replay(rig.consumer(), Stretch(first=25), None)
+async def test_a_replay_ends_at_the_newest_event(rig: Rig) -> None:
+    outcome = await replay(rig.consumer(), ReplayRange(first=25), None)
     assert (outcome.effects, outcome.last) == (5, 29)
 
 
-async def test_it_starts_at_a_time(rig: Rig) -> None:
-    outcome = await replay(rig.consumer(), Stretch(since=NOW + timedelta(minutes=26.5)), None)
+async def test_a_replay_may_start_at_a_time(rig: Rig) -> None:
+    outcome = await replay(rig.consumer(), ReplayRange(since=NOW + timedelta(minutes=26.5)), None)
     assert (outcome.first, outcome.effects) == (27, 3)
 
 
-async def test_nothing_leaves_unless_that_is_asked_for(rig: Rig) -> None:
-    await replay(rig.consumer(), Stretch(first=0), None)
+async def test_a_replay_sends_messages_only_if_asked_to(rig: Rig) -> None:
+    await replay(rig.consumer(), ReplayRange(first=0), None)
     assert await rig.store.outbox(SIDE, 100) == []
 
 
-async def test_what_leaves_has_the_ids_of_the_first_time(rig: Rig) -> None:
+async def test_a_replay_sends_messages_under_their_first_ids(rig: Rig) -> None:
     rig.sent_too = True
-    await replay(rig.consumer(), Stretch(first=28), rig)
+    await replay(rig.consumer(), ReplayRange(first=28), rig)
     assert rig.sent == ["hub:0:28", "hub:0:29"]
 
 
 class BreaksOff(MemoryIngestionStore):
-    """Fails after so many commits."""
+    """Fails after a number of commits."""
 
     left = 2
 
@@ -123,38 +123,38 @@ class BreaksOff(MemoryIngestionStore):
         return await super().commit(stream, saved, commit)
 
 
-async def test_the_same_name_goes_on_where_it_stopped(rig: Rig) -> None:
+async def test_a_replay_of_the_same_name_continues_where_it_stopped(rig: Rig) -> None:
     broken = BreaksOff(lambda: NOW)
     rig.store, broken.left = broken, 2
     with pytest.raises(StoreUnavailable):
-        await replay(rig.consumer(), Stretch(first=3), None)
+        await replay(rig.consumer(), ReplayRange(first=3), None)
     done = len(broken.rows[SIDE].effects)
     assert 0 < done < 27
     broken.left = 1000
-    outcome = await replay(rig.consumer(), Stretch(first=3), None)
+    outcome = await replay(rig.consumer(), ReplayRange(first=3), None)
     assert (outcome.first, outcome.effects) == (3, 27 - done)
-    again = await replay(rig.consumer(), Stretch(first=3), None)
+    again = await replay(rig.consumer(), ReplayRange(first=3), None)
     assert again.effects == 0
 
 
-async def test_what_the_hub_lost_in_between_is_a_gap_of_the_replay(rig: Rig) -> None:
-    await replay(rig.consumer(), Stretch(first=3, last=9), None)
+async def test_events_that_the_hub_has_lost_are_a_gap_of_the_replay(rig: Rig) -> None:
+    await replay(rig.consumer(), ReplayRange(first=3, last=9), None)
     rig.hub.lose(before=20)
-    outcome = await replay(rig.consumer(), Stretch(), None)
+    outcome = await replay(rig.consumer(), ReplayRange(), None)
     assert [(gap.first, gap.last) for gap in outcome.gaps] == [(10, 19)]
     assert outcome.checkpoint is not None
     assert outcome.checkpoint.sequence == 29
 
 
-async def test_a_stretch_of_which_nothing_is_left_says_so(rig: Rig) -> None:
+async def test_a_replay_of_a_range_without_events_is_refused(rig: Rig) -> None:
     rig.hub.lose(before=20)
-    with pytest.raises(NotFound, match="no event is left from 3 to 9"):
-        await replay(rig.consumer(), Stretch(first=3, last=9), None)
-    late = await replay(rig.consumer(), Stretch(first=3), None)
+    with pytest.raises(NotFound, match="the hub has no event from 3 to 9 any more"):
+        await replay(rig.consumer(), ReplayRange(first=3, last=9), None)
+    late = await replay(rig.consumer(), ReplayRange(first=3), None)
     assert late.first == 20
 
 
 @pytest.mark.parametrize("name", ["", "a~b", "a|b", "-a", "a" * 51, "a b"])
-def test_a_name_that_would_not_do_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="a name of 1 to 50"):
-        side_stream(STREAM, name)
+def test_an_invalid_name_of_a_replay_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="use 1 to 50 letters, digits and hyphens"):
+        replay_stream(STREAM, name)

@@ -1,4 +1,4 @@
-"""What handlers kept goes when it is old, and not before; what is behind the checkpoint only."""
+"""Old effects are removed in time and not too early, and only below the checkpoint."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ def ago(days: float, sequence: int) -> Mark:
         ([ago(11, 70), ago(0, 80)], Cleanup(None, 50, (ago(11, 70),))),
     ],
 )
-def test_old_marks_say_how_far_effects_go(marks: list[Mark], expected: Cleanup) -> None:
+def test_expired_marks_determine_which_effects_are_removed(
+    marks: list[Mark], expected: Cleanup
+) -> None:
     assert plan_cleanup(marks, 50, NOW, KEEP) == expected
 
 
 @given(st.lists(st.floats(0.01, 3), min_size=1, max_size=60), st.integers(1, 30))
-def test_nothing_goes_too_early_and_nothing_stays_for_ever(
+def test_effects_are_removed_neither_too_early_nor_too_late(
     pauses: list[float], keep_days: int
 ) -> None:
     keep, now, marks = timedelta(days=keep_days), NOW, list[Mark]()
@@ -53,7 +55,7 @@ def test_nothing_goes_too_early_and_nothing_stays_for_ever(
         now += timedelta(days=days)
         accounted[sequence] = now
         what = plan_cleanup(marks, sequence, now, keep)
-        marks = [mark for mark in marks if mark not in what.over]
+        marks = [mark for mark in marks if mark not in what.expired]
         marks += [what.mark] if what.mark else []
         if what.purge_to is not None:
             assert all(now - accounted[n] >= keep for n in range(what.purge_to + 1))
@@ -64,7 +66,8 @@ def test_nothing_goes_too_early_and_nothing_stays_for_ever(
 
 
 class Rig:
-    """A stream of a thousand effects, and what removes them; one clock for store and process."""
+    """A stream of a thousand effects and their retention, with one clock for the store and the
+    process."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -96,7 +99,7 @@ async def rig() -> Rig:
     return rig
 
 
-async def test_effects_go_after_their_time_and_the_checkpoint_stays(rig: Rig) -> None:
+async def test_old_effects_are_removed_and_the_checkpoint_stays(rig: Rig) -> None:
     rig.wait(days=9)
     await rig.commit(1000, 1009)
     assert await rig.effect_retention.run() == 0
@@ -109,7 +112,7 @@ async def test_effects_go_after_their_time_and_the_checkpoint_stays(rig: Rig) ->
     assert len(await rig.store.marks(STREAM)) == 2
 
 
-async def test_it_looks_once_an_hour(rig: Rig) -> None:
+async def test_the_retention_runs_once_an_hour(rig: Rig) -> None:
     rig.wait(days=20)
     assert await rig.effect_retention.run() == 1000
     await rig.commit(1000, 1000)
@@ -120,7 +123,7 @@ async def test_it_looks_once_an_hour(rig: Rig) -> None:
     assert await rig.effect_retention.run() == 1
 
 
-async def test_what_is_kept_for_ever_is_not_even_marked() -> None:
+async def test_without_a_retention_time_no_mark_is_written() -> None:
     rig = Rig()
     rig.effect_retention.keep = None
     await rig.commit(0, 9)
@@ -128,8 +131,8 @@ async def test_what_is_kept_for_ever_is_not_even_marked() -> None:
     assert await rig.store.marks(STREAM) == []
 
 
-async def test_much_goes_in_several_turns(rig: Rig) -> None:
-    """A turn has its time; the next one comes soon and goes on."""
+async def test_many_effects_are_removed_in_several_calls(rig: Rig) -> None:
+    """A call has a time limit; the next one follows soon and continues."""
     purge = rig.store.purge_effects
 
     async def slow(stream: Stream, up_to: int, limit: int) -> int:
@@ -145,7 +148,7 @@ async def test_much_goes_in_several_turns(rig: Rig) -> None:
     assert turns == [400, 400, 200]
 
 
-async def test_a_store_out_of_reach_is_asked_again_soon(rig: Rig) -> None:
+async def test_an_unreachable_store_is_tried_again_soon(rig: Rig) -> None:
     purge = rig.store.purge_effects
 
     async def broken(stream: Stream, up_to: int, limit: int) -> int:

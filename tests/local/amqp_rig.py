@@ -1,9 +1,9 @@
-"""The same scenario with the aio and the sync client of azure-servicebus, at the same time.
+"""Runs one scenario with the aio client and the sync client of azure-servicebus at the same time.
 
-Each client has a stand-in of its own with a clock that a scenario moves. With the variable
-SERVICE_BUS_EMULATOR set to the connection string of Microsoft's Service Bus emulator, the
-scenarios run against that one; those that need to move the clock, to order faults or to look
-inside are skipped then.
+Each client has its own stand-in with a clock that the scenario moves. If the environment variable
+SERVICE_BUS_EMULATOR holds the connection string of Microsoft's Service Bus emulator, the scenarios
+run against the emulator. Those that move the clock, arm faults or inspect the broker are then
+skipped.
 """
 
 import asyncio
@@ -31,18 +31,21 @@ from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 from local.azure_apis.entities import EntityCounts
 
-EMULATOR = "SERVICE_BUS_EMULATOR"
+EMULATOR, HUBS_EMULATOR = "SERVICE_BUS_EMULATOR", "EVENT_HUBS_EMULATOR"
 EMULATOR_ADMINISTRATION_PORT = 5300
 WAIT_SECONDS = 20
 NOTHING_SECONDS = 0.3
-"""How long to look for messages that should not be there."""
+"""How long to wait for messages that should not arrive."""
 
 _ENDPOINT = re.compile(r"(sb://[^;:/]+)(?::\d+)?")
 THREADS_MAX = 64
 AT_ONCE = 8
+AT_ONCE_IN_EMULATOR = 1
+"""Microsoft's emulator accepts ten connections, and each sender or receiver opens one."""
+
 SWITCH_SECONDS = 0.0002
-"""How long a thread may keep the others waiting: a sync reader of an event hub spins while it has
-no partition, and every step of the event loop would wait for Python's usual 5 ms beside it.
+"""Python's thread switch interval in these tests. A sync reader of an event hub spins while it has
+no partition. With Python's default, each step of the event loop would wait 5 ms for such a thread.
 """
 
 Scenario = Callable[["Rig"], Awaitable[None]]
@@ -54,26 +57,26 @@ LEAVES_SOCKETS_OPEN = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-"""Marks of a module whose connections break: the clients leave their sockets open then."""
+"""Marks for a module whose connections break, because the clients then leave their sockets open."""
 SIDE_BY_SIDE = [pytest.mark.asyncio(loop_scope="module"), *LEAVES_SOCKETS_OPEN]
-"""Marks of a module of such tests, beside the use of the fixture `side_by_side`."""
+"""Marks for a module of side-by-side tests, in addition to the fixture `side_by_side`."""
 
 
 class Threaded:
-    """A sync object whose methods are awaited: each runs in a thread."""
+    """Wraps a sync object. Its methods can be awaited; each call runs in a thread."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.wrapped, name)
+        attribute = getattr(self.wrapped, name)
         if name == "session":
-            return Threaded(found)
-        if not callable(found):
-            return found
+            return Threaded(attribute)
+        if not callable(attribute):
+            return attribute
 
         async def call(*args: Any, **options: Any) -> Any:
-            return await asyncio.to_thread(found, *args, **options)
+            return await asyncio.to_thread(attribute, *args, **options)
 
         return call
 
@@ -86,16 +89,16 @@ class Threaded:
 
 
 class ThreadedClient(Threaded):
-    """A sync client that hands out threaded senders and receivers."""
+    """Wraps a sync client, whose senders and receivers are also wrapped."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.wrapped, name)
-        return lambda *args, **options: Threaded(found(*args, **options))
+        method = getattr(self.wrapped, name)
+        return lambda *args, **options: Threaded(method(*args, **options))
 
 
 @dataclass
 class Rig:
-    """One client, and the broker that it talks to: a stand-in, or the emulator when None."""
+    """One client and its broker. `stand_in` is None if the broker is the emulator."""
 
     kind: str
     client: Any
@@ -105,39 +108,41 @@ class Rig:
     stack: AsyncExitStack
 
     async def queue(self, **properties: Any) -> str:
-        """A new queue; properties as of `QueueProperties`."""
+        """Create a queue with properties of `QueueProperties`."""
         name = f"queue-{uuid.uuid4().hex[:8]}"
-        wanted = QueueProperties(**properties)
+        declared = QueueProperties(**properties)
         if self.stand_in is not None:
-            self.stand_in.namespace.declare_queue(name, wanted)
+            self.stand_in.namespace.declare_queue(name, declared)
         else:
             async with self._administration() as administration:
-                await administration.create_queue(name, **_as_created(wanted))
+                await administration.create_queue(name, **_as_created(declared))
         return name
 
     async def topic(self, *subscriptions: str, **properties: Any) -> str:
-        """A new topic; properties are those of every subscription."""
+        """Create a topic. The properties apply to every subscription."""
         name = f"topic-{uuid.uuid4().hex[:8]}"
-        wanted = QueueProperties(**properties)
+        declared = QueueProperties(**properties)
         if self.stand_in is not None:
             self.stand_in.namespace.declare_topic(name, TopicProperties())
             for subscription in subscriptions:
-                self.stand_in.namespace.declare_subscription(name, subscription, wanted)
+                self.stand_in.namespace.declare_subscription(name, subscription, declared)
             return name
         async with self._administration() as administration:
             await administration.create_topic(name)
             for subscription in subscriptions:
-                await administration.create_subscription(name, subscription, **_as_created(wanted))
+                await administration.create_subscription(
+                    name, subscription, **_as_created(declared)
+                )
         return name
 
     def inside(self) -> AmqpStandIn:
-        """The stand-in; skips the test where there is none."""
+        """Return the stand-in, or skip the test if there is none."""
         if self.stand_in is None:
-            pytest.skip("needs the stand-in")
+            pytest.skip("emulators have no clock to move, no faults to arm and no state to inspect")
         return self.stand_in
 
     def advance(self, **by: float) -> None:
-        """Move the clock, as `advance(hours=48)`."""
+        """Advance the clock, for example `advance(hours=48)`."""
         self.inside()
         self.clock.advance(timedelta(**by))
 
@@ -145,7 +150,7 @@ class Rig:
         return self.inside().namespace.counts(path, self.clock())
 
     async def open(self, *links: Any) -> None:
-        """Open all at once; they are closed after the test, together with everything."""
+        """Open all links at once. They are closed after the test."""
         for link in links:
             self.stack.push_async_exit(link)
         await asyncio.gather(*(link.__aenter__() for link in links))
@@ -168,7 +173,7 @@ class Rig:
 
 
 class _Http(AioHttpTransport):  # type: ignore[misc]
-    """The administration client insists on https; the emulator speaks http."""
+    """Rewrites URLs: the administration client requires https, but the emulator serves http."""
 
     async def send(self, request: Any, **config: Any) -> Any:
         request.url = request.url.replace("https://", "http://", 1)
@@ -176,15 +181,15 @@ class _Http(AioHttpTransport):  # type: ignore[misc]
 
 
 def both(scenario: Scenario) -> Test:
-    """A test that runs a scenario with either client of Service Bus, both at once."""
+    """A test that runs a scenario with both clients of Service Bus at the same time."""
     return side_by_side_test(scenario, rig)
 
 
 def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig) -> Test:
-    """A test that runs a scenario with clients of either kind at once.
+    """A test that runs a scenario with clients of both kinds at the same time.
 
-    The scenarios of a module run side by side, started by the fixture `side_by_side`: they wait
-    for the SDK most of the time, which takes half a second to open a link and one to close it.
+    The fixture `side_by_side` runs the scenarios of a module in parallel. They mostly wait for the
+    SDK, which needs half a second to open a link and one second to close it.
     """
 
     async def test() -> None:
@@ -202,26 +207,27 @@ def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig)
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Start all scenarios of the module that are to be tested."""
-    patience = sys.getswitchinterval()
+    """Start all scenarios of the module that are selected."""
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
-    limit = asyncio.Semaphore(AT_ONCE)
+    emulated = any(os.environ.get(name) for name in (EMULATOR, HUBS_EMULATOR))
+    limit = asyncio.Semaphore(AT_ONCE_IN_EMULATOR if emulated else AT_ONCE)
     for item in request.session.items:
         test = getattr(item, "function", None)
         if test in _scenarios and item.path == request.path:
             _running[test] = asyncio.create_task(_limited(limit, _scenarios[test]))
     yield
-    for left in _running.values():  # of tests that were not run after all
+    for left in _running.values():  # of tests that did not run
         left.cancel()
     await asyncio.gather(*_running.values(), return_exceptions=True)
     _running.clear()
-    sys.setswitchinterval(patience)
+    sys.setswitchinterval(interval)
     forget_open_sockets()
 
 
 def forget_open_sockets() -> None:
-    """Here, lest they are found in somebody else's test."""
+    """Collect them now, so that no other test gets their warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -246,7 +252,7 @@ async def _run(scenario: Callable[[Any], Awaitable[None]], make: MakeRig, kind: 
 
 
 async def rig(stack: AsyncExitStack, kind: str) -> Rig:
-    """A client of either kind, closed with the stack. Without keep-alives it closes quicker."""
+    """A client of this kind, closed with the stack. Without keep-alives it closes faster."""
     options = {"retry_total": 0, "keep_alive": 0}
     clock = VirtualClock()
     stand_in = None
@@ -266,7 +272,7 @@ def _client(kind: str, connection_string: str, **options: Any) -> Any:
 
 @asynccontextmanager
 async def opened(*links: Any) -> AsyncIterator[None]:
-    """Open all at once, and close all at once: either takes the SDK half a second."""
+    """Open all links at once and close them at once, because each takes the SDK half a second."""
     await asyncio.gather(*(link.__aenter__() for link in links))
     try:
         yield
@@ -275,34 +281,34 @@ async def opened(*links: Any) -> AsyncIterator[None]:
 
 
 async def received(receiver: Any, count: int) -> list[Any]:
-    """Exactly so many messages, in as many calls as it takes."""
+    """Receive exactly `count` messages, in as many calls as needed."""
     messages: list[Any] = []
     while len(messages) < count:
         more = await receiver.receive_messages(count - len(messages), max_wait_time=WAIT_SECONDS)
-        assert more, f"{len(messages)} of {count} messages came"
+        assert more, f"only {len(messages)} of {count} messages arrived"
         messages += more
     return messages
 
 
 async def first_message(rig: Rig, receiver: Any) -> None:
-    """Open and receive: a link that is refused may look open until it is used."""
+    """Open and receive, because a refused link may look open until it is used."""
     await rig.open(receiver)
     await receiver.receive_messages(1, max_wait_time=1)
 
 
 async def first_send(rig: Rig, sender: Any) -> None:
-    """Open and send, likewise."""
+    """Open and send, because a refused link may look open until it is used."""
     await rig.open(sender)
     await sender.send_messages(message())
 
 
 async def nothing_comes(receiver: Any) -> None:
-    found = await receiver.receive_messages(1, max_wait_time=NOTHING_SECONDS)
-    assert [str(each) for each in found] == []
+    messages = await receiver.receive_messages(1, max_wait_time=NOTHING_SECONDS)
+    assert [str(each) for each in messages] == []
 
 
 async def bodies(receiver: Any, count: int) -> list[str]:
-    """Receive and complete."""
+    """Receive and complete messages, and return their bodies."""
     messages = await received(receiver, count)
     for message in messages:
         await receiver.complete_message(message)

@@ -1,6 +1,6 @@
-"""A TCP proxy on loopback that can swallow what passes through it, as a broken network does.
+"""A loopback TCP proxy that can drop all bytes, as a broken network does.
 
-Both ends keep their sockets open and hear nothing: neither an end of file nor a reset.
+Both ends keep their sockets open and receive nothing, neither an end of file nor a reset.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CHUNK_BYTES = 65_536
 
 
 class HalfOpenProxy:
-    """Forwards to ``port`` until it is told to swallow."""
+    """Forwards connections to ``port`` until ``swallow`` is called."""
 
     def __init__(self, port: int) -> None:
         self._to_port = port
@@ -24,7 +24,7 @@ class HalfOpenProxy:
         self._swallowed_up_to = 0
         self._swallows_new = False
         self.accepted = 0
-        """Connections so far."""
+        """The number of accepted connections."""
 
         self.swallowed_bytes = 0
 
@@ -34,7 +34,7 @@ class HalfOpenProxy:
         return int(self._server.sockets[0].getsockname()[1])
 
     def swallow(self, *, new: bool = False) -> None:
-        """From now on nothing passes on the connections there are, and on new ones if so told."""
+        """From now on, drop all bytes of existing connections, and of new ones if ``new``."""
         self._swallowed_up_to = self.accepted
         self._swallows_new = new
 
@@ -69,7 +69,7 @@ class HalfOpenProxy:
     async def _pipe(
         self, number: int, source: asyncio.StreamReader, sink: asyncio.StreamWriter
     ) -> None:
-        """One direction of one connection. The end of one side is swallowed like its bytes."""
+        """Forward one direction of a connection. The end of a stream is dropped like its bytes."""
         try:
             while chunk := await source.read(CHUNK_BYTES):
                 if self._swallows(number):

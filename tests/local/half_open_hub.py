@@ -1,4 +1,4 @@
-"""A connection that stays open and carries nothing: a proxy on loopback that can swallow bytes."""
+"""A loopback proxy that can make a connection half-open: it stays open but carries no bytes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ READ_BYTES = 65_536
 
 
 class HalfOpenProxy:
-    """Passes bytes on to a local port for the length of an `async with`.
+    """Forwards bytes to a local port during an `async with`.
 
-    After `swallow` the connections stay open, and nothing passes in either direction, as behind
-    a firewall that forgot them. New connections are treated alike.
+    After `swallow`, connections stay open but nothing passes in either direction, as behind a
+    firewall that dropped their state. New connections behave the same.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -58,12 +58,12 @@ class HalfOpenProxy:
             self._writers.discard(each)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Once bytes were lost the stream is of no use any more, and stays silent."""
+        """Forward one direction. Once bytes were dropped, the stream stays silent."""
         lost = False
-        while found := await reader.read(READ_BYTES):
+        while chunk := await reader.read(READ_BYTES):
             lost = lost or self._swallows
             if not lost:
-                writer.write(found)
+                writer.write(chunk)
                 await writer.drain()
         if not lost:
             writer.close()

@@ -27,7 +27,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class AsyncLoopback(AioHttpTransport):  # type: ignore[misc]
-    """The URL is put back: on a retry the token policy looks at it again, and insists on https."""
+    """Sends over http, then restores the URL: the token policy requires https on a retry."""
 
     async def send(self, request: Any, **config: Any) -> Any:
         url = request.url
@@ -70,7 +70,7 @@ class AsyncToken:
 
 
 class SteppingClock:
-    """Goes on by `step` each time somebody looks."""
+    """A clock that advances by `step` on each reading."""
 
     def __init__(self, step: timedelta = timedelta(0)) -> None:
         self.now = NOW
@@ -100,7 +100,7 @@ async def bus_client(server: ServiceBusAdminStandIn, **options: Any) -> AsyncIte
 
 
 class SomeCounts:
-    """Counts by path, to be set by a test."""
+    """Counts by path, which a test can change."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, EntityCounts] = {

@@ -1,4 +1,4 @@
-"""Waiting for something that happens elsewhere, not longer than it takes, and not for ever."""
+"""Waits for a condition by polling, up to a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Administration over HTTP and messages over AMQP, of one and the same namespace."""
+"""Administration over HTTP and messages over AMQP in the same namespace."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -22,7 +22,7 @@ from shared.settings.connections import ServiceBusConnection
 
 
 class Http(AioHttpTransport):  # type: ignore[misc]
-    """The client insists on https, and looks at the URL again before it retries."""
+    """Sends over http, then restores the URL: the client requires https, also on a retry."""
 
     async def send(self, request: Any, **config: Any) -> Any:
         url = request.url
@@ -52,7 +52,7 @@ async def admin(bus: ServiceBusStandIn) -> AsyncIterator[ServiceBusAdministratio
         yield client
 
 
-async def test_messages_that_were_sent_are_the_ones_that_are_counted(
+async def test_administration_counts_the_messages_that_were_sent_over_amqp(
     bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient, clock: VirtualClock
 ) -> None:
     bus.amqp.namespace.declare_queue("jobs", QueueProperties(max_delivery_count=1))
@@ -89,7 +89,9 @@ async def test_one_connection_string_serves_messages_and_administration(
     assert counts.active_message_count == 1
 
 
-async def test_the_apps_own_reader_counts_the_messages_of_a_topic(bus: ServiceBusStandIn) -> None:
+async def test_the_apps_reader_counts_the_messages_of_a_subscription(
+    bus: ServiceBusStandIn,
+) -> None:
     bus.amqp.namespace.declare_topic("orders")
     bus.amqp.namespace.declare_subscription("orders", "billing")
     reader = ServiceBusReader(
@@ -108,7 +110,7 @@ async def test_the_apps_own_reader_counts_the_messages_of_a_topic(bus: ServiceBu
     await reader.close()
 
 
-async def test_what_the_broker_declares_the_client_finds(
+async def test_the_client_reads_the_properties_of_entities_declared_in_the_broker(
     bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
 ) -> None:
     properties = QueueProperties(
@@ -135,7 +137,7 @@ async def test_what_the_broker_declares_the_client_finds(
         await admin.get_topic("none")
 
 
-async def test_what_is_no_question_about_one_entity_is_refused(
+async def test_administration_refuses_changes_and_lists(
     bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
 ) -> None:
     bus.amqp.namespace.declare_topic("news")
@@ -153,7 +155,7 @@ async def test_what_is_no_question_about_one_entity_is_refused(
             _ = [each async for each in entities]
 
 
-async def test_rules_are_refused_and_not_taken_for_absent(
+async def test_rules_are_refused_instead_of_reported_as_missing(
     bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
 ) -> None:
     bus.amqp.namespace.declare_topic("news")
@@ -166,7 +168,7 @@ async def test_rules_are_refused_and_not_taken_for_absent(
         await admin.delete_rule("news", "all", "$Default")
 
 
-async def test_the_largest_message_is_as_large_as_it_was_said(
+async def test_a_message_above_the_declared_size_limit_is_refused(
     bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
 ) -> None:
     namespace = bus.amqp.namespace

@@ -1,4 +1,4 @@
-"""Topics, forwarding, schedules and duplicates over AMQP, with the real clients."""
+"""Topics, forwarding, scheduling and duplicate detection over AMQP, with the real clients."""
 
 from datetime import timedelta
 
@@ -37,7 +37,7 @@ async def test_every_subscription_gets_every_message(rig: Rig) -> None:
 
 
 @both
-async def test_a_subscription_has_dead_letters_of_its_own(rig: Rig) -> None:
+async def test_each_subscription_has_its_own_dead_letters(rig: Rig) -> None:
     topic = await rig.topic("mail", "log")
     sender = rig.client.get_topic_sender(topic)
     mail = rig.client.get_subscription_receiver(topic, "mail")
@@ -46,20 +46,20 @@ async def test_a_subscription_has_dead_letters_of_its_own(rig: Rig) -> None:
     )
     await rig.open(sender, mail, dead)
     await sender.send_messages(message("a"))
-    (each,) = await received(mail, 1)
-    await mail.dead_letter_message(each, reason="why")
+    (letter,) = await received(mail, 1)
+    await mail.dead_letter_message(letter, reason="why")
     assert await bodies(dead, 1) == ["a"]
 
 
 @both
-async def test_a_subscription_that_is_not_there_is_not_found(rig: Rig) -> None:
+async def test_a_missing_subscription_is_reported_as_not_found(rig: Rig) -> None:
     topic = await rig.topic("mail")
     with pytest.raises(MessagingEntityNotFoundError):
         await first_message(rig, rig.client.get_subscription_receiver(topic, "none"))
 
 
 @both
-async def test_messages_are_forwarded_and_keep_the_number_they_were_sent_with(rig: Rig) -> None:
+async def test_forwarded_messages_keep_their_enqueued_sequence_number(rig: Rig) -> None:
     end = await rig.queue()
     start = await rig.queue(forward_to=end)
     sender = rig.client.get_queue_sender(start)
@@ -74,7 +74,7 @@ async def test_messages_are_forwarded_and_keep_the_number_they_were_sent_with(ri
 
 
 @both
-async def test_a_scheduled_message_comes_at_its_time(rig: Rig) -> None:
+async def test_a_scheduled_message_is_delivered_when_it_is_due(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     due = rig.clock() + timedelta(hours=24)
@@ -90,7 +90,7 @@ async def test_a_scheduled_message_comes_at_its_time(rig: Rig) -> None:
 
 
 @both
-async def test_an_id_comes_in_once_in_a_window_of_two_days(rig: Rig) -> None:
+async def test_a_message_id_is_accepted_once_within_a_window_of_two_days(rig: Rig) -> None:
     queue = await rig.queue(duplicate_window=WINDOW)
     sender, receiver = await rig.links(queue)
     for hours in (0, 24, 23.9):  # 47.9 h after the first
@@ -103,7 +103,7 @@ async def test_an_id_comes_in_once_in_a_window_of_two_days(rig: Rig) -> None:
 
 
 @both
-async def test_a_scheduled_duplicate_is_known_when_it_is_sent(rig: Rig) -> None:
+async def test_a_scheduled_duplicate_is_dropped_when_it_is_sent(rig: Rig) -> None:
     queue = await rig.queue(duplicate_window=WINDOW)
     sender, receiver = await rig.links(queue)
     due = rig.clock() + timedelta(hours=24)
@@ -116,7 +116,7 @@ async def test_a_scheduled_duplicate_is_known_when_it_is_sent(rig: Rig) -> None:
 
 
 @both
-async def test_a_topic_can_be_scheduled_to(rig: Rig) -> None:
+async def test_a_message_to_a_topic_can_be_scheduled(rig: Rig) -> None:
     topic = await rig.topic("mail")
     sender = rig.client.get_topic_sender(topic)
     mail = rig.client.get_subscription_receiver(topic, "mail")
@@ -128,7 +128,9 @@ async def test_a_topic_can_be_scheduled_to(rig: Rig) -> None:
 
 
 @both
-async def test_what_cannot_be_forwarded_is_in_the_transfer_dead_letters(rig: Rig) -> None:
+async def test_a_message_that_cannot_be_forwarded_goes_to_the_transfer_dead_letters(
+    rig: Rig,
+) -> None:
     queue = await rig.queue(forward_to="nowhere")
     rig.inside()  # the emulator refuses to create such a queue
     sender = rig.client.get_queue_sender(queue)

@@ -1,4 +1,4 @@
-"""Faults that the stand-in commits to order, as the real clients meet them."""
+"""Faults of the stand-in, as the real clients see them."""
 
 import time
 from datetime import timedelta
@@ -21,7 +21,7 @@ QUICK_RETRIES = {"retry_total": 3, "retry_backoff_factor": 0.01}
 
 
 @both
-async def test_dropped_before_it_was_accepted_a_message_is_not_there(rig: Rig) -> None:
+async def test_a_connection_dropped_before_accepting_loses_the_message(rig: Rig) -> None:
     queue = await rig.queue()
     sender, _ = await rig.links(queue)
     rig.inside().faults.arm(faults.drop_before_accept())
@@ -31,7 +31,7 @@ async def test_dropped_before_it_was_accepted_a_message_is_not_there(rig: Rig) -
 
 
 @both
-async def test_dropped_after_it_was_accepted_a_message_is_there(rig: Rig) -> None:
+async def test_a_connection_dropped_after_accepting_keeps_the_message(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     rig.inside().faults.arm(faults.drop_after_accept())
@@ -41,7 +41,7 @@ async def test_dropped_after_it_was_accepted_a_message_is_there(rig: Rig) -> Non
 
 
 @both
-async def test_a_resent_batch_comes_in_once_where_duplicates_are_found(rig: Rig) -> None:
+async def test_duplicate_detection_drops_a_resent_batch(rig: Rig) -> None:
     plain = await rig.queue()
     detecting = await rig.queue(duplicate_window=timedelta(hours=1))
     client = await rig.another_client(**QUICK_RETRIES)
@@ -54,7 +54,7 @@ async def test_a_resent_batch_comes_in_once_where_duplicates_are_found(rig: Rig)
 
 
 @both
-async def test_a_client_with_retries_outlasts_a_dropped_connection(rig: Rig) -> None:
+async def test_a_client_with_retries_survives_a_dropped_connection(rig: Rig) -> None:
     queue = await rig.queue()
     client = await rig.another_client(**QUICK_RETRIES)
     sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
@@ -66,7 +66,7 @@ async def test_a_client_with_retries_outlasts_a_dropped_connection(rig: Rig) -> 
 
 
 @both
-async def test_a_throttled_sender_is_told_that_the_server_is_busy(rig: Rig) -> None:
+async def test_a_throttled_sender_receives_the_server_busy_error(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     rig.inside().faults.arm(faults.throttle(), times=2)
@@ -78,7 +78,7 @@ async def test_a_throttled_sender_is_told_that_the_server_is_busy(rig: Rig) -> N
 
 
 @both
-async def test_a_limit_below_the_one_told_refuses_that_transfer_only(rig: Rig) -> None:
+async def test_a_size_fault_refuses_only_the_transfer_that_it_applies_to(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     rig.inside().faults.arm(faults.size_exceeded(), skip=1)
@@ -90,7 +90,7 @@ async def test_a_limit_below_the_one_told_refuses_that_transfer_only(rig: Rig) -
 
 
 @both
-async def test_a_detached_link_says_why_and_can_be_opened_again(rig: Rig) -> None:
+async def test_a_detached_link_reports_an_error_and_can_be_opened_again(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     rig.inside().faults.arm(faults.detach())
@@ -101,7 +101,7 @@ async def test_a_detached_link_says_why_and_can_be_opened_again(rig: Rig) -> Non
 
 
 @both
-async def test_a_delay_holds_back_the_answer_and_not_the_message(rig: Rig) -> None:
+async def test_a_delay_fault_delays_the_answer_but_stores_the_message(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     rig.inside().faults.arm(faults.delay(0.3))
@@ -112,20 +112,20 @@ async def test_a_delay_holds_back_the_answer_and_not_the_message(rig: Rig) -> No
 
 
 @both
-async def test_a_fault_for_one_entity_leaves_others_alone(rig: Rig) -> None:
-    struck, spared = await rig.queue(), await rig.queue()
-    sender, receiver = await rig.links(spared)
-    rig.inside().faults.arm(faults.throttle(struck))
-    await sender.send_messages(message("spared"))
-    assert await bodies(receiver, 1) == ["spared"]
+async def test_a_fault_for_one_entity_does_not_affect_others(rig: Rig) -> None:
+    faulty, other = await rig.queue(), await rig.queue()
+    sender, receiver = await rig.links(other)
+    rig.inside().faults.arm(faults.throttle(faulty))
+    await sender.send_messages(message("accepted"))
+    assert await bodies(receiver, 1) == ["accepted"]
 
 
-async def test_switches_strike_in_order_and_can_be_called_off() -> None:
+async def test_faults_apply_in_order_and_can_be_disarmed() -> None:
     switches = FaultSwitches[faults.TransferFault]()
     switches.arm(faults.throttle("a"), times=2, skip=1)
     switches.arm(faults.detach())
-    struck = [switches.next_for("A") for _ in range(4)]
-    kinds = [fault and fault.kind.name for fault in struck]
+    applied = [switches.next_for("A") for _ in range(4)]
+    kinds = [fault and fault.kind.name for fault in applied]
     assert kinds == ["DETACH", "REFUSE", "REFUSE", None]
     switches.arm(faults.detach())
     switches.disarm()

@@ -1,10 +1,9 @@
-"""Event hubs over AMQP, asked by the real azure-eventhub clients, sync and aio.
+"""Event hubs over AMQP with the real azure-eventhub clients, sync and aio.
 
-With the variable EVENT_HUBS_EMULATOR set to the connection string of Microsoft's Event Hubs
-emulator, the scenarios run against that one, on a hub `telemetry` with 32 partitions and the
-consumer groups g1 to g5 in its configuration: each scenario takes a partition of its own and
-reads what comes from then on. Those that need to move the clock, to order faults or to look
-inside are skipped then.
+If the environment variable EVENT_HUBS_EMULATOR holds the connection string of Microsoft's Event
+Hubs emulator, the scenarios run against the emulator. Its configuration must have a hub `telemetry`
+with 32 partitions and the consumer groups g1 to g5. Each scenario uses its own partition and reads
+only new events. Scenarios that move the clock, arm faults or inspect the broker are then skipped.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMULATOR = "EVENT_HUBS_EMULATOR"
 SECONDS_MAX = 60.0
 CLAIM_SECONDS = 1.0
-"""How soon a reader that failed looks for its partition again: the client's own 30 s are long."""
+"""How soon a failed reader claims its partition again. The client's default of 30 s is long."""
 GROUPS = ("$Default", "g1", "g2", "g3", "g4", "g5")
 CONSUMER: dict[str, Any] = {
     "eventhub_name": "telemetry",
@@ -46,14 +45,14 @@ CONSUMER: dict[str, Any] = {
 
 
 _claiming = asyncio.Lock()
-"""Held by a sync reader until it has its partition: until then the client asks itself without a
-pause whether it has one (`EventProcessor.start`). A few such readers at once keep everybody else
-in this interpreter from running, the stand-in and the readers' own threads first of all.
+"""Held by a sync reader until it has its partition. Until then, the client polls without a pause
+(`EventProcessor.start`). A few such readers at once would block all other threads of this process,
+including the stand-in and their own threads.
 """
 
 
 class Reading:
-    """What a consumer was given."""
+    """The events and errors that a consumer received."""
 
     def __init__(self) -> None:
         self.events: list[EventData] = []
@@ -81,10 +80,10 @@ class Reading:
 
 @dataclass
 class HubRig:
-    """Clients of one kind, and what they talk to: a stand-in, or the emulator when None.
+    """Clients of one kind and their broker. `stand_in` is None if the broker is the emulator.
 
-    A scenario has the partition `partition_id` of the hub `telemetry` to itself, and in it the
-    events after the number `after`.
+    A scenario has exclusive use of the partition `partition_id` of the hub `telemetry`. Its events
+    are those after the sequence number `after`.
     """
 
     kind: str
@@ -96,9 +95,9 @@ class HubRig:
     stack: AsyncExitStack
 
     def inside(self) -> AmqpStandIn:
-        """The stand-in; skips the test where there is none."""
+        """Return the stand-in, or skip the test if there is none."""
         if self.stand_in is None:
-            pytest.skip("needs the stand-in: its clock, its faults or a look inside")
+            pytest.skip("emulators have no clock to move, no faults to arm and no state to inspect")
         return self.stand_in
 
     @property
@@ -110,13 +109,13 @@ class HubRig:
         self.clock.advance(by)
 
     def is_now(self, time: datetime) -> bool:
-        """By the clock that stands still, or nearly so by the emulator's."""
+        """Whether a time is now: exactly by the virtual clock, approximately by the emulator's."""
         if self.stand_in is not None:
             return time == self.clock()
         return abs(datetime.now(UTC) - time) < timedelta(minutes=1)
 
     async def attached(self, count: int = 1) -> None:
-        """Until so many readers are there, where that can be seen."""
+        """Wait until this many readers are attached. The emulator does not show readers."""
         if self.stand_in is not None:
             await until(lambda: self.partition.reader_count == count, SECONDS_MAX)
 
@@ -191,7 +190,7 @@ async def hub_rig(stack: AsyncExitStack, kind: str) -> HubRig:
 
 
 async def _end(partition_id: str) -> int:
-    """The number of the newest event in the emulator, which keeps those of earlier runs."""
+    """The newest sequence number in the emulator, which keeps events of earlier runs."""
     string = os.environ[EMULATOR]
     async with AsyncProducer.from_connection_string(string, eventhub_name="telemetry") as client:
         facts = await client.get_partition_properties(partition_id)
@@ -202,12 +201,12 @@ _partitions_taken = itertools.count()
 
 
 def both(scenario: Any) -> Test:
-    """With either client of Event Hubs, both at once."""
+    """A test that runs a scenario with both clients of Event Hubs at the same time."""
     return side_by_side_test(scenario, hub_rig)
 
 
 async def send(client: Any, *texts: str, **options: Any) -> None:
-    """In one batch."""
+    """Send texts in one batch."""
     batch = await client.create_batch(**options)
     for text in texts:
         batch.add(EventData(text))
@@ -215,7 +214,7 @@ async def send(client: Any, *texts: str, **options: Any) -> None:
 
 
 @both
-async def test_events_come_in_order_with_number_offset_and_time(rig: HubRig) -> None:
+async def test_events_arrive_in_order_with_sequence_number_offset_and_time(rig: HubRig) -> None:
     sender = await rig.producer()
     event = EventData("a")
     event.properties = {"k": 1}
@@ -232,7 +231,7 @@ async def test_events_come_in_order_with_number_offset_and_time(rig: HubRig) -> 
 
 
 @both
-async def test_an_event_comes_to_a_reader_that_waits(rig: HubRig) -> None:
+async def test_a_waiting_reader_receives_a_new_event(rig: HubRig) -> None:
     sender = await rig.producer()
     async with rig.reading() as reader:
         await rig.attached()
@@ -241,7 +240,7 @@ async def test_an_event_comes_to_a_reader_that_waits(rig: HubRig) -> None:
 
 
 @both
-async def test_a_partition_key_chooses_the_partition_and_is_told(rig: HubRig) -> None:
+async def test_a_partition_key_chooses_the_partition_and_is_delivered(rig: HubRig) -> None:
     chosen_by = rig.inside().broker
     sender = await rig.producer()
     for text in ("a", "b", "c"):
@@ -254,11 +253,11 @@ async def test_a_partition_key_chooses_the_partition_and_is_told(rig: HubRig) ->
 
 
 @both
-async def test_properties_of_hub_and_partition(rig: HubRig) -> None:
+async def test_the_client_reads_the_properties_of_a_hub_and_a_partition(rig: HubRig) -> None:
     sender = await rig.producer()
-    told = await sender.get_eventhub_properties()
-    assert told["eventhub_name"] == "telemetry"
-    assert rig.partition_id in told["partition_ids"]
+    properties = await sender.get_eventhub_properties()
+    assert properties["eventhub_name"] == "telemetry"
+    assert rig.partition_id in properties["partition_ids"]
     empty = await sender.get_partition_properties(rig.partition_id)
     assert empty["is_empty"] == (rig.after < 0)
     await send(sender, "a", "b", partition_id=rig.partition_id)
@@ -273,7 +272,7 @@ async def test_properties_of_hub_and_partition(rig: HubRig) -> None:
 
 
 @both
-async def test_reading_begins_where_it_was_asked(rig: HubRig) -> None:
+async def test_reading_begins_at_the_requested_position(rig: HubRig) -> None:
     rig.inside()
     sender = await rig.producer()
     for text in "abc":
@@ -302,7 +301,7 @@ async def test_reading_begins_where_it_was_asked(rig: HubRig) -> None:
 
 
 @both
-async def test_events_beyond_the_retention_are_gone(rig: HubRig) -> None:
+async def test_events_older_than_the_retention_are_not_delivered(rig: HubRig) -> None:
     rig.inside()
     sender = await rig.producer()
     await send(sender, "old", partition_id="0")
@@ -311,12 +310,12 @@ async def test_events_beyond_the_retention_are_gone(rig: HubRig) -> None:
     rig.advance(timedelta(hours=1))
     async with rig.reading() as reader:
         assert await reader.wait_for(1) == ["new"]
-    told = await sender.get_partition_properties("0")
-    assert told["beginning_sequence_number"] == 1
+    properties = await sender.get_partition_properties("0")
+    assert properties["beginning_sequence_number"] == 1
 
 
 @both
-async def test_a_higher_owner_level_takes_the_partition_over(rig: HubRig) -> None:
+async def test_a_higher_owner_level_takes_over_the_partition(rig: HubRig) -> None:
     await send(await rig.producer(), "a", partition_id=rig.partition_id)
     async with rig.reading(owner_level=1) as old:
         await old.wait_for(1)
@@ -329,7 +328,7 @@ async def test_a_higher_owner_level_takes_the_partition_over(rig: HubRig) -> Non
 
 
 @both
-async def test_consumer_groups_read_by_themselves(rig: HubRig) -> None:
+async def test_consumer_groups_read_independently(rig: HubRig) -> None:
     await send(await rig.producer(), "a", partition_id=rig.partition_id)
     async with (
         rig.reading("g1", owner_level=9) as one,
@@ -340,7 +339,7 @@ async def test_consumer_groups_read_by_themselves(rig: HubRig) -> None:
 
 
 @both
-async def test_a_hub_that_is_not_there(rig: HubRig) -> None:
+async def test_a_missing_hub_is_reported_as_an_error(rig: HubRig) -> None:
     sender = await rig.producer("none")
     with pytest.raises(EventHubError):
         await sender.get_eventhub_properties()
@@ -349,14 +348,14 @@ async def test_a_hub_that_is_not_there(rig: HubRig) -> None:
 
 
 @both
-async def test_an_event_sent_again_after_a_broken_connection_is_there_twice(
+async def test_an_event_that_is_resent_after_a_lost_reply_is_stored_twice(
     rig: HubRig,
 ) -> None:
     broker = rig.inside()
     sender = await rig.producer()
     broker.faults.arm(faults.drop_after_accept("telemetry/Partitions/0"))
     try:
-        await send(sender, "a", partition_id="0")  # the aio client tries again by itself
+        await send(sender, "a", partition_id="0")  # the aio client retries
     except EventHubError:
         await send(sender, "a", partition_id="0")
     async with rig.reading() as reader:
@@ -364,7 +363,7 @@ async def test_an_event_sent_again_after_a_broken_connection_is_there_twice(
 
 
 @both
-async def test_a_producer_whose_link_is_detached_again_and_again_is_told(rig: HubRig) -> None:
+async def test_a_producer_reports_repeated_detaching_as_an_error(rig: HubRig) -> None:
     broker = rig.inside()
     sender = await rig.producer()
     broker.faults.arm(faults.detach(), times=5)
@@ -376,7 +375,7 @@ async def test_a_producer_whose_link_is_detached_again_and_again_is_told(rig: Hu
 
 
 @both
-async def test_an_event_too_large_is_refused(rig: HubRig) -> None:
+async def test_an_event_above_the_size_limit_is_refused(rig: HubRig) -> None:
     rig.inside().broker.declare_hub("small", HubProperties(max_event_bytes=1000))
     sender = await rig.producer("small")
     assert (await sender.create_batch()).max_size_in_bytes == 1000

@@ -1,4 +1,4 @@
-"""Queues over AMQP, asked by the real azure-servicebus clients, sync and aio."""
+"""Queues over AMQP with the real azure-servicebus clients, sync and aio."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -35,7 +35,7 @@ Ask = Callable[[SimpleNamespace], Awaitable[Any]]
 
 
 @both
-async def test_what_was_sent_is_received_in_order_and_gone_once_completed(rig: Rig) -> None:
+async def test_messages_are_received_in_order_and_removed_when_completed(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     await sender.send_messages([message("one"), message("two")])
@@ -55,7 +55,7 @@ async def test_what_was_sent_is_received_in_order_and_gone_once_completed(rig: R
 
 
 @both
-async def test_a_batch_is_several_messages_and_a_body_that_looks_like_one_is_not(
+async def test_a_batch_is_unpacked_but_a_body_that_resembles_one_is_not(
     rig: Rig,
 ) -> None:
     queue = await rig.queue()
@@ -73,7 +73,7 @@ async def test_a_batch_is_several_messages_and_a_body_that_looks_like_one_is_not
 
 
 @both
-async def test_a_message_that_needs_many_frames_arrives_whole(rig: Rig) -> None:
+async def test_a_message_of_many_frames_arrives_complete(rig: Rig) -> None:
     queue = await rig.queue()
     text = "0123456789" * 25_000
     sender, receiver = await rig.links(queue)
@@ -82,7 +82,7 @@ async def test_a_message_that_needs_many_frames_arrives_whole(rig: Rig) -> None:
 
 
 @both
-async def test_what_is_too_large_for_the_link_is_refused_and_told(rig: Rig) -> None:
+async def test_a_message_above_the_size_limit_is_refused_with_an_error(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
     with pytest.raises(MessageSizeExceededError):
@@ -92,7 +92,7 @@ async def test_what_is_too_large_for_the_link_is_refused_and_told(rig: Rig) -> N
 
 
 @both
-async def test_an_abandoned_message_comes_again_until_it_is_dead(rig: Rig) -> None:
+async def test_an_abandoned_message_is_redelivered_and_then_dead_lettered(rig: Rig) -> None:
     queue = await rig.queue(max_delivery_count=3)
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
     sender, receiver = await rig.links(queue)
@@ -102,15 +102,18 @@ async def test_an_abandoned_message_comes_again_until_it_is_dead(rig: Rig) -> No
         (each,) = await received(receiver, 1)
         assert each.delivery_count == failures
         await receiver.abandon_message(each)
-    (buried,) = await received(dead, 1)
-    assert (str(buried), buried.dead_letter_reason) == ("poison", "MaxDeliveryCountExceeded")
-    assert buried.dead_letter_source == queue
-    await dead.complete_message(buried)
+    (dead_letter,) = await received(dead, 1)
+    assert (str(dead_letter), dead_letter.dead_letter_reason) == (
+        "poison",
+        "MaxDeliveryCountExceeded",
+    )
+    assert dead_letter.dead_letter_source == queue
+    await dead.complete_message(dead_letter)
     await nothing_comes(receiver)
 
 
 @both
-async def test_dead_lettering_by_the_receiver_keeps_reason_and_properties(rig: Rig) -> None:
+async def test_a_dead_lettered_message_keeps_the_reason_and_its_properties(rig: Rig) -> None:
     queue = await rig.queue()
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
     sender, receiver = await rig.links(queue)
@@ -118,15 +121,15 @@ async def test_dead_lettering_by_the_receiver_keeps_reason_and_properties(rig: R
     await sender.send_messages(message("bad", application_properties={"k": "v"}))
     (each,) = await received(receiver, 1)
     await receiver.dead_letter_message(each, reason="why", error_description="because")
-    (buried,) = await received(dead, 1)
-    assert buried.dead_letter_reason == "why"
-    assert buried.dead_letter_error_description == "because"
-    assert buried.application_properties[b"k"] == b"v"
-    await dead.complete_message(buried)
+    (dead_letter,) = await received(dead, 1)
+    assert dead_letter.dead_letter_reason == "why"
+    assert dead_letter.dead_letter_error_description == "because"
+    assert dead_letter.application_properties[b"k"] == b"v"
+    await dead.complete_message(dead_letter)
 
 
 @both
-async def test_a_lock_that_runs_out_gives_the_message_to_another(rig: Rig) -> None:
+async def test_a_message_is_redelivered_when_its_lock_expires(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
     sender, receiver = await rig.links(queue)
     await sender.send_messages(message("slow"))
@@ -141,7 +144,7 @@ async def test_a_lock_that_runs_out_gives_the_message_to_another(rig: Rig) -> No
 
 
 @both
-async def test_a_renewed_lock_holds_longer(rig: Rig) -> None:
+async def test_renewing_a_lock_extends_it(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
     sender, receiver = await rig.links(queue)
     await sender.send_messages(message("slow"))
@@ -158,7 +161,7 @@ async def test_a_renewed_lock_holds_longer(rig: Rig) -> None:
 
 
 @both
-async def test_what_expires_is_gone_or_among_the_dead_letters(rig: Rig) -> None:
+async def test_an_expired_message_is_dead_lettered_if_the_queue_says_so(rig: Rig) -> None:
     queue = await rig.queue(dead_letters_expired=True)
     sender, receiver = await rig.links(queue)
     await sender.send_messages(message("old", time_to_live=timedelta(minutes=1)))
@@ -169,7 +172,7 @@ async def test_what_expires_is_gone_or_among_the_dead_letters(rig: Rig) -> None:
 
 
 @both
-async def test_an_entity_that_is_not_there_is_not_found(rig: Rig) -> None:
+async def test_a_missing_entity_is_reported_as_not_found(rig: Rig) -> None:
     with pytest.raises(MessagingEntityNotFoundError):
         await first_send(rig, rig.client.get_queue_sender("none"))
     with pytest.raises(MessagingEntityNotFoundError):
@@ -177,7 +180,9 @@ async def test_an_entity_that_is_not_there_is_not_found(rig: Rig) -> None:
 
 
 @both
-async def test_what_is_released_on_closing_costs_no_delivery(rig: Rig) -> None:
+async def test_closing_a_receiver_does_not_count_as_a_failed_delivery_of_prefetched_messages(
+    rig: Rig,
+) -> None:
     queue = await rig.queue()
     sender = rig.client.get_queue_sender(queue)
     receiver = rig.client.get_queue_receiver(queue, prefetch_count=5)
@@ -191,7 +196,7 @@ async def test_what_is_released_on_closing_costs_no_delivery(rig: Rig) -> None:
 
 
 @both
-async def test_messages_received_stay_locked_when_the_link_closes(rig: Rig) -> None:
+async def test_received_messages_stay_locked_after_the_link_closes(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
     sender, receiver = rig.client.get_queue_sender(queue), rig.client.get_queue_receiver(queue)
     async with opened(sender, receiver):
@@ -216,7 +221,7 @@ NOT_SUPPORTED: dict[str, Ask] = {
 
 
 @both
-async def test_what_azure_has_and_the_stand_in_has_not_is_refused_by_its_name(rig: Rig) -> None:
+async def test_unsupported_operations_are_refused_by_name(rig: Rig) -> None:
     rig.inside()
     queue, with_sessions = await rig.queue(), await rig.queue(requires_session=True)
     sender, receiver = await rig.links(queue)

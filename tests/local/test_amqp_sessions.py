@@ -32,7 +32,7 @@ LOCK = timedelta(seconds=30)
 
 
 async def session_queue(rig: Rig, *texts: str) -> str:
-    """Messages such as `a1`, in the session `a`."""
+    """Create a session queue with messages such as `a1`, in the session `a`."""
     queue = await rig.queue(requires_session=True, lock_duration=LOCK)
     if texts:
         sender = rig.client.get_queue_sender(queue)
@@ -42,7 +42,7 @@ async def session_queue(rig: Rig, *texts: str) -> str:
 
 
 @both
-async def test_a_session_gives_its_own_messages_in_order(rig: Rig) -> None:
+async def test_a_session_delivers_only_its_own_messages_in_order(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "b1", "a2", "b2")
     b = rig.client.get_queue_receiver(queue, session_id="b")
     following = rig.client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION)
@@ -54,7 +54,7 @@ async def test_a_session_gives_its_own_messages_in_order(rig: Rig) -> None:
 
 
 @both
-async def test_a_session_has_one_receiver_and_is_free_when_that_closes(rig: Rig) -> None:
+async def test_a_session_has_one_receiver_and_is_released_when_it_closes(rig: Rig) -> None:
     queue = await session_queue(rig, "a1")
     async with opened(first := rig.client.get_queue_receiver(queue, session_id="a")):
         await received(first, 1)
@@ -66,7 +66,7 @@ async def test_a_session_has_one_receiver_and_is_free_when_that_closes(rig: Rig)
 
 
 @both
-async def test_a_session_that_is_not_renewed_is_lost(rig: Rig) -> None:
+async def test_a_session_lock_expires_unless_it_is_renewed(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "a2")
     await rig.open(late := rig.client.get_queue_receiver(queue, session_id="a"))
     (held,) = await received(late, 1)
@@ -81,13 +81,13 @@ async def test_a_session_that_is_not_renewed_is_lost(rig: Rig) -> None:
         await late.session.renew_lock()
     with pytest.raises(ServiceBusError):
         await late.complete_message(held)
-    await rig.open(heir := rig.client.get_queue_receiver(queue, session_id="a"))
-    (again,) = await received(heir, 1)
+    await rig.open(next_receiver := rig.client.get_queue_receiver(queue, session_id="a"))
+    (again,) = await received(next_receiver, 1)
     assert (str(again), again.delivery_count) == ("a2", 1)
 
 
 @both
-async def test_a_receiver_of_any_session_waits_for_one(rig: Rig) -> None:
+async def test_a_receiver_of_any_session_waits_until_one_has_messages(rig: Rig) -> None:
     queue = await session_queue(rig)
     sender = rig.client.get_queue_sender(queue)
     await rig.open(sender)
@@ -103,7 +103,7 @@ async def test_a_receiver_of_any_session_waits_for_one(rig: Rig) -> None:
 
 
 @both
-async def test_when_no_session_comes_the_wait_ends(rig: Rig) -> None:
+async def test_waiting_for_a_session_times_out(rig: Rig) -> None:
     queue = await session_queue(rig)
     waiting = rig.client.get_queue_receiver(
         queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.5
@@ -113,7 +113,7 @@ async def test_when_no_session_comes_the_wait_ends(rig: Rig) -> None:
 
 
 @both
-async def test_sessions_are_for_queues_that_have_them_and_only_for_those(rig: Rig) -> None:
+async def test_session_receivers_and_session_queues_require_each_other(rig: Rig) -> None:
     with_sessions, without = await session_queue(rig), await rig.queue()
     sender = rig.client.get_queue_sender(with_sessions)
     with pytest.raises(ServiceBusError):

@@ -1,4 +1,4 @@
-"""Frames and messages of the stand-in as bytes: what it passes on, pads and refuses."""
+"""Frames and messages as bytes: what the stand-in forwards, pads and refuses."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -55,20 +55,20 @@ def frame(performative: bytes, kind: int = 0) -> bytes:
 
 class TestFrames:
     @given(st.lists(st.binary(max_size=40), max_size=5), st.data())
-    def test_they_are_the_same_however_the_stream_is_cut(
+    def test_frames_are_the_same_however_the_stream_is_split(
         self, performatives: list[bytes], data: st.DataObject
     ) -> None:
         frames = [b"AMQP\x00\x01\x00\x00", *map(frame, performatives)]
         stream = b"".join(frames)
-        buffer, found, at = FrameBuffer(), [], 0
+        buffer, received, at = FrameBuffer(), [], 0
         while at < len(stream):
             end = data.draw(st.integers(at + 1, len(stream)))
-            found += list(buffer.feed(stream[at:end]))
+            received += list(buffer.feed(stream[at:end]))
             at = end
-        assert found == frames
+        assert received == frames
 
     @pytest.mark.parametrize("size", [0, 7, 2**31])
-    def test_a_size_that_cannot_be_is_refused(self, size: int) -> None:
+    def test_an_impossible_frame_size_is_refused(self, size: int) -> None:
         with pytest.raises(BadFrame):
             list(FrameBuffer().feed(size.to_bytes(4, "big") + bytes(4)))
 
@@ -86,16 +86,16 @@ class TestFrames:
             ),
         ],
     )
-    def test_fields_left_out_are_written_out(self, short: bytes, full: bytes) -> None:
+    def test_omitted_trailing_fields_are_written_as_nulls(self, short: bytes, full: bytes) -> None:
         assert padded(frame(short)) == frame(full)
         assert padded(padded(frame(short))) == frame(full)
 
-    def test_a_payload_behind_the_performative_stays(self) -> None:
+    def test_a_payload_after_the_performative_is_kept(self) -> None:
         short = frame(b"\x00\x53\x14\xc0\x02\x01\x43" + b"payload")
         assert padded(short).endswith(b"\x43" + b"\x40" * 10 + b"payload")
 
     @pytest.mark.parametrize("other", [b"AMQP\x00\x01\x00\x00", frame(b"\x00\x53\x41\x45", kind=1)])
-    def test_headers_and_sasl_are_left_alone(self, other: bytes) -> None:
+    def test_protocol_headers_and_sasl_frames_are_unchanged(self, other: bytes) -> None:
         assert padded(other) == other
         assert message_format(other) is None
 
@@ -103,7 +103,7 @@ class TestFrames:
         ("field", "value"),
         [(b"\x43", 0), (b"\x52\x07", 7), (b"\x70\x80\x01\x37\x00", BATCH_FORMAT), (b"\x40", None)],
     )
-    def test_the_message_format_of_a_transfer_is_read(
+    def test_the_message_format_is_read_from_a_transfer(
         self, field: bytes, value: int | None
     ) -> None:
         fields = b"\x43" + b"\x52\x05" + b"\xa0\x02ab" + field
@@ -113,13 +113,11 @@ class TestFrames:
 
 class TestMessages:
     @given(encoded_messages())
-    def test_a_message_put_together_again_is_the_same(self, encoded: bytes) -> None:
+    def test_parsing_and_assembling_a_message_does_not_change_it(self, encoded: bytes) -> None:
         assert sections.assemble(sections.parse(encoded), {}) == encoded
 
     @given(encoded_messages(), st.integers(0, 9))
-    def test_what_the_sender_wrote_is_delivered_byte_for_byte(
-        self, encoded: bytes, failures: int
-    ) -> None:
+    def test_the_bare_message_is_delivered_unchanged(self, encoded: bytes, failures: int) -> None:
         content = content_of(encoded)
         arrived = delivered(Message(content, 5, 4, NOW, delivery_count=failures))
         before, after = sections.parse(encoded), sections.parse(arrived)
@@ -133,7 +131,7 @@ class TestMessages:
         assert decoded.annotations[symbol("x-opt-sequence-number")] == 5
 
     @given(encoded_messages())
-    def test_the_broker_reads_what_the_sender_said(self, encoded: bytes) -> None:
+    def test_the_broker_reads_the_message_id_and_the_session_id(self, encoded: bytes) -> None:
         original = ProtonMessage()
         original.decode(encoded)
         content = content_of(encoded)
@@ -141,7 +139,7 @@ class TestMessages:
         assert content.session_id == original.group_id
 
     @given(st.lists(encoded_messages(), min_size=1, max_size=4))
-    def test_a_batch_is_its_messages_and_any_other_format_is_one(
+    def test_only_the_batch_format_is_unpacked_into_several_messages(
         self, messages: list[bytes]
     ) -> None:
         envelope = b"".join(
@@ -152,7 +150,7 @@ class TestMessages:
         assert [each.payload for each in event_contents(envelope, BATCH_FORMAT)] == messages
 
     @given(st.binary(max_size=60))
-    def test_bytes_that_are_no_message_are_refused_as_such(self, noise: bytes) -> None:
+    def test_bytes_that_are_not_a_message_are_refused_as_invalid(self, noise: bytes) -> None:
         for read in (content_of, lambda data: unpack(data, BATCH_FORMAT)):
             try:
                 read(noise)
@@ -160,7 +158,7 @@ class TestMessages:
                 continue
 
     @given(encoded_messages(), st.data())
-    def test_a_message_cut_short_is_refused_as_such(
+    def test_a_truncated_message_is_refused_as_invalid(
         self, encoded: bytes, data: st.DataObject
     ) -> None:
         cut = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
@@ -168,7 +166,7 @@ class TestMessages:
             content_of(cut)
         except InvalidArgument:
             return
-        assert sections.assemble(sections.parse(cut), {}) == cut  # cut between two sections
+        assert sections.assemble(sections.parse(cut), {}) == cut  # It was cut between two sections.
 
     @pytest.mark.parametrize(
         ("code", "value"),
@@ -180,12 +178,12 @@ class TestMessages:
             (sections.APPLICATION_PROPERTIES, ["a"]),
         ],
     )
-    def test_sections_of_another_form_are_refused(self, code: int, value: object) -> None:
+    def test_sections_of_the_wrong_type_are_refused(self, code: int, value: object) -> None:
         with pytest.raises(InvalidArgument):
             content_of(bytes((0, 0x53, code)) + sections.encode(value))
 
     @pytest.mark.parametrize("code", [0x01, 0x1F, 0x30])
-    def test_a_type_that_does_not_exist_is_refused(self, code: int) -> None:
+    def test_an_unknown_amqp_type_is_refused(self, code: int) -> None:
         with pytest.raises(BadFrame):
             skip_value(bytes((code, 0, 0)), 0)
 
@@ -201,10 +199,12 @@ class TestAddresses:
             ("amqp://host/a%20b", "a b"),
         ],
     )
-    def test_paths_and_urls(self, address: str | None, path: str) -> None:
+    def test_the_entity_path_is_read_from_paths_and_urls(
+        self, address: str | None, path: str
+    ) -> None:
         assert path_of(address) == path
 
-    def test_partitions(self) -> None:
+    def test_partition_addresses_are_parsed_for_readers_and_writers(self) -> None:
         path = "hub/ConsumerGroups/$Default/Partitions/3"
         assert reader_address(path) == ReaderAddress("hub", "$Default", "3")
         assert reader_address("jobs") is None
@@ -227,7 +227,9 @@ class TestAddresses:
             ),
         ],
     )
-    def test_positions(self, selector: object, expected: Position) -> None:
+    def test_a_selector_is_parsed_into_a_position(
+        self, selector: object, expected: Position
+    ) -> None:
         assert position(selector) == expected
 
     @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ class TestAddresses:
             "amqp.annotation.x-opt-enqueued-time > '99999999999999999999'",
         ],
     )
-    def test_positions_that_make_no_sense(self, wrong: str) -> None:
+    def test_an_invalid_selector_is_refused(self, wrong: str) -> None:
         with pytest.raises(InvalidArgument):
             position(wrong)
 
@@ -256,7 +258,7 @@ NOISE = [
 
 
 @pytest.mark.parametrize("sent", NOISE)
-async def test_noise_ends_its_own_connection_and_no_other(sent: bytes) -> None:
+async def test_invalid_bytes_end_only_their_own_connection(sent: bytes) -> None:
     async with AmqpStandIn() as stand_in:
         reader, writer = await asyncio.open_connection("127.0.0.1", stand_in.port)
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", stand_in.port)

@@ -1,4 +1,4 @@
-"""The storage emulator: it starts, keeps what it should, says what is wrong, leaves nothing."""
+"""The storage emulator: starting, keeping data, error messages, and leaving no process behind."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def queue_names(connection_string: str) -> list[str]:
         return [each.name for each in service.list_queues()]
 
 
-def test_a_folder_keeps_what_was_stored(tmp_path: Path) -> None:
+def test_data_in_a_folder_survive_a_restart(tmp_path: Path) -> None:
     with Azurite(tmp_path) as azurite:
         connection = azurite.connection_string
         with QueueServiceClient.from_connection_string(connection) as service:
@@ -39,13 +39,13 @@ def test_a_folder_keeps_what_was_stored(tmp_path: Path) -> None:
         assert queue_names(azurite.connection_string) == ["kept"]
 
 
-def test_tables_answer(azurite: Azurite) -> None:
+def test_the_table_service_answers(azurite: Azurite) -> None:
     with TableServiceClient.from_connection_string(azurite.connection_string) as service:
         service.create_table_if_not_exists("Probe").close()
         assert "Probe" in {each.name for each in service.list_tables()}
 
 
-def test_it_ends_when_its_parent_is_killed() -> None:
+def test_the_emulator_ends_when_its_parent_is_killed() -> None:
     command = [sys.executable, "-c", START_AND_WAIT]
     parent = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -69,22 +69,24 @@ def answers(connection_string: str) -> bool:
     return True
 
 
-def test_a_missing_package_says_what_to_run(
+def test_the_error_for_a_missing_package_names_the_command_to_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(local.azurite, "SCRIPT", tmp_path / "absent.js")
-    with pytest.raises(NodeMissing, match="run `make setup`"):
+    with pytest.raises(NodeMissing, match="Run `make setup`"):
         Azurite().start()
 
 
-def test_a_missing_node_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_node_names_the_command_to_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(NodeMissing, match="run `make setup`"):
+    with pytest.raises(NodeMissing, match="Run `make setup`"):
         find_node()
 
 
-def test_the_environments_own_node_comes_first(
+def test_node_of_the_virtual_environment_takes_precedence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     node = tmp_path / "node"
@@ -93,7 +95,7 @@ def test_the_environments_own_node_comes_first(
     assert find_node() == str(node)
 
 
-def test_what_it_printed_is_shown_when_it_ends(
+def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "broken.js"

@@ -1,4 +1,4 @@
-"""The broker behind the AMQP stand-in: names, duplicates, schedules, forwarding, topics."""
+"""The model of a namespace: names, duplicate detection, scheduling, forwarding, topics."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,10 +24,10 @@ def with_id(message_id: str, **rest: object) -> Content:
 
 
 def drained(store: Store, now: datetime = NOW) -> list[str]:
-    found = []
+    payloads = []
     while (message := store.receive_and_delete(now)) is not None:
-        found.append(message.content.payload.decode())
-    return found
+        payloads.append(message.content.payload.decode())
+    return payloads
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ class TestNames:
         with pytest.raises(EntityExists):
             namespace.declare_topic("JOBS/deep")
 
-    def test_what_is_not_there_is_not_found(self, namespace: Namespace) -> None:
+    def test_a_missing_entity_is_not_found(self, namespace: Namespace) -> None:
         namespace.declare_topic("news")
         for path in ("none", "none/$DeadLetterQueue", "news/subscriptions/none"):
             with pytest.raises(EntityNotFound):
@@ -52,7 +52,7 @@ class TestNames:
         with pytest.raises(EntityNotFound):
             namespace.declare_subscription("none", "mail")
 
-    def test_a_topic_is_sent_to_and_a_subscription_received_from(
+    def test_only_topics_accept_and_only_subscriptions_deliver_messages(
         self, namespace: Namespace
     ) -> None:
         namespace.declare_topic("news")
@@ -67,13 +67,13 @@ class TestNames:
 
 
 class TestDuplicates:
-    def test_an_id_comes_in_once_within_the_window(self, namespace: Namespace) -> None:
+    def test_a_message_id_is_accepted_once_within_the_window(self, namespace: Namespace) -> None:
         namespace.declare_queue("jobs", QueueProperties(duplicate_window=WINDOW))
         for after in (hours(0), hours(1), WINDOW - hours(0.001)):
             namespace.send("jobs", [with_id("a")], NOW + after)
         assert namespace.counts("jobs", NOW + WINDOW).active == 1
 
-    def test_the_window_does_not_slide(self, namespace: Namespace) -> None:
+    def test_a_duplicate_does_not_extend_the_window(self, namespace: Namespace) -> None:
         namespace.declare_queue("jobs", QueueProperties(duplicate_window=WINDOW))
         for after in (hours(0), hours(47), hours(48)):
             namespace.send("jobs", [with_id("a")], NOW + after)
@@ -84,17 +84,21 @@ class TestDuplicates:
         namespace.send("jobs", [Content(b"a"), Content(b"a")], NOW)
         assert namespace.counts("jobs", NOW).active == 2
 
-    def test_a_batch_is_searched_for_duplicates_in_itself(self, namespace: Namespace) -> None:
+    def test_duplicates_within_one_batch_are_dropped(self, namespace: Namespace) -> None:
         namespace.declare_queue("jobs", QueueProperties(duplicate_window=WINDOW))
         namespace.send("jobs", [with_id("a"), with_id("b"), with_id("a")], NOW)
         assert drained(namespace.store("jobs")) == ["a", "b"]
 
-    def test_without_detection_everything_comes_in(self, namespace: Namespace) -> None:
+    def test_without_duplicate_detection_every_message_is_accepted(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_queue("jobs")
         namespace.send("jobs", [with_id("a"), with_id("a")], NOW)
         assert namespace.counts("jobs", NOW).active == 2
 
-    def test_a_scheduled_message_counts_from_when_it_is_sent(self, namespace: Namespace) -> None:
+    def test_the_duplicate_window_of_a_scheduled_message_starts_when_it_is_sent(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_queue("jobs", QueueProperties(duplicate_window=hours(1)))
         later = with_id("a", scheduled_for=NOW + hours(24))
         namespace.send("jobs", [later], NOW)
@@ -105,7 +109,7 @@ class TestDuplicates:
 
 
 class TestSchedules:
-    def test_a_message_becomes_active_at_its_time_with_a_new_number(
+    def test_a_scheduled_message_becomes_active_when_due_with_a_new_sequence_number(
         self, namespace: Namespace
     ) -> None:
         namespace.declare_queue("jobs")
@@ -118,7 +122,7 @@ class TestSchedules:
         assert message.sequence_number > number
         assert (message.enqueued_sequence_number, message.enqueued_at) == (number, due)
 
-    def test_after_a_long_jump_they_stand_in_the_order_of_their_times(
+    def test_messages_that_become_due_together_are_ordered_by_due_time(
         self, namespace: Namespace
     ) -> None:
         namespace.declare_queue("jobs")
@@ -129,14 +133,14 @@ class TestSchedules:
         namespace.advance(NOW + hours(100))
         assert drained(namespace.store("jobs"), NOW + hours(100)) == ["1", "2", "3"]
 
-    def test_a_time_that_has_passed_is_now(self, namespace: Namespace) -> None:
+    def test_a_message_scheduled_for_the_past_is_active_at_once(self, namespace: Namespace) -> None:
         namespace.declare_queue("jobs")
         namespace.send("jobs", [with_id("a", scheduled_for=NOW)], NOW)
         assert namespace.counts("jobs", NOW) == EntityCounts(active=1)
 
 
 class TestForwarding:
-    def test_messages_pass_on_at_once(self, namespace: Namespace) -> None:
+    def test_messages_are_forwarded_at_once(self, namespace: Namespace) -> None:
         namespace.declare_queue("end")
         namespace.declare_queue("start", QueueProperties(forward_to="END"))
         namespace.send("end", [with_id("x")], NOW)
@@ -145,21 +149,25 @@ class TestForwarding:
         _first, message = namespace.store("end").messages
         assert (message.sequence_number, message.enqueued_sequence_number) == (2, 1)
 
-    def test_a_subscription_forwards_too(self, namespace: Namespace) -> None:
+    def test_a_subscription_can_forward(self, namespace: Namespace) -> None:
         namespace.declare_queue("end")
         namespace.declare_topic("news")
         namespace.declare_subscription("news", "mail", QueueProperties(forward_to="end"))
         namespace.send("news", [with_id("a")], NOW)
         assert drained(namespace.store("end")) == ["a"]
 
-    def test_the_destination_looks_for_duplicates_itself(self, namespace: Namespace) -> None:
+    def test_the_destination_detects_duplicates_among_forwarded_messages(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_queue("end", QueueProperties(duplicate_window=WINDOW))
         namespace.declare_queue("start", QueueProperties(forward_to="end"))
         namespace.send("start", [with_id("a"), with_id("a")], NOW)
         assert drained(namespace.store("end")) == ["a"]
 
     @pytest.mark.parametrize(("length", "arrives"), [(4, True), (5, False)])
-    def test_four_hops_are_allowed(self, namespace: Namespace, length: int, arrives: bool) -> None:
+    def test_a_message_is_forwarded_at_most_four_times(
+        self, namespace: Namespace, length: int, arrives: bool
+    ) -> None:
         for place in range(length):
             next_one = QueueProperties(forward_to=f"q{place + 1}")
             namespace.declare_queue(f"q{place}", next_one)
@@ -169,14 +177,18 @@ class TestForwarding:
         stuck = namespace.counts(f"q{length - 1}", NOW).transfer_dead_letter
         assert stuck == int(not arrives)
 
-    def test_a_ring_ends_in_the_transfer_dead_letters(self, namespace: Namespace) -> None:
+    def test_circular_forwarding_ends_in_the_transfer_dead_letters(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_queue("a", QueueProperties(forward_to="b"))
         namespace.declare_queue("b", QueueProperties(forward_to="a"))
         namespace.send("a", [with_id("x")], NOW)
         counts = [namespace.counts(name, NOW).transfer_dead_letter for name in "ab"]
         assert sum(counts) == 1
 
-    def test_what_cannot_be_forwarded_waits_at_the_source(self, namespace: Namespace) -> None:
+    def test_a_message_that_cannot_be_forwarded_stays_with_the_source(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_queue("lost", QueueProperties(forward_to="nowhere"))
         namespace.declare_queue("sessions", QueueProperties(requires_session=True))
         namespace.declare_queue("none", QueueProperties(forward_to="sessions"))
@@ -188,7 +200,9 @@ class TestForwarding:
 
 
 class TestTopics:
-    def test_every_subscription_gets_every_message_of_its_own(self, namespace: Namespace) -> None:
+    def test_every_subscription_gets_its_own_copy_of_every_message(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_topic("news")
         for name in ("mail", "log"):
             namespace.declare_subscription("news", name)
@@ -196,7 +210,9 @@ class TestTopics:
         assert drained(namespace.store("news/subscriptions/mail")) == ["a", "b"]
         assert namespace.counts("news/subscriptions/log", NOW).active == 2
 
-    def test_the_topic_finds_duplicates_and_keeps_schedules(self, namespace: Namespace) -> None:
+    def test_a_topic_detects_duplicates_and_holds_scheduled_messages(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_topic("news", TopicProperties(duplicate_window=WINDOW))
         namespace.declare_subscription("news", "mail")
         due = NOW + hours(1)
@@ -206,13 +222,17 @@ class TestTopics:
         assert namespace.counts("news/subscriptions/mail", NOW) == EntityCounts()
         assert namespace.counts("news/subscriptions/mail", due) == EntityCounts(active=1)
 
-    def test_the_topics_lifetime_bounds_that_of_its_messages(self, namespace: Namespace) -> None:
+    def test_the_time_to_live_of_a_topic_limits_that_of_its_messages(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_topic("news", TopicProperties(time_to_live=hours(1)))
         namespace.declare_subscription("news", "mail", QueueProperties(time_to_live=hours(9)))
         namespace.send("news", [with_id("a")], NOW)
         assert namespace.counts("news/subscriptions/mail", NOW + hours(1)) == EntityCounts()
 
-    def test_one_subscription_with_sessions_refuses_for_all(self, namespace: Namespace) -> None:
+    def test_a_message_that_one_subscription_refuses_is_refused_for_all(
+        self, namespace: Namespace
+    ) -> None:
         namespace.declare_topic("news")
         namespace.declare_subscription("news", "plain")
         sessions = QueueProperties(requires_session=True)

@@ -1,4 +1,4 @@
-"""Queues of the broker behind the AMQP stand-in: locks, settlement, lifetimes."""
+"""The model of queues in the AMQP stand-in: locks, settlement, lifetimes."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -29,8 +29,8 @@ def bodies(*texts: str) -> list[Content]:
 
 def queue(**properties: object) -> Namespace:
     namespace = Namespace()
-    wanted = {"lock_duration": LOCK, **properties}
-    namespace.declare_queue("jobs", QueueProperties(**wanted))  # type: ignore[arg-type]
+    declared = {"lock_duration": LOCK, **properties}
+    namespace.declare_queue("jobs", QueueProperties(**declared))  # type: ignore[arg-type]
     return namespace
 
 
@@ -47,20 +47,20 @@ def text(message: Message | None) -> str:
 
 
 def drained(store: Store, now: datetime = NOW) -> list[str]:
-    found = []
+    texts = []
     while (message := store.receive_and_delete(now)) is not None:
-        found.append(text(message))
-    return found
+        texts.append(text(message))
+    return texts
 
 
 class TestPeekLock:
-    def test_messages_come_in_the_order_they_were_sent(self) -> None:
+    def test_messages_are_received_in_the_order_of_sending(self) -> None:
         namespace = queue()
         assert namespace.send("JOBS", bodies("a", "b"), NOW) == [1, 2]
         assert namespace.send("jobs", bodies("c"), NOW) == [3]
         assert drained(namespace.store("jobs")) == ["a", "b", "c"]
 
-    def test_a_locked_message_is_hidden_until_its_lock_runs_out(self) -> None:
+    def test_a_locked_message_is_not_delivered_until_its_lock_expires(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -70,7 +70,7 @@ class TestPeekLock:
         assert again is not None
         assert again.delivery_count == 1
 
-    def test_a_lock_that_ran_out_settles_nothing(self) -> None:
+    def test_an_expired_lock_cannot_settle_a_message(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -80,7 +80,7 @@ class TestPeekLock:
                 settle(token, NOW + LOCK)
         assert namespace.counts("jobs", NOW + LOCK) == EntityCounts(active=1)
 
-    def test_a_message_is_settled_once(self) -> None:
+    def test_a_message_can_be_settled_only_once(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -90,7 +90,7 @@ class TestPeekLock:
             store.complete(token, NOW)
         assert namespace.counts("jobs", NOW) == EntityCounts()
 
-    def test_renewing_moves_the_end_of_the_lock(self) -> None:
+    def test_renewing_extends_the_lock(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -100,7 +100,7 @@ class TestPeekLock:
         assert store.receive(NOW + LOCK + seconds(1)) is None
         store.complete(token, later + LOCK - seconds(1))
 
-    def test_an_abandoned_message_gets_its_old_place(self) -> None:
+    def test_an_abandoned_message_keeps_its_place_in_the_queue(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a", "b", "c"), NOW)
         store = namespace.store("jobs")
@@ -109,7 +109,7 @@ class TestPeekLock:
         store.abandon(first, NOW)
         assert drained(store) == ["a", "c"]
 
-    def test_releasing_costs_no_delivery_and_abandoning_costs_one(self) -> None:
+    def test_abandoning_counts_as_a_failed_delivery_and_releasing_does_not(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -128,7 +128,9 @@ class TestPeekLock:
         ("suspended", EntityCounts(dead_letter=1)),
     ],
 )
-def test_a_client_whose_link_broke_settles_by_request(status: str, left: EntityCounts) -> None:
+def test_a_client_without_a_link_can_settle_by_a_management_request(
+    status: str, left: EntityCounts
+) -> None:
     broker = Broker(lambda: NOW)
     broker.namespace.declare_queue("jobs")
     broker.namespace.send("jobs", bodies("a"), NOW)
@@ -140,7 +142,7 @@ def test_a_client_whose_link_broke_settles_by_request(status: str, left: EntityC
 
 
 class TestDeadLetters:
-    def test_after_the_last_failed_delivery_it_is_dead(self) -> None:
+    def test_a_message_is_dead_lettered_after_its_last_failed_delivery(self) -> None:
         namespace = queue(max_delivery_count=2)
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -157,7 +159,7 @@ class TestDeadLetters:
         )
         assert (dead.sequence_number, dead.delivery_count) == (1, 2)
 
-    def test_a_receiver_may_say_why(self) -> None:
+    def test_a_receiver_can_give_a_dead_letter_reason(self) -> None:
         namespace = queue()
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
@@ -167,7 +169,7 @@ class TestDeadLetters:
         assert message.dead_letter is not None
         assert (message.dead_letter.reason, message.dead_letter.description) == ("why", "because")
 
-    def test_dead_letters_may_fail_for_ever_and_die_no_second_time(self) -> None:
+    def test_dead_letters_have_no_delivery_limit_and_cannot_be_dead_lettered_again(self) -> None:
         namespace = queue(max_delivery_count=1)
         namespace.send("jobs", bodies("a"), NOW)
         namespace.store("jobs").abandon(received(namespace.store("jobs"))[1], NOW)
@@ -182,7 +184,7 @@ class TestDeadLetters:
 
 
 class TestLifetimes:
-    def test_the_shorter_of_the_two_lifetimes_counts(self) -> None:
+    def test_the_shorter_of_two_lifetimes_applies(self) -> None:
         namespace = queue(time_to_live=seconds(60))
         lives = (seconds(10), seconds(100), None)
         namespace.send("jobs", [Content(b"", time_to_live=life) for life in lives], NOW)
@@ -191,7 +193,7 @@ class TestLifetimes:
             store.advance(NOW + seconds(after))
             assert len(store) == left
 
-    def test_what_expires_may_go_to_the_dead_letters(self) -> None:
+    def test_an_expired_message_can_be_dead_lettered(self) -> None:
         namespace = queue(time_to_live=seconds(60), dead_letters_expired=True)
         namespace.send("jobs", bodies("a"), NOW)
         later = NOW + timedelta(days=9)
@@ -210,7 +212,7 @@ class TestLifetimes:
         store.abandon(lost, NOW + seconds(6))
         assert len(store) == 0
 
-    def test_a_lifetime_beyond_the_calendar_is_for_ever(self) -> None:
+    def test_a_lifetime_beyond_the_calendar_means_no_expiry(self) -> None:
         namespace = queue(time_to_live=timedelta.max)
         namespace.send("jobs", bodies("a"), NOW)
         assert namespace.counts("jobs", NOW + timedelta(days=99_999)) == EntityCounts(active=1)
@@ -229,6 +231,6 @@ class TestLifetimes:
         {"max_message_bytes": 0},
     ],
 )
-def test_properties_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_properties_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidProperties):
         queue(**wrong)

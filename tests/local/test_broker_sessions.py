@@ -1,4 +1,4 @@
-"""Sessions of the broker behind the AMQP stand-in."""
+"""The model of sessions in the AMQP stand-in."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ LOCK = timedelta(seconds=30)
 
 @pytest.fixture
 def store() -> Store:
-    """Messages a1 b1 a2 b2, the letter being the session."""
+    """A store with the messages a1, b1, a2, b2. The letter is the session."""
     namespace = Namespace()
     properties = QueueProperties(requires_session=True, lock_duration=LOCK)
     namespace.declare_queue("jobs", properties)
@@ -45,14 +45,14 @@ def received(store: Store, lock: SessionLock, now: datetime = NOW) -> Message:
     return message
 
 
-def test_a_session_gives_only_its_own_messages_in_order(store: Store) -> None:
+def test_a_session_returns_only_its_own_messages_in_order(store: Store) -> None:
     lock = accepted(store, "b")
     bodies = [received(store, lock).content.payload for _ in range(2)]
     assert bodies == [b"b1", b"b2"]
     assert store.receive(NOW, lock) is None
 
 
-def test_the_next_free_session_is_the_one_that_waited_longest(store: Store) -> None:
+def test_the_free_session_with_the_oldest_message_is_accepted_first(store: Store) -> None:
     assert accepted(store).session_id == "a"
     assert accepted(store).session_id == "b"
     assert store.accept_session(NOW) is None
@@ -65,36 +65,36 @@ def test_a_session_has_one_receiver_at_a_time(store: Store) -> None:
     assert accepted(store, "a", NOW + LOCK).session_id == "a"
 
 
-def test_without_a_session_nothing_is_received(store: Store) -> None:
+def test_receiving_without_a_session_is_refused(store: Store) -> None:
     with pytest.raises(NotAllowed):
         store.receive(NOW)
 
 
-def test_an_empty_session_can_be_locked_by_its_name(store: Store) -> None:
+def test_an_empty_session_can_be_locked_by_name(store: Store) -> None:
     assert store.receive(NOW, accepted(store, "new")) is None
 
 
-def test_a_queue_without_sessions_accepts_none() -> None:
+def test_a_queue_without_sessions_refuses_session_receivers() -> None:
     namespace = Namespace()
     namespace.declare_queue("jobs")
     with pytest.raises(NotAllowed):
         namespace.store("jobs").accept_session(NOW, "a")
 
 
-def test_closing_a_session_costs_its_messages_no_delivery(store: Store) -> None:
+def test_closing_a_session_does_not_count_as_a_failed_delivery(store: Store) -> None:
     lock = accepted(store, "a")
     received(store, lock)
     store.release_session(lock, NOW)
     assert received(store, accepted(store, "a")).delivery_count == 0
 
 
-def test_losing_a_session_costs_its_messages_a_delivery(store: Store) -> None:
+def test_losing_a_session_lock_counts_as_a_failed_delivery(store: Store) -> None:
     received(store, accepted(store, "a"))
     lock = accepted(store, "a", NOW + LOCK)
     assert received(store, lock, NOW + LOCK).delivery_count == 1
 
 
-def test_a_lost_session_settles_and_receives_nothing(store: Store) -> None:
+def test_a_lost_session_lock_can_neither_settle_nor_receive(store: Store) -> None:
     lock = accepted(store, "a")
     message = received(store, lock)
     assert message.lock is not None
@@ -108,7 +108,7 @@ def test_a_lost_session_settles_and_receives_nothing(store: Store) -> None:
         store.renew_session(lock, late)
 
 
-def test_renewing_keeps_the_session_and_what_is_locked_in_it(store: Store) -> None:
+def test_renewing_a_session_extends_the_locks_of_its_messages(store: Store) -> None:
     lock = accepted(store, "a")
     message = received(store, lock)
     assert message.lock is not None

@@ -1,4 +1,4 @@
-"""Whatever receivers do and whenever, no message of the broker is lost, doubled or overtaken."""
+"""In any sequence of calls, the broker loses, duplicates and reorders no message."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ DELIVERIES_MAX = 3
 
 @dataclass
 class Held:
-    """What a receiver thinks it holds."""
+    """A message that a receiver believes it has locked."""
 
     name: str
     token: UUID
@@ -32,7 +32,7 @@ class Held:
 
 @dataclass
 class Expected:
-    """Where a message must be, kept by hand in the plainest way."""
+    """A simple model of one message: where it must be."""
 
     name: str
     number: int
@@ -50,7 +50,7 @@ class Expected:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """One queue, several receivers, a clock."""
+    """One queue with several receivers and a clock."""
 
     holds = Bundle("holds")
 
@@ -84,14 +84,14 @@ class QueueMachine(RuleBasedStateMachine):
         assert message.delivery_count == first.failures
         return self.hold(message)
 
-    @rule(held=holds, how=st.sampled_from(["complete", "abandon", "release", "bury"]))
+    @rule(held=holds, how=st.sampled_from(["complete", "abandon", "release", "dead_letter"]))
     def settle(self, held: Held, how: str) -> None:
         expected = self.expected[held.name]
         actions = {
             "complete": self.store.complete,
             "abandon": self.store.abandon,
             "release": self.store.release,
-            "bury": self.bury,
+            "dead_letter": self.dead_letter,
         }
         if expected.held is not held:
             with pytest.raises(LockLost):
@@ -116,7 +116,7 @@ class QueueMachine(RuleBasedStateMachine):
                 expected.fail()
 
     @invariant()
-    def everything_is_in_its_one_place(self) -> None:
+    def every_message_is_in_exactly_one_place(self) -> None:
         counts = self.namespace.counts("jobs", self.now)
         alive = self.at("ready", "locked")
         assert (counts.active, counts.dead_letter) == (len(alive), len(self.at("dead")))
@@ -129,7 +129,7 @@ class QueueMachine(RuleBasedStateMachine):
     def at(self, *places: str) -> list[Expected]:
         return [each for each in self.expected.values() if each.place in places]
 
-    def bury(self, token: UUID, now: datetime) -> None:
+    def dead_letter(self, token: UUID, now: datetime) -> None:
         self.store.dead_letter(token, now, "reason", "description")
 
     def hold(self, message: Message) -> Held:
@@ -143,7 +143,7 @@ class QueueMachine(RuleBasedStateMachine):
         if how == "abandon":
             expected.fail()
             return
-        places = {"complete": "done", "bury": "dead", "release": "ready"}
+        places = {"complete": "done", "dead_letter": "dead", "release": "ready"}
         expected.place, expected.held = places[how], None
 
 

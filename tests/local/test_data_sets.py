@@ -1,4 +1,4 @@
-"""Blobs of telemetry through the whole app: ten events, one message, one processing, one claim."""
+"""Telemetry blobs through the whole app: ten events, one message, one processing, one claim."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def succeeded(host: FunctionsHost, function: str) -> int:
     return counts.invocations - counts.failures
 
 
-async def test_ten_blobs_of_a_day_are_processed_once_after_the_day(
+async def test_ten_blobs_of_one_day_lead_to_one_processing_after_the_day(
     azurite: Azurite,
 ) -> None:
     clock = VirtualClock()
@@ -75,7 +75,7 @@ async def test_ten_blobs_of_a_day_are_processed_once_after_the_day(
         ):
             await queue.create_queue()
             for number in range(10):
-                event = blob_created(number, today)  # Event Grid writes base64, people do not
+                event = blob_created(number, today)  # Event Grid writes base64; senders may not
                 in_base64 = base64.b64encode(event.encode()).decode()
                 await queue.send_message(in_base64 if number % 2 else event)
             await queue.send_message("no event")

@@ -1,4 +1,4 @@
-"""The local Functions host against real queues: what the real host promises, it keeps."""
+"""The local functions host with real queues keeps the promises of the real host."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,8 +31,10 @@ from local.functions_host import (
     InvocationCounts,
     QueueOptions,
 )
+from local.functions_host.host_blobs import HOST_ID
 from local.functions_host.host_json import read_host_json
 from local.functions_host.keys import Keys, read_keys
+from local.functions_host.outputs import Outputs
 from local.functions_host.storage_queues import MessageEncoding
 
 SAMPLE_APP = Path(__file__).parent / "sample_app"
@@ -44,7 +46,7 @@ SAMPLE_CONFIG = read_host_json(SAMPLE_APP)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A running sample app: its host, its queues, and a client for its HTTP functions."""
+    """A running sample app with its host, its queues and a client for its HTTP functions."""
 
     host: FunctionsHost
     work: QueueClient
@@ -53,17 +55,17 @@ class Sample:
     http: aiohttp.ClientSession
 
     async def give(self, body: str | dict[str, Any]) -> str:
-        """Send an order to the work queue as base64; return the message's raw text."""
+        """Send instructions to the work queue as base64. Return the raw text of the message."""
         raw = encoded(body)
         await self.work.send_message(raw)
         return raw
 
     async def journal(self) -> list[dict[str, Any]]:
-        """What the app's functions noted."""
+        """What the app's functions recorded."""
         return list((await self._read_journal())["journal"])
 
     async def most_running(self) -> int:
-        """The most `work` invocations that ran at once."""
+        """The highest number of `work` invocations that ran at once."""
         return int((await self._read_journal())["most"])
 
     async def _read_journal(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class Sample:
 
 
 def encoded(body: str | dict[str, Any]) -> str:
-    """An order as the queue holds it."""
+    """Instructions as the text of a queue message."""
     text = body if isinstance(body, str) else json.dumps(body)
     return base64.b64encode(text.encode()).decode()
 
@@ -82,7 +84,7 @@ RunSample = Callable[..., Any]
 
 @pytest.fixture
 def run_sample(azurite: Azurite) -> RunSample:
-    """Start the sample app in this process, on queues of its own."""
+    """Starts the sample app in this process, with its own queues."""
 
     @asynccontextmanager
     async def run(
@@ -92,9 +94,9 @@ def run_sample(azurite: Azurite) -> RunSample:
         orders: Sequence[dict[str, Any]] = (),
         **settings: str,
     ) -> AsyncIterator[Sample]:
-        """`orders` wait in the work queue before the host starts."""
+        """`orders` are in the work queue before the host starts."""
         name = f"work-{uuid.uuid4().hex[:12]}"
-        given = sample_settings(azurite, name) | settings
+        app_settings = sample_settings(azurite, name) | settings
         config = HostConfig(queues, function_timeout_seconds=function_timeout_seconds)
         service = QueueServiceClient.from_connection_string(azurite.connection_string)
         async with service:
@@ -102,7 +104,7 @@ def run_sample(azurite: Azurite) -> RunSample:
             await clients[0].create_queue()
             for order in orders:
                 await clients[0].send_message(encoded(order))
-            host = FunctionsHost(SAMPLE_APP, settings=given, config=config, options=options)
+            host = FunctionsHost(SAMPLE_APP, settings=app_settings, config=config, options=options)
             async with host, client(host.url, host.keys) as http:
                 yield Sample(host, clients[0], clients[1], clients[2], http)
 
@@ -110,7 +112,7 @@ def run_sample(azurite: Azurite) -> RunSample:
 
 
 def client(url: str, keys: Keys) -> aiohttp.ClientSession:
-    """A client that may do everything."""
+    """A client with the master key."""
     return aiohttp.ClientSession(url, headers={"x-functions-key": keys.master})
 
 
@@ -119,6 +121,7 @@ def sample_settings(azurite: Azurite, name: str) -> dict[str, str]:
         "AzureWebJobsStorage": azurite.connection_string,
         "WorkQueue": name,
         "OutputQueue": f"{name}-out",
+        HOST_ID: name,
         "TickSchedule": NEVER,
         "AzureWebJobs.tick.Disabled": "true",
         "AzureWebJobs.bury.Disabled": "true",
@@ -127,24 +130,24 @@ def sample_settings(azurite: Azurite, name: str) -> dict[str, str]:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Poll until `holds`, or fail at the deadline."""
+    """Poll until `holds` returns True. Fail at the deadline."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not await holds():
-        assert time.monotonic() < deadline, "the deadline passed"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.02)
 
 
 async def length(queue: QueueClient) -> int:
-    """The number of messages in a queue, the invisible ones included."""
+    """The number of messages in a queue, including invisible ones."""
     try:
         return (await queue.get_queue_properties()).approximate_message_count or 0
     except ResourceNotFoundError:
         return 0
 
 
-async def wait_for_length(queue: QueueClient, wanted: int) -> None:
+async def wait_for_length(queue: QueueClient, expected: int) -> None:
     async def holds() -> bool:
-        return await length(queue) == wanted
+        return await length(queue) == expected
 
     await until(holds)
 
@@ -158,7 +161,7 @@ async def work_entries(sample: Sample) -> list[dict[str, Any]]:
 
 
 class TestQueueTrigger:
-    async def test_success_deletes_the_message(self, run_sample: RunSample) -> None:
+    async def test_a_successful_function_deletes_its_message(self, run_sample: RunSample) -> None:
         async with run_sample() as sample:
             await sample.give("hello")
             await wait_for_length(sample.work, 0)
@@ -166,7 +169,7 @@ class TestQueueTrigger:
         assert [(each["body"], each["dequeue_count"]) for each in entries] == [("hello", 1)]
         assert sample.host.counts["work"].failures == 0
 
-    async def test_failure_is_retried_then_poisoned_with_the_raw_text(
+    async def test_a_failing_message_is_retried_and_then_moved_unchanged_to_the_poison_queue(
         self, run_sample: RunSample
     ) -> None:
         async with run_sample() as sample:
@@ -179,7 +182,7 @@ class TestQueueTrigger:
         assert len({each["id"] for each in entries}) == 1
         assert sample.host.counts["work"].failures == 3
 
-    async def test_a_message_that_is_not_base64_is_poisoned_unseen(
+    async def test_a_message_that_is_not_base64_goes_to_the_poison_queue_without_an_invocation(
         self, run_sample: RunSample
     ) -> None:
         async with run_sample() as sample:
@@ -189,7 +192,9 @@ class TestQueueTrigger:
             assert await visible_texts(sample.poison) == ["not base64!"]
         assert "work" not in sample.host.counts
 
-    async def test_without_encoding_texts_pass_as_they_are(self, run_sample: RunSample) -> None:
+    async def test_without_encoding_message_texts_are_unchanged(
+        self, run_sample: RunSample
+    ) -> None:
         plain = replace(SAMPLE_CONFIG.queues, message_encoding=MessageEncoding.NONE)
         async with run_sample(plain) as sample:
             await sample.work.send_message(json.dumps({"emit": ["<ä>"]}))
@@ -239,7 +244,9 @@ class TestQueueTrigger:
             assert await length(sample.poison) == 2
         assert sample.host.counts["bury"].invocations == 1
 
-    async def test_a_list_goes_out_as_one_message_an_element(self, run_sample: RunSample) -> None:
+    async def test_an_output_list_becomes_one_message_for_each_element(
+        self, run_sample: RunSample
+    ) -> None:
         async with run_sample() as sample:
             await sample.give({"emit": ["a", "b", "c"]})
             await wait_for_length(sample.output, 3)
@@ -258,7 +265,7 @@ async def _is_true(value: bool) -> bool:
 
 
 class TestTimerTrigger:
-    async def test_fires_on_schedule_never_early_and_never_twice_at_once(
+    async def test_a_timer_never_fires_concurrently_and_runs_once_for_all_overlapped_occurrences(
         self, run_sample: RunSample
     ) -> None:
         settings = {"TickSchedule": "* * * * * *", "AzureWebJobs.tick.Disabled": "false"}
@@ -269,17 +276,17 @@ class TestTimerTrigger:
 
             await until(ticked)
             ticks = await sample.journal()
-        due, started, ended = (
-            [datetime.fromisoformat(each[key]) for each in ticks]
-            for key in ("due", "started", "ended")
+        started, ended = (
+            [datetime.fromisoformat(each[key]) for each in ticks] for key in ("started", "ended")
         )
-        assert [each.microsecond for each in due] == [0, 0]
-        assert started[0] >= due[0]
-        # The first run outlasts its next occurrence, which follows it late, as one run.
-        assert due[1] < ended[0] <= started[1]
-        assert [each["past_due"] for each in ticks] == [False, True]
+        # The first run is longer than the interval. The missed occurrences become one run, which
+        # is not past due: only a run at the start of a host is.
+        assert ended[0] <= started[1] < ended[0] + timedelta(seconds=1)
+        assert [(each["status"], each["past_due"]) for each in ticks] == [({}, False)] * 2
 
-    async def test_runs_at_startup_and_retries_with_the_count(self, run_sample: RunSample) -> None:
+    async def test_a_timer_runs_at_startup_and_its_retries_see_the_retry_count(
+        self, run_sample: RunSample
+    ) -> None:
         settings = {"AzureWebJobs.stubborn.Disabled": "false"}
         async with run_sample(**settings) as sample:
 
@@ -291,7 +298,9 @@ class TestTimerTrigger:
 
 
 class TestHttpTrigger:
-    async def test_request_and_answer_pass_whole(self, run_sample: RunSample) -> None:
+    async def test_requests_and_answers_are_passed_on_completely(
+        self, run_sample: RunSample
+    ) -> None:
         async with run_sample() as sample:
             answer = await sample.http.post(
                 "/api/ITEMS/7/a%2Fb?x=1&x=2&y=ü", data="body", headers={"X-Asked": "this"}
@@ -320,23 +329,61 @@ class TestHttpTrigger:
             ("GET", "/api/broken", 500),
         ],
     )
-    async def test_routes_and_methods(
+    async def test_routes_and_methods_select_the_function(
         self, run_sample: RunSample, method: str, path: str, status: int
     ) -> None:
         async with run_sample() as sample, sample.http.request(method, path) as answer:
             assert answer.status == status
 
-    async def test_an_invocation_over_function_timeout_fails(
+    async def test_a_body_that_is_sent_in_chunks_arrives_empty(self, run_sample: RunSample) -> None:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"body"
+
+        async with run_sample() as sample:
+            answer = await sample.http.post("/api/items/7", data=chunks())
+            seen = await answer.json()
+        assert (answer.status, seen["body"]) == (201, "")
+
+    async def test_an_invocation_that_exceeds_the_function_timeout_fails(
         self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with run_sample(function_timeout_seconds=0.1) as sample:
             answer = await sample.http.get("/api/sleep/5")
         assert answer.status == 500
-        assert "sleep failed: exceeded functionTimeout, 0.1 s" in caplog.messages
+        assert "sleep failed: exceeded the functionTimeout of 0.1 s" in caplog.messages
+
+    async def test_a_time_out_ends_other_invocations_which_stay_stuck_until_their_own_limit(
+        self, run_sample: RunSample
+    ) -> None:
+        async with run_sample(function_timeout_seconds=2.0) as sample:
+            running = sys.modules["function_app"].running
+            hanging = asyncio.create_task(sample.http.get("/api/sleep/60"))
+            await until(lambda: _is_true(running["now"] == 1))
+            await asyncio.sleep(1)
+            began = time.monotonic()
+            other = asyncio.create_task(sample.http.get("/api/sleep/1.5"))
+            assert (await hanging).status == 500
+            assert (running["now"], other.done()) == (0, False), "the host has not noticed its end"
+            assert (await other).status == 500
+        assert time.monotonic() - began >= 2.0
+
+    async def test_the_function_timeout_does_not_limit_an_output_binding(
+        self, run_sample: RunSample, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = Outputs.write
+
+        async def slowly(self: Outputs, *of: Any) -> None:
+            await asyncio.sleep(0.5)
+            await write(self, *of)
+
+        monkeypatch.setattr(Outputs, "write", slowly)
+        async with run_sample(function_timeout_seconds=0.3) as sample:
+            await sample.give({"emit": ["a"]})
+            await wait_for_length(sample.output, 1)
 
 
 class TestAdmin:
-    async def test_runs_a_function_by_hand(self, run_sample: RunSample) -> None:
+    async def test_the_admin_endpoint_runs_a_function(self, run_sample: RunSample) -> None:
         async with run_sample() as sample:
             path = "/admin/functions/work"
             async with sample.http.post(path, json={"input": "by hand"}) as answer:
@@ -348,7 +395,7 @@ class TestAdmin:
         ("name", "body", "status"),
         [("unknown", "{}", 404), ("item", "{}", 400), ("work", "[]", 400), ("work", "{", 400)],
     )
-    async def test_refuses_what_it_cannot_run(
+    async def test_the_admin_endpoint_refuses_unknown_functions_and_invalid_input(
         self, run_sample: RunSample, name: str, body: str, status: int
     ) -> None:
         async with run_sample() as sample:
@@ -359,14 +406,18 @@ class TestAdmin:
 
 
 class TestStart:
-    async def test_a_missing_setting_names_function_and_setting(self, azurite: Azurite) -> None:
+    async def test_the_error_for_a_missing_setting_names_function_and_setting(
+        self, azurite: Azurite
+    ) -> None:
         settings = sample_settings(azurite, "work")
         del settings["WorkQueue"]
         expected = r"function work: setting WorkQueue is missing \(needed by '%WorkQueue%'\)"
         with pytest.raises(HostStartFailed, match=expected):
             await FunctionsHost(SAMPLE_APP, settings=settings).start()
 
-    async def test_a_missing_connection_names_function_and_setting(self, azurite: Azurite) -> None:
+    async def test_the_error_for_a_missing_connection_names_function_and_setting(
+        self, azurite: Azurite
+    ) -> None:
         settings = sample_settings(azurite, "work") | {"AzureWebJobsStorage": ""}
         with pytest.raises(HostStartFailed, match="work: setting AzureWebJobsStorage is missing"):
             await FunctionsHost(SAMPLE_APP, settings=settings).start()
@@ -376,16 +427,16 @@ class TestStart:
         async with run_sample(**settings) as sample:
             assert "work" not in {each.name for each in sample.host.functions}
 
-    async def test_a_trigger_without_listener_is_indexed_and_reported(
+    async def test_a_function_with_an_unsupported_trigger_is_indexed_and_reported(
         self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.WARNING):
             async with run_sample() as sample:
                 assert "listen" in {each.name for each in sample.host.functions}
-        expected = "listen is indexed but not listened to: the local host has no blobtrigger"
+        expected = "listen is indexed but does not run: the local host does not support blobtrigger"
         assert expected in caplog.messages
 
-    async def test_the_app_is_imported_anew_and_the_process_restored(
+    async def test_the_app_is_imported_again_and_the_process_is_restored_afterwards(
         self, run_sample: RunSample, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         imported_before = ModuleType("function_app")
@@ -395,7 +446,7 @@ class TestStart:
         async with run_sample():
             assert sys.modules["function_app"] is not imported_before
             assert Path(str(sys.modules["function_app"].__file__)).parent == SAMPLE_APP
-            with pytest.raises(HostStartFailed, match="runs in this process already"):
+            with pytest.raises(HostStartFailed, match="already runs in this process"):
                 await FunctionsHost(SAMPLE_APP).start()
         assert (sys.modules.get("function_app"), list(sys.path)) == before
 
@@ -416,7 +467,7 @@ async def _by_hand(sample: Sample) -> None:
 
 
 class TestStop:
-    async def test_lets_running_invocations_end(self, run_sample: RunSample) -> None:
+    async def test_stopping_waits_for_running_invocations(self, run_sample: RunSample) -> None:
         async with run_sample() as sample:
             await sample.give({"seconds": 0.6})
             await until(lambda: _has_entries(sample))
@@ -424,19 +475,19 @@ class TestStop:
             assert await length(sample.work) == 0
         assert sample.host.counts["work"] == InvocationCounts(invocations=1)
 
-    async def test_is_bounded(
+    async def test_stopping_takes_a_limited_time(
         self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with run_sample(options=HostOptions(drain_seconds=0.1)) as sample:
             await sample.give({"seconds": 60})
             await until(lambda: _has_entries(sample))
-        assert "some invocations did not end in time" in caplog.messages
+        assert "some invocations did not end in time and are cancelled" in caplog.messages
 
     @pytest.mark.parametrize("begin", [_by_queue, _by_http, _by_hand])
-    async def test_no_invocation_outlives_it_whatever_began_it(
+    async def test_no_invocation_runs_on_after_the_stop_however_it_was_started(
         self, run_sample: RunSample, begin: Callable[[Sample], Coroutine[Any, Any, None]]
     ) -> None:
-        """Otherwise it opens clients anew that were closed already, and nobody closes those."""
+        """Otherwise the invocation could open clients again that nothing closes."""
         one_at_a_time = replace(SAMPLE_CONFIG.queues, batch_size=1, new_batch_threshold=0)
         async with run_sample(one_at_a_time, HostOptions(drain_seconds=0.1)) as sample:
             running = sys.modules["function_app"].running
@@ -446,7 +497,9 @@ class TestStop:
             assert running["now"] == 0
             await asyncio.wait([beginning])
 
-    async def test_what_is_begun_after_it_does_not_run(self, run_sample: RunSample) -> None:
+    async def test_an_invocation_that_begins_after_the_stop_does_not_run(
+        self, run_sample: RunSample
+    ) -> None:
         async with run_sample() as sample:
             journal = sys.modules["function_app"].journal
             await sample.host.stop()
@@ -461,7 +514,7 @@ async def _has_entries(sample: Sample) -> bool:
 
 @pytest.fixture
 def command_line(azurite: Azurite, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Start `python -m local.functions_host`; what still runs at the end is killed."""
+    """Starts `python -m local.functions_host`. Processes that still run at the end are killed."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(app: Path = SAMPLE_APP, *arguments: str) -> subprocess.Popen[str]:
@@ -500,7 +553,7 @@ async def _is_asleep(http: aiohttp.ClientSession) -> bool:
 
 class TestCommandLine:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    async def test_a_signal_stops_it_after_the_running_invocation(
+    async def test_a_signal_stops_the_host_after_the_running_invocation(
         self, command_line: Callable[..., Any], tmp_path: Path, number: signal.Signals
     ) -> None:
         process = command_line()
@@ -513,7 +566,7 @@ class TestCommandLine:
         _, errors = await asyncio.to_thread(process.communicate)
         assert (process.returncode, errors) == (0, "")
 
-    async def test_a_function_that_hangs_does_not_keep_it_from_stopping(
+    async def test_a_function_that_hangs_does_not_prevent_the_host_from_stopping(
         self, command_line: Callable[..., Any], tmp_path: Path
     ) -> None:
         process = command_line(SAMPLE_APP, "--drain-seconds", "0.2")
@@ -526,19 +579,26 @@ class TestCommandLine:
         _, errors = await asyncio.to_thread(process.communicate)
         assert (process.returncode, errors) == (0, "")
 
-    def test_an_app_that_cannot_be_imported_is_one_message(
+    async def test_an_app_that_cannot_be_imported_leaves_a_host_without_functions(
         self, command_line: Callable[..., Any], tmp_path: Path
     ) -> None:
         (tmp_path / "function_app.py").write_text("import json\nimport no_such_module\n")
         process = command_line(tmp_path)
-        printed, errors = process.communicate()
-        assert (process.returncode, printed) == (1, "")
-        assert errors == (
-            "function_app.py cannot be loaded: ModuleNotFoundError: "
-            "No module named 'no_such_module' (function_app.py, line 2)\n"
+        keys_file = tmp_path / "master_key"
+        url = await asyncio.to_thread(read_url, process)
+        async with client(url, read_keys(keys_file)) as http, http.get("/api/dashboard") as answer:
+            assert answer.status == 404
+        process.send_signal(signal.SIGTERM)
+        _, errors = await asyncio.to_thread(process.communicate)
+        assert (process.returncode, errors) == (0, "")
+        (line,) = [json.loads(each) for each in (tmp_path / "host.log").read_text().splitlines()]
+        assert (line["level"], line["action"]) == ("ERROR", "indexing_failed")
+        assert line["message"] == (
+            "function_app.py cannot be loaded: ModuleNotFoundError: No module named "
+            "'no_such_module' (function_app.py, line 2); 0 functions found"
         )
 
-    async def test_a_failure_is_one_structured_line(
+    async def test_a_failure_is_logged_as_one_structured_line(
         self, command_line: Callable[..., Any], tmp_path: Path
     ) -> None:
         process = command_line()

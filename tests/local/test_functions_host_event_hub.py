@@ -1,4 +1,4 @@
-"""A partition under a lease, and a batch that is in work when the lease ends."""
+"""Reading a partition under a lease, and a batch that is in progress when the lease ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS_MAX = 60.0
 
 @dataclass
 class World:
-    """A hub that hands one batch over each time, and a function that takes its time."""
+    """A hub that delivers one batch for each receiver, and a function that waits for the test."""
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -55,7 +55,7 @@ def world() -> World:
     return World()
 
 
-async def test_who_is_robbed_of_a_partition_does_not_wait_and_writes_no_checkpoint(
+async def test_a_host_that_lost_a_partition_does_not_wait_and_writes_no_checkpoint(
     world: World,
 ) -> None:
     reading = world.reading()
@@ -67,7 +67,9 @@ async def test_who_is_robbed_of_a_partition_does_not_wait_and_writes_no_checkpoi
     assert world.checkpoints == 0
 
 
-async def test_who_stops_ends_the_batch_before_it_gives_the_partition_up(world: World) -> None:
+async def test_a_stopping_host_finishes_the_batch_before_it_releases_the_partition(
+    world: World,
+) -> None:
     reading = world.reading()
     await world.begun.wait()
     world.stopping.set()
@@ -77,10 +79,12 @@ async def test_who_stops_ends_the_batch_before_it_gives_the_partition_up(world: 
     assert waiting, "the function still runs"
     world.may_end.set()
     await asyncio.wait_for(ended, SECONDS_MAX)
-    assert world.checkpoints == 0, "what a stop interrupts is read again"
+    assert world.checkpoints == 0, "a batch that a stop interrupts is read again"
 
 
-async def test_what_breaks_is_begun_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_starts_again_after_a_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pauses: list[int] = []
 
     async def pause(failures: int) -> None:

@@ -1,4 +1,4 @@
-"""Who may call the local host: its own pages and command lines, each function by its level."""
+"""Which requests the local host accepts, by their origin and their key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JSON_TYPE = {"content-type": "application/json"}
 
 @pytest.fixture
 async def host() -> AsyncIterator[FunctionsHost]:
-    """HTTP only: nothing else listens, so no storage is needed."""
+    """A host without listeners other than HTTP, so that it needs no storage."""
     async with FunctionsHost(SAMPLE_APP, settings=SETTINGS, listeners={}) as running:
         yield running
 
@@ -44,7 +44,7 @@ async def http(host: FunctionsHost) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.mark.parametrize("path", ["/api/items/7", "/api/items/special", "/api/broken"])
-async def test_a_function_with_a_level_is_closed_without_a_key(
+async def test_a_function_with_an_auth_level_refuses_requests_without_a_valid_key(
     http: aiohttp.ClientSession, host: FunctionsHost, path: str
 ) -> None:
     for headers in ({}, {"x-functions-key": "x" * 32}, {"x-functions-key": ""}):
@@ -53,7 +53,7 @@ async def test_a_function_with_a_level_is_closed_without_a_key(
     assert host.counts == {}
 
 
-async def test_admin_is_closed_without_the_master_key(
+async def test_admin_refuses_requests_without_the_master_key(
     http: aiohttp.ClientSession, host: FunctionsHost
 ) -> None:
     for key in ("", host.keys.host, host.keys.function("work"), "x"):
@@ -65,7 +65,7 @@ async def test_admin_is_closed_without_the_master_key(
 
 @pytest.mark.parametrize("given", ["ü", "\udcff\udcfe", "\ud800", "\0"])
 @pytest.mark.parametrize("level", [Level.FUNCTION, Level.ADMIN])
-def test_a_key_of_any_characters_opens_nothing(level: Level, given: str) -> None:
+def test_unusual_characters_in_a_key_are_refused_without_an_error(level: Level, given: str) -> None:
     assert not KEYS.opens(level, "item", given)
 
 
@@ -74,7 +74,7 @@ async def test_an_anonymous_function_needs_no_key(http: aiohttp.ClientSession) -
         assert (answer.status, await answer.text()) == (200, "open")
 
 
-async def test_a_key_is_accepted_in_the_header_or_the_query(
+async def test_a_key_is_accepted_in_the_header_or_in_the_query(
     http: aiohttp.ClientSession, host: FunctionsHost
 ) -> None:
     for key in (host.keys.function("item"), host.keys.host, host.keys.master):
@@ -84,7 +84,7 @@ async def test_a_key_is_accepted_in_the_header_or_the_query(
             assert answer.status == 201
     wrong, right = {"x-functions-key": "x"}, {"code": host.keys.host}
     async with http.get("/api/items/7", headers=wrong, params=right) as answer:
-        assert answer.status == 401, "the header goes before the query"
+        assert answer.status == 401, "the header takes precedence over the query"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ async def test_a_key_is_accepted_in_the_header_or_the_query(
         (Level.ADMIN, {"master"}),
     ],
 )
-def test_a_level_is_open_to_the_keys_that_the_real_host_accepts(
+def test_each_auth_level_accepts_the_keys_that_the_real_host_accepts(
     level: Level, open_to: set[str]
 ) -> None:
     given = {
@@ -105,16 +105,16 @@ def test_a_level_is_open_to_the_keys_that_the_real_host_accepts(
         "host": KEYS.host,
         "master": KEYS.master,
     }
-    assert {who for who, key in given.items() if KEYS.opens(level, "mine", key)} == open_to
+    assert {kind for kind, key in given.items() if KEYS.opens(level, "mine", key)} == open_to
 
 
-def test_no_two_keys_are_alike_and_none_is_shown() -> None:
+def test_all_keys_differ_and_none_appears_in_a_repr() -> None:
     keys = [KEYS.master, KEYS.host, KEYS.function("a"), KEYS.function("host"), KEYS.function("")]
     assert len(set(keys)) == len(keys)
     assert not any(key in repr(KEYS) for key in keys)
 
 
-def test_keys_last_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_keys_are_kept_in_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
     path = tmp_path / "state" / "master_key"
     first = read_keys(path)
     assert read_keys(path) == first
@@ -123,10 +123,10 @@ def test_keys_last_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     assert new_keys() != new_keys()
 
 
-def test_a_damaged_file_of_keys_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_a_damaged_key_file_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "master_key"
     path.write_text("short")
-    with pytest.raises(HostStartFailed, match=r"master_key: holds no key .* delete it"):
+    with pytest.raises(HostStartFailed, match=r"master_key does not hold a key .* Delete the file"):
         read_keys(path)
 
 
@@ -140,36 +140,36 @@ FOREIGN_ORIGINS = (
     "http://127.0.0.1:3000",
     "http://127.0.0.1",
     "https://127.0.0.1:7071",
-    "http://localhost:7071",  # another site to a browser than 127.0.0.1
+    "http://localhost:7071",  # a different site than 127.0.0.1 to a browser
     "null",
     "",
 )
 
 
 @pytest.mark.parametrize("host", OWN)
-def test_a_request_to_the_hosts_own_address_is_let_in(host: str) -> None:
+def test_a_request_to_the_hosts_own_address_is_accepted(host: str) -> None:
     assert refusal({"Host": host}, 7071) == ""
     assert refusal({"Host": host, "Origin": f"http://{host}"}, 7071) == ""
 
 
-def test_port_80_is_left_out_of_addresses() -> None:
+def test_port_80_may_be_missing_from_an_address() -> None:
     assert refusal({"Host": "localhost", "Origin": "http://localhost"}, 80) == ""
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
-def test_a_name_that_was_bound_to_this_address_is_refused(host: str) -> None:
+def test_a_request_with_a_foreign_host_name_is_refused(host: str) -> None:
     assert "Host" in refusal({"Host": host}, 7071)
 
 
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
-def test_a_page_of_another_site_is_refused(origin: str) -> None:
+def test_a_request_from_another_site_is_refused(origin: str) -> None:
     assert "Origin" in refusal({"Host": "127.0.0.1:7071", "Origin": origin}, 7071)
 
 
-def test_a_form_of_a_page_that_hides_its_address_is_let_in_where_the_browser_vouches() -> None:
+def test_a_hidden_origin_is_accepted_only_if_the_browser_reports_the_same_origin() -> None:
     hidden = {"Host": "127.0.0.1:7071", "Origin": "null"}
-    said = {site: refusal({**hidden, "Sec-Fetch-Site": site}, 7071) for site in FETCH_SITES}
-    assert [site for site, text in said.items() if not text] == ["same-origin"]
+    refusals = {site: refusal({**hidden, "Sec-Fetch-Site": site}, 7071) for site in FETCH_SITES}
+    assert [site for site, reason in refusals.items() if not reason] == ["same-origin"]
 
 
 FETCH_SITES = ("same-origin", "same-site", "cross-site", "none", "")
@@ -178,7 +178,7 @@ FETCH_SITES = ("same-origin", "same-site", "cross-site", "none", "")
 @pytest.mark.parametrize(
     "foreign", [{"Origin": "https://evil.example"}, {"Host": "evil.example:7071"}]
 )
-async def test_nothing_of_the_host_answers_to_another_site(
+async def test_no_endpoint_of_the_host_answers_another_site(
     http: aiohttp.ClientSession, host: FunctionsHost, foreign: Mapping[str, str]
 ) -> None:
     headers = {"x-functions-key": host.keys.master, **JSON_TYPE, **foreign}
@@ -194,7 +194,7 @@ async def test_nothing_of_the_host_answers_to_another_site(
     assert host.counts == {}
 
 
-async def test_admin_takes_json_only(http: aiohttp.ClientSession, host: FunctionsHost) -> None:
+async def test_admin_accepts_only_json(http: aiohttp.ClientSession, host: FunctionsHost) -> None:
     key = {"x-functions-key": host.keys.master}
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         headers = {**key, "content-type": kind}

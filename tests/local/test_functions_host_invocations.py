@@ -1,4 +1,4 @@
-"""What the local host tells the worker of messages and events, where the wire is not needed."""
+"""What the local host passes to the worker for messages and events, without a broker."""
 
 import json
 import logging
@@ -42,24 +42,25 @@ def events(*bodies: str) -> list[EventData]:
     return [EventData(body) for body in bodies]
 
 
-def test_a_text_without_a_character_is_lost_on_the_way_as_in_the_host() -> None:
-    told = batch_invocation(trigger(cardinality="MANY"), PLACE, events("a", "", "c"))
-    assert (told.trigger.type, told.trigger.value.string) == ("collection_string", ["a", "c"])
-    assert len(json.loads(told.metadata["SystemPropertiesArray"].value)) == 3
+def test_an_empty_string_is_lost_from_a_batch_as_in_the_real_host() -> None:
+    invocation = batch_invocation(trigger(cardinality="MANY"), PLACE, events("a", "", "c"))
+    texts = invocation.trigger
+    assert (texts.type, texts.value.string) == ("collection_string", ["a", "c"])
+    assert len(json.loads(invocation.metadata["SystemPropertiesArray"].value)) == 3
 
 
-def test_bytes_come_all() -> None:
-    told = batch_invocation(trigger(dataType="BINARY"), PLACE, events("a", "", "c"))
-    assert (told.trigger.type, told.trigger.value.bytes) == (
+def test_no_byte_string_is_lost_from_a_batch() -> None:
+    invocation = batch_invocation(trigger(dataType="BINARY"), PLACE, events("a", "", "c"))
+    assert (invocation.trigger.type, invocation.trigger.value.bytes) == (
         "collection_bytes",
         [b"a", b"", b"c"],
     )
 
 
-def test_what_has_no_value_is_not_told_of_a_single_event() -> None:
-    told = event_invocation(trigger(), PLACE, EventData("a"))
-    assert {"PartitionContext", "Properties", "SystemProperties"} == set(told.metadata)
-    assert json.loads(told.metadata["PartitionContext"].value)["PartitionId"] == "3"
+def test_metadata_of_an_event_leaves_out_fields_without_a_value() -> None:
+    metadata = event_invocation(trigger(), PLACE, EventData("a")).metadata
+    assert {"PartitionContext", "Properties", "SystemProperties"} == set(metadata)
+    assert json.loads(metadata["PartitionContext"].value)["PartitionId"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_what_has_no_value_is_not_told_of_a_single_event() -> None:
         (AmqpAnnotatedMessage(sequence_body=[[1, 2]]), b"[[1, 2]]"),
     ],
 )
-def test_a_body_comes_in_one_piece(message: Any, expected: bytes) -> None:
+def test_a_body_is_joined_into_one_byte_string(message: Any, expected: bytes) -> None:
     assert body_of(message) == expected
 
 
@@ -83,9 +84,7 @@ def function(kind: str, retry: RetryPolicy | None = None) -> Function:
     return Function("f", "id", trigger(kind), (), {}, retry)
 
 
-def test_the_policy_of_host_json_acts_where_the_function_has_none_and_the_trigger_honours_it() -> (
-    None
-):
+def test_host_json_retries_apply_to_supported_triggers_without_their_own_policy() -> None:
     own, apps = RetryPolicy(FIXED_DELAY, 1, 0), RetryPolicy(FIXED_DELAY, -1, 1)
     assert acting_policy(with_default_retry(function(EVENT_HUB_TRIGGER), apps)) == apps
     assert acting_policy(with_default_retry(function(EVENT_HUB_TRIGGER, own), apps)) == own
@@ -93,7 +92,7 @@ def test_the_policy_of_host_json_acts_where_the_function_has_none_and_the_trigge
 
 
 @pytest.mark.parametrize(
-    ("strange", "expected"),
+    ("unsupported", "expected"),
     [
         (
             replace(function(EVENT_HUB_TRIGGER), retry=RetryPolicy("exponential_backoff", 3, 0)),
@@ -109,15 +108,15 @@ def test_the_policy_of_host_json_acts_where_the_function_has_none_and_the_trigge
         ),
     ],
 )
-def test_what_the_host_does_not_do_is_said_at_the_start(
-    strange: Function, expected: str, caplog: pytest.LogCaptureFixture
+def test_unsupported_features_are_logged_at_the_start(
+    unsupported: Function, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        create_listeners(cast(Services, None), [strange], {})
+        create_listeners(cast(Services, None), [unsupported], {})
     assert expected in caplog.messages
 
 
 def test_a_service_bus_trigger_of_cardinality_many_is_refused() -> None:
     many = Binding(SERVICE_BUS_TRIGGER, "message", {"cardinality": "many"})
-    with pytest.raises(HostStartFailed, match="not with cardinality many"):
+    with pytest.raises(HostStartFailed, match="Remove cardinality many"):
         ServiceBusListener(cast(Services, None), Function("f", "id", many, (), {}))

@@ -1,4 +1,4 @@
-"""Queue messages on their way in and out."""
+"""Encoding and decoding of queue messages, output values, and polling."""
 
 import json
 from types import SimpleNamespace
@@ -11,17 +11,17 @@ from local.functions_host.storage_queues import MessageEncoding, UndecodableMess
 
 
 @pytest.mark.parametrize("encoding", list(MessageEncoding))
-def test_what_is_encoded_is_decoded(encoding: MessageEncoding) -> None:
+def test_encoding_and_decoding_are_inverse(encoding: MessageEncoding) -> None:
     assert encoding.decode(encoding.encode("grüße".encode())) == "grüße"
 
 
-def test_base64_skips_white_space_and_replaces_what_is_not_utf8() -> None:
+def test_base64_decoding_skips_white_space_and_replaces_invalid_utf8() -> None:
     assert MessageEncoding.BASE64.decode("aGVs\r\nbG8=") == "hello"
     assert MessageEncoding.BASE64.decode("/w==") == "\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.mark.parametrize("text", ["hello!", "aGVsbG8", '{"a": 1}', "grüße"])
-def test_what_is_not_base64_is_undecodable(text: str) -> None:
+def test_a_text_that_is_not_base64_is_undecodable(text: str) -> None:
     with pytest.raises(UndecodableMessage):
         MessageEncoding.BASE64.decode(text)
 

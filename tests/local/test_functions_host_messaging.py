@@ -1,7 +1,7 @@
-"""Service Bus and Event Hub triggers of the local host, through the official worker library.
+"""Service Bus and Event Hub triggers of the local host, with the official worker library.
 
-The real host settles by a function's outcome, and checkpoints past a failure unless a retry
-policy holds the partition: so must this one.
+Like the real host, it settles a message by its function's outcome. It writes a checkpoint after a
+failure, unless a retry policy holds the partition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SUBSCRIPTION = "news/subscriptions/mail"
 
 @dataclass
 class Sample:
-    """The running app and its broker. Hubs and blobs outlive the app; its journal does not."""
+    """An app and its broker. Hubs and blobs survive a restart of the app; its journal does not."""
 
     bus: ServiceBusStandIn
     azurite: Azurite
@@ -65,7 +65,7 @@ class Sample:
     async def running(
         self, *functions: str, options: HostOptions | None = None
     ) -> AsyncIterator[Any]:
-        """The app with these of its functions only; its module."""
+        """Run the app with only these functions enabled, and yield its module."""
         settings = self._settings(*functions)
         async with FunctionsHost(APP, settings=settings, options=options) as host:
             self.host = host
@@ -81,7 +81,7 @@ class Sample:
         }
 
     def process(self, stack: AsyncExitStack, folder: Path) -> subprocess.Popen[bytes]:
-        """A host of its own, on the hub alone; killed in the end."""
+        """A host in another process that reads only the hub. It is killed at the end."""
         command = [sys.executable, "-m", "local.functions_host", "--app", str(APP), "--port", "0"]
         log = ["--log", str(folder / f"{uuid.uuid4().hex}.log")]
         environ = {"PATH": "", **self._settings("many")}
@@ -103,7 +103,7 @@ class Sample:
             await sender.send_messages(messages)
 
     async def publish(self, *bodies: bytes | dict[str, Any], partition: str = "0") -> None:
-        """Each with its place in the list as a property; the hub has this one key."""
+        """Send events in one batch. Each has its index in the list as a property."""
         producer = EventHubProducerClient.from_connection_string(
             self.bus.connection_string, eventhub_name="telemetry"
         )
@@ -116,34 +116,34 @@ class Sample:
             await producer.send_batch(batch)
 
     def counts(self, path: str) -> tuple[int, int]:
-        """How many wait, and how many are dead."""
+        """The numbers of active and of dead-lettered messages."""
         broker = self.bus.amqp.broker
         counts = broker.namespace.counts(path, broker.now())
         return counts.active, counts.dead_letter
 
     async def publish_news(self, body: str) -> None:
-        """Over a connection of its own."""
+        """Send a message to the topic over a separate connection."""
         client = ServiceBusClient.from_connection_string(self.bus.connection_string)
         async with client, client.get_topic_sender("news") as sender:
             await sender.send_messages(ServiceBusMessage(body))
 
-    async def has_checkpoints(self, wanted: dict[str, str]) -> None:
-        """Wait for them: sequence numbers by hub, consumer group and partition."""
+    async def has_checkpoints(self, expected: dict[str, str]) -> None:
+        """Wait for these sequence numbers, by hub, consumer group and partition."""
         deadline = time.monotonic() + SECONDS_MAX
-        while (found := await self._checkpoints()) != wanted:
-            assert time.monotonic() < deadline, f"{found} instead of {wanted}"
+        while (checkpoints := await self._checkpoints()) != expected:
+            assert time.monotonic() < deadline, f"{checkpoints} instead of {expected}"
             await asyncio.sleep(POLL_SECONDS)
 
     async def _checkpoints(self) -> dict[str, str]:
         storage = self.azurite.connection_string
         async with ContainerClient.from_connection_string(storage, CONTAINER) as container:
-            found = {}
+            checkpoints = {}
             port = self.bus.amqp.port
             async for blob in container.list_blobs(f"127.0.0.1:{port}/", include=["metadata"]):
                 _, hub, group, kind, partition = blob.name.split("/")
                 if kind == "checkpoint":
-                    found[f"{hub}/{group}/{partition}"] = blob.metadata["sequencenumber"]
-            return found
+                    checkpoints[f"{hub}/{group}/{partition}"] = blob.metadata["sequencenumber"]
+            return checkpoints
 
 
 def _text(body: str | dict[str, Any]) -> str:
@@ -178,9 +178,9 @@ async def sample(azurite: Azurite) -> AsyncIterator[Sample]:
 
 
 class TestServiceBus:
-    """Each host of these tests does several things at once: opening links takes the SDK long."""
+    """Each test checks several rules with one host, because the SDK is slow to open links."""
 
-    async def test_messages_are_seen_as_sent_settled_as_functions_end_and_broken_connections_mended(
+    async def test_messages_keep_properties_and_are_settled_even_after_a_broken_connection(
         self, sample: Sample
     ) -> None:
         queue = sample.plain_queue
@@ -201,7 +201,7 @@ class TestServiceBus:
             assert await note_of(app, "subscribed", 1) == ["good news"]
             await until(lambda: sample.counts(SUBSCRIPTION) == (0, 0), SECONDS_MAX)
             await sample.send(queue, {"seconds": 1})
-            await note_of(app, "plain", 5)  # and stop, which waits for its end
+            await note_of(app, "plain", 5)  # The host then stops and waits for its end.
         assert noted(app, "plain")[:4] == ["körper", "by hand", *['{"fail": true}'] * 2]
         assert (sample.counts(queue), sample.counts("kept")) == ((0, 1), (1, 0))
         assert {name: getattr(message, name) for name in seen} == seen
@@ -211,7 +211,7 @@ class TestServiceBus:
         assert message.enqueued_time_utc.tzinfo is not None
         assert message.lock_token
 
-    async def test_as_many_run_at_once_as_host_json_says_and_locks_are_renewed_meanwhile(
+    async def test_concurrency_follows_host_json_and_locks_are_renewed_meanwhile(
         self, sample: Sample
     ) -> None:
         orders: list[dict[str, Any]] = [
@@ -224,14 +224,18 @@ class TestServiceBus:
         assert len(app.running["most"]) == 4
         assert len(noted(app, "plain")) == 6
 
-    async def test_sessions_are_worked_in_order_each_and_side_by_side(self, sample: Sample) -> None:
+    async def test_sessions_run_in_parallel_and_each_is_processed_in_order(
+        self, sample: Sample
+    ) -> None:
         await sample.send("working", {"fail": True}, session_id="bad")
         for session in "ab":
             orders = [{"together": 2, "s": session, "n": n} for n in range(3)]
             await sample.send("working", *orders, session_id=session)
         async with sample.running("session") as app:
             await until(lambda: sample.counts("working") == (0, 1), SECONDS_MAX)
-            await sample.send("working", {"n": 0}, session_id="late")  # idle ones make room
+            await sample.send(
+                "working", {"n": 0}, session_id="late"
+            )  # Idle sessions make room for it.
             await until(lambda: "late" in noted(app, "session"), SECONDS_MAX)
         assert sample.counts("working") == (0, 1)
         numbers: dict[str, list[Any]] = {name: [] for name in ("a", "b", "bad", "late")}
@@ -242,7 +246,7 @@ class TestServiceBus:
 
 
 class TestEventHubs:
-    async def test_events_come_with_all_that_is_told_and_a_retry_policy_holds_them_over_a_stop(
+    async def test_events_have_their_metadata_and_a_retry_policy_holds_a_batch_across_a_restart(
         self, sample: Sample
     ) -> None:
         await sample.publish(b"a", b"", b"\xff\x00", partition="1")
@@ -253,7 +257,7 @@ class TestEventHubs:
             await sample.publish(b"next")
         assert [b"next"] not in noted(app, "many")
         assert retries(app) == list(range(len(retries(app))))
-        check_told(app.journal, [b"a", b"", b"\xff\x00"])
+        check_events(app.journal, [b"a", b"", b"\xff\x00"])
         async with sample.running("many") as app:
             app.healed.add("many")
             await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "2"})
@@ -262,7 +266,7 @@ class TestEventHubs:
             b"next",
         ]
 
-    async def test_without_a_policy_a_failure_is_passed_over_and_a_restart_reads_on(
+    async def test_without_a_retry_policy_a_failed_batch_is_skipped_and_a_restart_continues(
         self, sample: Sample
     ) -> None:
         await sample.publish(b"a", {"fail": True}, b"c")
@@ -278,7 +282,7 @@ class TestEventHubs:
         async with sample.running("one") as app:
             assert await note_of(app, "one", 1) == ["d"]
 
-    async def test_two_hosts_share_the_partitions_and_one_takes_over_from_a_killed_one(
+    async def test_two_hosts_share_the_partitions_and_one_takes_over_from_a_killed_host(
         self, sample: Sample, tmp_path: Path
     ) -> None:
         async with AsyncExitStack() as stack:
@@ -294,8 +298,8 @@ class TestEventHubs:
 
             async def owned_by(pids: Collection[int]) -> None:
                 deadline = time.monotonic() + SECONDS_MAX
-                while sorted((found := await held()).values()) != sorted(pids):
-                    assert time.monotonic() < deadline, f"{found} instead of {pids}"
+                while sorted((owners_now := await held()).values()) != sorted(pids):
+                    assert time.monotonic() < deadline, f"{owners_now} instead of {pids}"
                     await asyncio.sleep(POLL_SECONDS)
 
             await owned_by(hosts)
@@ -310,7 +314,7 @@ class TestEventHubs:
             await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "1"})
 
 
-async def test_no_invocation_outlives_the_stop_and_what_was_interrupted_comes_again(
+async def test_a_stop_interrupts_invocations_and_their_messages_are_delivered_again(
     sample: Sample,
 ) -> None:
     functions = ("plain", "session", "many")
@@ -326,13 +330,13 @@ async def test_no_invocation_outlives_the_stop_and_what_was_interrupted_comes_ag
 
 
 def retries(app: Any) -> list[int]:
-    """The numbers of the tries of the batch that fails."""
+    """The retry counts of the batch that fails."""
     return [entry["retry"] for entry in app.journal if entry["many"] == [b'{"fail": true}']]
 
 
-def check_told(journal: list[dict[str, Any]], bodies: list[bytes]) -> None:
-    """These are the events of partition 1, with all that the real trigger tells. They were sent as
-    one; a slow machine may see the first of them before the others have come."""
+def check_events(journal: list[dict[str, Any]], bodies: list[bytes]) -> None:
+    """Check the events of partition 1 and their metadata. They were sent in one batch, but a slow
+    machine may receive the first before the others."""
     batches = [each for each in journal if each["many"][0] in bodies]
     assert [body for each in batches for body in each["many"]] == bodies
     numbers = [event.sequence_number for each in batches for event in each["events"]]
@@ -341,17 +345,17 @@ def check_told(journal: list[dict[str, Any]], bodies: list[bytes]) -> None:
         check_batch(each["events"], each["metadata"])
 
 
-def check_batch(events: list[Any], told: dict[str, Any]) -> None:
+def check_batch(events: list[Any], metadata: dict[str, Any]) -> None:
     numbers = [event.sequence_number for event in events]
-    assert told["SequenceNumberArray"] == numbers
-    assert told["OffsetArray"] == [str(event.offset) for event in events]
-    assert told["PartitionKeyArray"] == [None] * len(events)
-    times = [datetime.fromisoformat(text) for text in told["EnqueuedTimeUtcArray"]]
+    assert metadata["SequenceNumberArray"] == numbers
+    assert metadata["OffsetArray"] == [str(event.offset) for event in events]
+    assert metadata["PartitionKeyArray"] == [None] * len(events)
+    times = [datetime.fromisoformat(text) for text in metadata["EnqueuedTimeUtcArray"]]
     assert times == sorted(times)
     assert times == [event.enqueued_time for event in events]
-    assert told["PropertiesArray"] == [{"number": n, "kind": "test"} for n in numbers]
-    assert [each["SequenceNumber"] for each in told["SystemPropertiesArray"]] == numbers
-    context = told["PartitionContext"]
+    assert metadata["PropertiesArray"] == [{"number": n, "kind": "test"} for n in numbers]
+    assert [each["SequenceNumber"] for each in metadata["SystemPropertiesArray"]] == numbers
+    context = metadata["PartitionContext"]
     assert (context["PartitionId"], context["EventHubName"]) == ("1", "telemetry")
     assert context["ConsumerGroup"] == "$Default"
 
@@ -359,7 +363,7 @@ def check_batch(events: list[Any], told: dict[str, Any]) -> None:
 ONCE_A_YEAR = "0 0 0 1 1 *"
 
 
-async def test_the_apps_own_processing_runs_once_for_a_message_that_was_sent_twice(
+async def test_the_apps_processing_runs_once_for_a_message_that_was_sent_twice(
     azurite: Azurite,
 ) -> None:
     async with service_bus() as bus:

@@ -24,11 +24,13 @@ from local.functions_host.routes import compile_route
         ("a.b", "/api/axb", None),
     ],
 )
-def test_matching(template: str, path: str, expected: Mapping[str, str] | None) -> None:
+def test_a_template_matches_paths_and_returns_their_parameters(
+    template: str, path: str, expected: Mapping[str, str] | None
+) -> None:
     assert compile_route("api", template).match(path) == expected
 
 
-def test_an_empty_prefix_is_no_segment() -> None:
+def test_an_empty_route_prefix_adds_no_segment() -> None:
     assert compile_route("", "status").match("/status") == {}
 
 
@@ -47,6 +49,6 @@ def test_the_most_literal_route_ranks_first() -> None:
 @pytest.mark.parametrize(
     "template", ["plans/{name:length(3)}", "plans/{name", "plans/{day:int}", "plans/{*rest}"]
 )
-def test_what_is_not_understood_is_refused(template: str) -> None:
-    with pytest.raises(ValueError, match="is not understood by the local host"):
+def test_unsupported_route_templates_are_refused(template: str) -> None:
+    with pytest.raises(ValueError, match="the local host does not support the route part"):
         compile_route("api", template)

@@ -1,10 +1,10 @@
-"""When timers are due."""
+"""Timer schedules: the next occurrence, and when a run is past due."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from local.functions_host.schedule import is_past_due, parse_schedule
+from local.functions_host.schedule import parse_schedule
 
 NOW = datetime(2026, 3, 29, 0, 58, 30, tzinfo=UTC)  # a Sunday
 
@@ -23,20 +23,20 @@ NOW = datetime(2026, 3, 29, 0, 58, 30, tzinfo=UTC)  # a Sunday
         ("00:01:00", "2026-03-29T00:59:30"),
     ],
 )
-def test_next_occurrence(schedule: str, expected: str) -> None:
+def test_the_next_occurrence_of_a_schedule_is_computed(schedule: str, expected: str) -> None:
     due = parse_schedule(schedule).next_after(NOW)
     assert due == datetime.fromisoformat(expected).replace(tzinfo=UTC)
     assert due.utcoffset() == timedelta(0)
 
 
-def test_fractions_of_a_second_are_rounded_up() -> None:
+def test_the_next_occurrence_is_on_a_whole_second() -> None:
     just_before = NOW - timedelta(microseconds=1)
     every_second = parse_schedule("* * * * * *")
     assert every_second.next_after(just_before) == NOW
     assert every_second.next_after(NOW) == NOW + timedelta(seconds=1)
 
 
-def test_schedules_are_in_utc_whatever_the_zone_of_now() -> None:
+def test_schedules_are_in_utc_in_any_time_zone() -> None:
     berlin = NOW.astimezone(timezone(timedelta(hours=2)))
     assert parse_schedule("0 0 12 * * *").next_after(berlin) == datetime(
         2026, 3, 29, 12, tzinfo=UTC
@@ -44,11 +44,6 @@ def test_schedules_are_in_utc_whatever_the_zone_of_now() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["", "* * *", "0 0 25 * * *", "x * * * * *", "00:00:00"])
-def test_what_is_no_schedule_is_refused(schedule: str) -> None:
+def test_an_invalid_schedule_is_refused(schedule: str) -> None:
     with pytest.raises(ValueError, match="schedule"):
         parse_schedule(schedule)
-
-
-def test_a_run_is_past_due_when_a_second_late() -> None:
-    assert not is_past_due(NOW, NOW + timedelta(seconds=1))
-    assert is_past_due(NOW, NOW + timedelta(seconds=1, microseconds=1))

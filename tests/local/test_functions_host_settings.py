@@ -1,4 +1,4 @@
-"""App settings and what bindings ask of them."""
+"""App settings and how bindings look them up."""
 
 import json
 from pathlib import Path
@@ -11,25 +11,25 @@ from local.functions_host.errors import HostStartFailed
 STORAGE = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5"
 
 
-def test_the_environment_wins_over_local_settings(tmp_path: Path) -> None:
+def test_the_environment_takes_precedence_over_local_settings(tmp_path: Path) -> None:
     values = {"A": "file", "B": "file", "Flag": True, "Number": 5}
     (tmp_path / "local.settings.json").write_text(json.dumps({"Values": values}))
     settings = read_app_settings(tmp_path, {"B": "environment"})
     assert settings.values == {"A": "file", "B": "environment", "Flag": "true", "Number": "5"}
 
 
-def test_a_broken_local_settings_file_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_broken_local_settings_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "local.settings.json").write_text("{")
     with pytest.raises(HostStartFailed, match=r"local\.settings\.json"):
         read_app_settings(tmp_path, {})
 
 
-def test_expressions_are_resolved() -> None:
+def test_setting_expressions_are_resolved() -> None:
     settings = AppSettings({"Queue": "metrics", "Env": "test"})
     assert settings.resolve("%Queue%-%Env%", function="f") == "metrics-test"
 
 
-def test_a_missing_setting_names_function_and_setting() -> None:
+def test_the_error_for_a_missing_setting_names_function_and_setting() -> None:
     with pytest.raises(HostStartFailed, match="function f: setting Queue is missing"):
         AppSettings({}).resolve("%Queue%", function="f")
 
@@ -44,13 +44,13 @@ def test_a_missing_setting_names_function_and_setting() -> None:
         ({"AzureWebJobsStorage": STORAGE}, "Storage"),
     ],
 )
-def test_connections_are_found_as_the_host_finds_them(
+def test_connections_are_looked_up_as_in_the_real_host(
     values: dict[str, str], connection: str
 ) -> None:
     assert AppSettings(values).connection_string(connection, function="f") == STORAGE
 
 
-def test_the_emulators_short_form_is_spelled_out() -> None:
+def test_the_short_form_for_the_emulator_becomes_a_full_connection_string() -> None:
     settings = AppSettings({"AzureWebJobsStorage": "UseDevelopmentStorage=true;"})
     assert "127.0.0.1:10001" in settings.connection_string("", function="f")
 
@@ -62,7 +62,7 @@ def test_an_identity_based_connection_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("false", False)])
-def test_disabled(value: str, expected: bool) -> None:
+def test_a_setting_disables_a_single_function(value: str, expected: bool) -> None:
     settings = AppSettings({"AzureWebJobs.f.Disabled": value})
     assert settings.is_disabled("f") is expected
     assert not settings.is_disabled("g")

@@ -1,4 +1,4 @@
-"""Connections to Service Bus that a network swallows without ending them."""
+"""Half-open connections to Service Bus: they stay open but carry no bytes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tests.local.test_functions_host_messaging import APP, LISTENING
 pytestmark = LEAVES_SOCKETS_OPEN
 PORT = re.compile(r"(?<=:)\d+(?=;)")
 SECONDS = 1.0
-"""Patience with one attempt; the app has more, see ATTEMPT_SECONDS."""
+"""The timeout of one attempt. The app waits longer; see ATTEMPT_SECONDS."""
 
 BOUND_SECONDS = 20.0
-"""Far longer than all attempts take, and far shorter than for ever."""
+"""An upper limit that is much longer than all attempts together."""
 
 
 def now() -> datetime:
@@ -60,7 +60,7 @@ async def proxy(bus: AmqpStandIn) -> AsyncIterator[HalfOpenProxy]:
 
 
 class Program:
-    """A program that sends as the app does but for its budget."""
+    """A program that sends like the app, but with a smaller retry budget."""
 
     def __init__(self, connection_string: str) -> None:
         connection = ServiceBusConnection("Bus", connection_string)
@@ -83,7 +83,7 @@ async def program(bus: AmqpStandIn, proxy: HalfOpenProxy) -> AsyncIterator[Progr
     forget_open_sockets()
 
 
-async def test_a_sender_opens_another_connection_when_the_one_it_has_answers_no_more(
+async def test_a_sender_opens_a_new_connection_when_its_connection_is_silent(
     program: Program, proxy: HalfOpenProxy, bus: AmqpStandIn
 ) -> None:
     before = bus.namespace.counts("jobs", now()).active
@@ -95,7 +95,7 @@ async def test_a_sender_opens_another_connection_when_the_one_it_has_answers_no_
     assert bus.namespace.counts("jobs", now()).active == before + 2
 
 
-async def test_a_sender_that_gave_up_begins_with_another_connection(
+async def test_a_sender_that_gave_up_starts_with_a_new_connection(
     program: Program, proxy: HalfOpenProxy
 ) -> None:
     await program.send(f"one of {id(program)}")
@@ -110,7 +110,7 @@ async def test_a_sender_that_gave_up_begins_with_another_connection(
     assert proxy.accepted == 2
 
 
-async def test_administration_that_answers_no_more_is_given_up(
+async def test_a_silent_administration_request_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "READ_SECONDS", SECONDS)
@@ -126,7 +126,7 @@ async def test_administration_that_answers_no_more_is_given_up(
         await reader.close()
 
 
-async def test_a_service_that_accepts_connections_and_never_answers_is_given_up(
+async def test_sending_is_given_up_if_the_service_accepts_connections_but_never_answers(
     program: Program, proxy: HalfOpenProxy
 ) -> None:
     proxy.swallow(new=True)
@@ -136,7 +136,7 @@ async def test_a_service_that_accepts_connections_and_never_answers_is_given_up(
     assert proxy.accepted == 3
 
 
-async def test_a_receiver_of_the_local_host_opens_another_connection_when_its_own_is_silent(
+async def test_a_receiver_of_the_local_host_opens_a_new_connection_when_its_own_is_silent(
     proxy: HalfOpenProxy, bus: AmqpStandIn, azurite: Azurite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_bus_listener, "IDLE_SECONDS", 2.0)

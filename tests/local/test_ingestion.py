@@ -1,6 +1,7 @@
-"""From a producer to a decision, all for real: AMQP, the worker library, tables, queues, HTTP.
+"""From a producer to a decision with AMQP, the worker library, tables, queues and HTTP.
 
-Once the local host's own listener delivers, once a test that says what is skipped.
+In one test, the local host's listener delivers the events. In the other, the test itself delivers
+them, so that it can skip some.
 """
 
 from __future__ import annotations
@@ -60,14 +61,17 @@ BUS = (
     "/providers/Microsoft.ServiceBus/namespaces/bus"
 )
 RESOURCE = resource(
-    metrics={"pushed": HubMetric(), "backlog": AzureMonitorMetric(BUS, "ActiveMessages")},
+    metrics={
+        "pushed": HubMetric(),
+        "backlog": AzureMonitorMetric(BUS, "IncomingMessages", streamed=True),
+    },
     policy=Threshold("pushed", 100, 10),
     mode=Mode.DRY_RUN,
 )
 
 
 class Delivery:
-    """Stands in for the trigger's listener: hands over the batches that a test gives it."""
+    """Replaces the trigger's listener: the test delivers the batches."""
 
     def __init__(self, services: Services, function: Function) -> None:
         self._services, self._function = services, function
@@ -90,12 +94,12 @@ class Delivery:
             }
             for event in events
         ]
-        told = {
+        values = {
             "PartitionContext": {"PartitionId": "0"},
             "SystemPropertiesArray": system,
             "PropertiesArray": [{}] * len(events),
         }
-        metadata = {name: json_datum(json.dumps(value)) for name, value in told.items()}
+        metadata = {name: json_datum(json.dumps(value)) for name, value in values.items()}
         invocation = Invocation(self._function.trigger.name, bodies, metadata)
         return await self._services.invoker.invoke(self._function, invocation)
 
@@ -125,11 +129,11 @@ class World:
         return list((await reader.read_back(self.stream, Span(0, last))).events)
 
     async def reached(self, sequence: int) -> bool:
-        found = (await self.store.load(self.stream)).checkpoint
-        return found is not None and found.sequence == sequence
+        checkpoint = (await self.store.load(self.stream)).checkpoint
+        return checkpoint is not None and checkpoint.sequence == sequence
 
     async def held(self) -> bool:
-        """Whether the host has started a batch that was not let through."""
+        """Whether the host has started a batch that the circuit breaker rejected."""
         counts = self.host.counts.get("metric_ingest")
         return counts is not None and counts.failures > 0
 
@@ -187,7 +191,7 @@ def of_azure_monitor(value: float) -> bytes:
         "average": value,
         "resourceId": BUS.upper(),
         "time": f"{at:%Y-%m-%dT%H:%M:%S}.0000000Z",
-        "metricName": "ActiveMessages",
+        "metricName": "IncomingMessages",
         "timeGrain": "PT1M",
     }
     return gzip.compress(json.dumps({"records": [record]}).encode())
@@ -201,10 +205,10 @@ async def until(met: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.mark.parametrize("world", [Delivery], indirect=True, ids=["by hand"])
-async def test_from_events_to_a_decision_with_skips_repetitions_and_a_forgotten_tail(
+async def test_events_lead_to_a_decision_despite_skips_repetitions_and_an_undelivered_tail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tail, "IDLE", timedelta(0))  # two looks, whatever lies between them
+    monkeypatch.setattr(tail, "IDLE", timedelta(0))  # two runs detect the tail without a wait
     bodies = [own(500, 10 - n) for n in range(5)]
     await world.produce(*bodies[:4], b"nonsense", of_azure_monitor(7), bodies[4])
     events = await world.produced(6)
@@ -218,7 +222,7 @@ async def test_from_events_to_a_decision_with_skips_repetitions_and_a_forgotten_
     assert await world.reached(4)
     again = await Delivery.latest.hand_over(events[:5])
     assert again.succeeded, again.error
-    for _ in range(2):  # nor are 5 and 6, and no later event tells
+    for _ in range(2):  # 5 and 6 are not delivered either, and no later event reveals it
         assert (await world.host.invoke("ingest_tail")).succeeded
     assert await world.reached(6)
 
@@ -235,7 +239,7 @@ async def test_from_events_to_a_decision_with_skips_repetitions_and_a_forgotten_
 
 
 @pytest.mark.parametrize("world", [None], indirect=True, ids=["listener"])
-async def test_a_person_stops_the_line_and_lets_it_go_again_over_http(world: World) -> None:
+async def test_an_operator_isolates_and_closes_the_circuit_breaker_over_http(world: World) -> None:
     await world.produce(own(1, 1))
     await until(lambda: world.reached(0))
     breakers = f"{world.host.url}/api/breakers/metric_ingest"
@@ -250,8 +254,10 @@ async def test_a_person_stops_the_line_and_lets_it_go_again_over_http(world: Wor
         assert (await ask("POST", "/isolate", json={"reason": "deploying"}))[0] == 200
         await world.produce(own(2, 0))
         await until(world.held)
-        _, found = await ask("GET", "/status")
-        assert json.loads(found)["backlog"] == [{"partition_id": "0", "events": 1, "remark": ""}]
+        _, status_text = await ask("GET", "/status")
+        assert json.loads(status_text)["backlog"] == [
+            {"partition_id": "0", "events": 1, "remark": ""}
+        ]
         assert (await ask("GET"))[0] == 401
         controller = world.app.ingestion.breaker_controller
         opened = (await controller.breakers.load()).breaker

@@ -1,4 +1,4 @@
-"""A night for real: telemetry in Azurite, the timer's function, a process, Spark, the trends."""
+"""The demo's nightly run: telemetry in Azurite, the timer's function, Spark, the trends."""
 
 from __future__ import annotations
 
@@ -30,74 +30,76 @@ from tests.local.polling import POLL_SECONDS, until
 TODAY = date(2026, 3, 2)
 
 
-def test_the_telemetry_is_what_the_export_writes_and_its_defects_are_found() -> None:
-    found = list(night_telemetry.files(TODAY, 9))
+def test_the_telemetry_has_the_export_format_and_the_intended_defects() -> None:
+    files = list(night_telemetry.files(TODAY, 9))
     outcomes = [
         type(outcome).__name__
-        for file in found
+        for file in files
         for line in file.content.splitlines()
         for outcome in read_line(line)
     ]
-    assert len(outcomes) - outcomes.count("Record") == 1, "the line that ends in the middle"
-    names = Counter(file.day for file in found)
-    assert set(names.values()) == {len(night_telemetry.OPEN_HOURS)}
-    last = [file for file in found if file.day == TODAY - timedelta(days=1)]
+    assert len(outcomes) - outcomes.count("Record") == 1, (
+        "only the line that ends in the middle is unreadable"
+    )
+    files_by_day = Counter(file.day for file in files)
+    assert set(files_by_day.values()) == {len(night_telemetry.OPEN_HOURS)}
+    last = [file for file in files if file.day == TODAY - timedelta(days=1)]
     lines = [line for file in last for line in file.content.splitlines() if line.endswith(b"}")]
     events = Counter(json.loads(line)["Name"] for line in set(lines))
     assert events["OrderConfirmed"] < 0.5 * events["OrderPlaced"]
     assert {json.loads(line)["ItemCount"] for line in lines} == {night_telemetry.ITEM_COUNT}
-    assert found == list(night_telemetry.files(TODAY, 9)), "the same each time"
+    assert files == list(night_telemetry.files(TODAY, 9)), "the files depend on the seed only"
 
 
 def is_page(path: Path) -> bool:
     return path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-async def test_a_night_beside_the_demo_ends_with_trends_of_yesterday(
+async def test_a_nightly_run_of_the_demo_computes_the_trends_of_yesterday(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without history, which would be one more start of Spark."""
+    """Without a history, which would start Spark once more."""
     monkeypatch.setattr(night_telemetry, "DAYS", 1)
     monkeypatch.setattr(night, "FOLDER", tmp_path)
     bundled = load_trace(APP_DIR / "local" / "data" / "nasa_http_1995-07-11_13.csv")
     trace = Trace(bundled.start, (10.0,), ())
     async with local_system(trace, 1, with_night=True) as system:
-        going = system.night
-        assert going is not None
-        await until(lambda: going.over, 280)
-        assert going.error == ""
-        drawn = _night(going)
-    trends = {trend["event"]: trend for trend in going.trends}
+        nightly = system.night
+        assert nightly is not None
+        await until(lambda: nightly.over, 280)
+        assert nightly.error == ""
+        drawn = _night(nightly)
+    trends = {trend["event"]: trend for trend in nightly.trends}
     assert set(trends) == {"OrderPlaced", "OrderConfirmed"}
     assert trends["OrderPlaced"]["sampling_rate"] == pytest.approx(25)
     assert trends["OrderPlaced"]["adjusted_count"] == 4 * trends["OrderPlaced"]["records"]
-    assert sum(trend["duplicates_removed"] for trend in going.trends) == 12
+    assert sum(trend["duplicates_removed"] for trend in nightly.trends) == 12
     assert isinstance(drawn, Group)
-    assert len(going.pages) == 2
-    assert all(is_page(Path(page)) for page in going.pages)
+    assert len(nightly.pages) == 2
+    assert all(is_page(Path(page)) for page in nightly.pages)
 
 
-async def test_a_demo_that_ends_as_soon_as_the_night_is_over_leaves_nothing_of_it_behind(
+async def test_a_demo_that_ends_with_the_nightly_run_leaves_no_processes_or_connections(
     azurite: Azurite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(night_telemetry, "DAYS", 1)
     monkeypatch.setattr(night, "FOLDER", tmp_path)
-    going = night.planned(azurite.connection_string)
+    nightly = night.planned(azurite.connection_string)
     jobs = LocalSubmitter(tmp_path / "runs", ("sleep", "60"))
     submitted = []
 
     async def fails() -> None:
-        """The run of the function, which others may still be computing."""
+        """Submit jobs that still run, and record a failed run."""
         submitted.extend([await jobs.submit(Job(token, ())) for token in ("a", "b")])
         await insert_failed_run(azurite)
 
-    async with night.going_on(going, fails):
-        while not going.over:  # noqa: ASYNC110  its next step would close what it has opened
+    async with night.in_background(nightly, fails):
+        while not nightly.over:  # noqa: ASYNC110  the demo must end before its next step
             await asyncio.sleep(0)
-    assert going.error == "no memory"
+    assert nightly.error == "no memory"
     async with asyncio.timeout(30):
         for each in submitted:
-            while (await jobs.status(each.handle)).phase is JobPhase.RUNNING:  # noqa: ASYNC110  it tells nobody
+            while (await jobs.status(each.handle)).phase is JobPhase.RUNNING:  # noqa: ASYNC110  a job has to be polled
                 await asyncio.sleep(POLL_SECONDS)
     assert left_open() == []
 
@@ -113,8 +115,8 @@ async def insert_failed_run(azurite: Azurite) -> None:
 
 
 def left_open() -> list[str]:
-    """What nobody closed and nobody uses any more."""
-    with warnings.catch_warnings(record=True) as told:
+    """Warnings about unused objects that were not closed."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gc.collect()
-    return [str(each.message) for each in told]
+    return [str(each.message) for each in caught]

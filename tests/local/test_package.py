@@ -1,4 +1,4 @@
-"""The deployable package: what is in it, and that it runs on what it says it needs."""
+"""The deployment package: its content, and that it runs with its declared requirements."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ROOT = Path(__file__).parents[2]
 INDEXING_SECONDS_MAX = 2.0
 TURNS = 3
 WORKER_LIBRARY = ("azure-functions-runtime", "azurefunctions-extensions-base")
-"""The platform brings it; it is no requirement of the app."""
+"""Provided by the platform, so not a requirement of the app."""
 
 JOB = {"TrendsSubmitter": "local", "TrendsInput": "in", "TrendsOutput": "out"}
 HUB = {"EventHubConnection__fullyQualifiedNamespace": "hubs.servicebus.windows.net"}
 INDEX = """
 import asyncio, json, pathlib, sys, time, types
 root, sys.path = sys.argv[1], sys.argv[2:4] + sys.path
-for name in ("local", "local.functions_host"):  # one module of our own host, and no more of it
+for name in ("local", "local.functions_host"):  # only one module of the local host is imported
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [str(pathlib.Path(sys.argv[4], *name.split(".")))]
-start = time.process_time()  # other programs on this machine do not count
+start = time.process_time()  # CPU time, so that other programs do not count
 import local.functions_host.worker as worker
 functions = asyncio.run(worker.Worker(pathlib.Path(root)).load())
 seconds = time.process_time() - start
@@ -41,7 +41,7 @@ print(json.dumps([sorted(f.name for f in functions), seconds, paths]))
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package in a folder of its own."""
+    """The unpacked package."""
     folder = tmp_path_factory.mktemp("deployed")
     assert main([str(folder / "app.zip")]) == 0
     with zipfile.ZipFile(folder / "app.zip") as package:
@@ -51,7 +51,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory, unpacked: Path) -> Path:
-    """What the app's own requirements.txt installs, and nothing else."""
+    """A folder with only the packages of the app's requirements.txt."""
     folder = tmp_path_factory.mktemp("packages")
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--compile-bytecode"]
     source = ["--requirements", str(unpacked / "requirements.txt"), "--target", str(folder)]
@@ -74,14 +74,21 @@ def worker_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def functions_written() -> set[str]:
-    """The decorated functions of the source."""
+    """The names of the decorated functions in the source, except those for wrong settings."""
     tree = ast.parse((ROOT / "function_app.py").read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {each.name for each in tree.body if isinstance(each, kinds) and each.decorator_list}
+    return {
+        each.name
+        for each in tree.body
+        if isinstance(each, kinds)
+        and each.decorator_list
+        and not ast.unparse(each.decorator_list[0]).startswith("refused.")
+    }
 
 
-def test_only_what_the_app_needs_is_in_the_package(unpacked: Path) -> None:
-    top = {path.name for path in unpacked.iterdir()}
+def test_the_package_contains_only_what_the_app_needs(unpacked: Path) -> None:
+    # A test that runs the unpacked app leaves its bytecode there.
+    top = {path.name for path in unpacked.iterdir()} - {"__pycache__"}
     assert top == {
         "function_app.py",
         "host.json",
@@ -98,13 +105,15 @@ def test_only_what_the_app_needs_is_in_the_package(unpacked: Path) -> None:
     assert [path for path in files if {"tests", "__pycache__"} & set(path.parts)] == []
 
 
-def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_files_produce_the_same_package(tmp_path: Path) -> None:
     for name in ("a.zip", "b.zip"):
         write_package(ROOT, tmp_path / name)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
-def test_patterns_begin_at_the_root_but_for_those_that_say_otherwise(tmp_path: Path) -> None:
+def test_ignore_patterns_start_at_the_root_unless_they_begin_with_two_asterisks(
+    tmp_path: Path,
+) -> None:
     for path in ("tests/x.py", "shared/tests/y.py", "shared/__pycache__/z.pyc", "a.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
@@ -115,14 +124,14 @@ def test_patterns_begin_at_the_root_but_for_those_that_say_otherwise(tmp_path: P
         list(deployed_files(tmp_path))
 
 
-def test_every_function_is_indexed_from_the_requirements_alone_in_less_than_two_seconds(
+def test_every_function_is_indexed_with_only_the_requirements_in_less_than_two_seconds(
     unpacked: Path, installed: Path, worker_library: Path
 ) -> None:
     environ = {**EXAMPLE, **SINGLE, "ProcessingPeriodHours": "24", **HUB, **JOB}
     paths = map(str, (unpacked, installed, worker_library, ROOT))
     command = [sys.executable, "-I", "-S", "-c", INDEX, *paths]
     best = float("inf")
-    for _ in range(TURNS):  # the first one after an installation reads everything from the disk
+    for _ in range(TURNS):  # the first one after an installation reads all files from disk
         done = subprocess.run(
             command, cwd=unpacked, env=environ, capture_output=True, text=True, check=False
         )
@@ -135,5 +144,5 @@ def test_every_function_is_indexed_from_the_requirements_alone_in_less_than_two_
     assert set(names) == functions_written()
     of_this_tree = {path for path in loaded if Path(path).is_relative_to(ROOT)}
     helpers = {path for path in of_this_tree if path.startswith(str(ROOT / "local"))}
-    assert of_this_tree == helpers, "the app reaches out of its package"
+    assert of_this_tree == helpers, "the app imports modules that are not in its package"
     assert best < INDEXING_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""Administration of Service Bus, asked by the real SDK clients over HTTP."""
+"""Service Bus administration over HTTP, with the real SDK clients."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,9 @@ async def bus() -> AsyncIterator[ServiceBusAdminStandIn]:
 
 
 class TestEntities:
-    async def test_runtime_counts_of_a_queue(self, bus: ServiceBusAdminStandIn) -> None:
+    async def test_the_message_counts_of_a_queue_are_returned(
+        self, bus: ServiceBusAdminStandIn
+    ) -> None:
         bus.declare_queue("jobs")
         async with bus_client(bus) as client:
             queue = await client.get_queue_runtime_properties("Jobs")
@@ -43,7 +45,7 @@ class TestEntities:
         assert queue.transfer_message_count == 1
         assert queue.total_message_count == 51
 
-    async def test_runtime_counts_of_a_topic_and_its_subscription(
+    async def test_the_message_counts_of_a_topic_and_its_subscription_are_returned(
         self, bus: ServiceBusAdminStandIn
     ) -> None:
         bus.declare_topic("news")
@@ -55,7 +57,7 @@ class TestEntities:
         assert (mail.name, mail.active_message_count) == ("mail", 7)
         assert (mail.dead_letter_message_count, mail.total_message_count) == (2, 9)
 
-    async def test_an_entity_that_is_not_there_is_not_found(
+    async def test_a_missing_entity_is_reported_as_not_found(
         self, bus: ServiceBusAdminStandIn
     ) -> None:
         bus.declare_topic("news")
@@ -70,15 +72,13 @@ class TestEntities:
                 with pytest.raises(ResourceNotFoundError):
                     await asked
 
-    async def test_an_entity_nobody_counts_is_empty(self, bus: ServiceBusAdminStandIn) -> None:
+    async def test_an_entity_without_counts_is_empty(self, bus: ServiceBusAdminStandIn) -> None:
         bus.declare_queue("quiet")
         async with bus_client(bus) as client:
             queue = await client.get_queue_runtime_properties("quiet")
         assert queue.total_message_count == 0
 
-    async def test_properties_are_told_as_they_were_declared(
-        self, bus: ServiceBusAdminStandIn
-    ) -> None:
+    async def test_declared_properties_are_returned(self, bus: ServiceBusAdminStandIn) -> None:
         bus.declare_queue(
             "jobs",
             RequiresDuplicateDetection="true",
@@ -101,7 +101,7 @@ class TestEntities:
         assert queue.forward_to == f"{bus.base_url}/target"
         assert queue.user_metadata == "a < b & c"
 
-    async def test_properties_left_out_get_the_services_defaults(
+    async def test_omitted_properties_have_the_defaults_of_the_service(
         self, bus: ServiceBusAdminStandIn
     ) -> None:
         bus.declare_queue("jobs", MaxDeliveryCount="3")
@@ -111,7 +111,7 @@ class TestEntities:
         assert queue.lock_duration == timedelta(minutes=1)
         assert queue.duplicate_detection_history_time_window == timedelta(minutes=10)
 
-    async def test_the_sync_client_works_as_well(self, bus: ServiceBusAdminStandIn) -> None:
+    async def test_the_sync_client_works(self, bus: ServiceBusAdminStandIn) -> None:
         def ask() -> int | None:
             with SyncBusClient.from_connection_string(
                 bus.connection_string, transport=SyncLoopback()
@@ -121,9 +121,7 @@ class TestEntities:
         bus.declare_queue("jobs")
         assert await asyncio.to_thread(ask) == 42
 
-    async def test_a_credential_serves_as_well_as_a_connection_string(
-        self, bus: ServiceBusAdminStandIn
-    ) -> None:
+    async def test_a_client_with_a_credential_works(self, bus: ServiceBusAdminStandIn) -> None:
         bus.declare_queue("jobs")
         async with BusClient(
             f"127.0.0.1:{bus.port}", AsyncToken(), transport=AsyncLoopback()
@@ -133,7 +131,9 @@ class TestEntities:
 
 
 class TestFaultsOfTheBus:
-    async def test_statuses_and_retry_after(self, bus: ServiceBusAdminStandIn) -> None:
+    async def test_faults_return_their_status_and_retry_after(
+        self, bus: ServiceBusAdminStandIn
+    ) -> None:
         bus.declare_queue("jobs")
         async with bus_client(bus) as client:
             bus.fail_next(refusal(401, "no"))
@@ -150,7 +150,7 @@ class TestFaultsOfTheBus:
         assert broken.value.message == "broken"
         assert queue.active_message_count == 42
 
-    async def test_the_clients_own_retries_outlast_a_short_fault(
+    async def test_the_clients_retries_survive_a_short_fault(
         self, bus: ServiceBusAdminStandIn
     ) -> None:
         bus.declare_queue("jobs")
@@ -160,7 +160,7 @@ class TestFaultsOfTheBus:
         assert queue.active_message_count == 42
         assert len(bus.requests) == 3
 
-    async def test_a_request_that_hangs_runs_into_the_clients_timeout(
+    async def test_a_request_that_hangs_times_out_in_the_client(
         self, bus: ServiceBusAdminStandIn
     ) -> None:
         bus.declare_queue("jobs")

@@ -1,4 +1,4 @@
-"""The files by which other terminals find a demo, and what is left of them when it is killed."""
+"""The settings files of a demo, and what happens to them after it is killed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from local.demo.settings_files import (
-    RunningAlready,
-    SettingsInTheWay,
+    AlreadyRunning,
+    SettingsFileExists,
     local_settings_file,
-    refuse_a_second,
+    refuse_second_demo,
     running_settings_file,
 )
 from shared import settings
@@ -31,23 +31,24 @@ def written_by(process: int, file: Path) -> None:
 
 
 def gone() -> int:
-    """The number of a process that has ended."""
+    """The id of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     return ended.pid
 
 
-def test_settings_that_lead_to_a_process_that_is_gone_are_refused_and_explained(
+def test_settings_of_a_process_that_has_ended_are_refused_with_an_explanation(
     file: Path,
 ) -> None:
     process = gone()
     written_by(process, file)
-    with pytest.raises(SettingsError, match=f"ended with process {process}, which wrote it"):
+    ended = f"process {process}, to which its settings lead, has ended"
+    with pytest.raises(SettingsError, match=ended):
         settings.add_file(file)
     assert "Topic" not in os.environ
 
 
-def test_settings_of_what_runs_are_taken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_running_demo_are_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
     with running_settings_file({"Topic": "orders"}, file):
         settings.add_file(file)
@@ -56,25 +57,25 @@ def test_settings_of_what_runs_are_taken(file: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_second_demo_is_refused_while_the_first_runs(file: Path) -> None:
-    refuse_a_second(file)
+    refuse_second_demo(file)
     written_by(os.getppid(), file)
     with pytest.raises(
-        RunningAlready, match=f"process {os.getppid()} runs the demo of this folder"
+        AlreadyRunning, match=f"Process {os.getppid()} already runs a demo in this folder"
     ):
-        refuse_a_second(file)
+        refuse_second_demo(file)
     with running_settings_file({"Topic": "mine"}, file):
         pass
-    assert "orders" in file.read_text(), "the first one's file is its own"
+    assert "orders" in file.read_text(), "the file of the first demo is kept"
     written_by(gone(), file)
-    refuse_a_second(file)
+    refuse_second_demo(file)
     with running_settings_file({"Topic": "mine"}, file):
         assert "mine" in file.read_text()
 
 
-def test_a_local_settings_file_is_taken_from_the_dead_only(file: Path) -> None:
+def test_a_local_settings_file_is_replaced_only_if_its_demo_has_ended(file: Path) -> None:
     for theirs in ('{"Values": {}}', "not JSON", "[1]"):
         file.write_text(theirs)
-        with pytest.raises(SettingsInTheWay), local_settings_file({}, file):
+        with pytest.raises(SettingsFileExists), local_settings_file({}, file):
             pass
         assert file.read_text() == theirs
     written_by(gone(), file)

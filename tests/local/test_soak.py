@@ -1,4 +1,4 @@
-"""A slice of `make soak`: two real processes, a functions host and a runner, killed twice."""
+"""A short `make soak`: two real processes, a functions host and a runner, with two kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 115
 
 
-def test_processes_that_are_killed_lose_and_repeat_nothing() -> None:
+def test_killed_processes_lose_and_repeat_nothing() -> None:
     command = [sys.executable, "-m", "bench.soak", "--kills", "2", "--events", "600"]
     options = ["--processes", "2", "--hosts", "1", "--partitions", "2", "--interval", "2"]
     ended = subprocess.run(

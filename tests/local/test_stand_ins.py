@@ -1,4 +1,4 @@
-"""Azure Resource Manager and what the stand-ins share, asked by the real SDK clients over HTTP."""
+"""The stand-in for Azure Resource Manager and the common server, with the real SDK clients."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from azure.mgmt.web.aio import WebSiteManagementClient as WebClient
 from azure.mgmt.web.models import AppServicePlan
 
 from local.azure_apis import arm_errors
-from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.arm import ArmStandIn, OperationForm
 from local.azure_apis.loopback_server import HANG, LOST_REPLY, LoopbackServer
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
@@ -54,7 +54,7 @@ async def bus() -> AsyncIterator[ServiceBusAdminStandIn]:
 
 
 async def scale(client: WebClient, capacity: int, **options: Any) -> AppServicePlan:
-    """The way to change a plan's capacity: read it, set it, put it back, wait."""
+    """Change a plan's capacity: get the plan, set the capacity, put the plan, wait."""
     plan = await client.app_service_plans.get(PLAN.resource_group, PLAN.name)
     assert plan.sku is not None
     plan.sku.capacity = capacity
@@ -65,13 +65,13 @@ async def scale(client: WebClient, capacity: int, **options: Any) -> AppServiceP
 
 
 async def capacity_of(client: WebClient, plan: PlanId = PLAN) -> int | None:
-    got = await client.app_service_plans.get(plan.resource_group, plan.name)
-    assert got.sku is not None
-    return got.sku.capacity
+    current = await client.app_service_plans.get(plan.resource_group, plan.name)
+    assert current.sku is not None
+    return current.sku.capacity
 
 
 class TestPlans:
-    async def test_get_shows_the_whole_plan(self, arm: ArmStandIn) -> None:
+    async def test_get_returns_the_whole_plan(self, arm: ArmStandIn) -> None:
         async with arm_client(arm) as client:
             plan = await client.app_service_plans.get("RG", "Plan")
         assert (plan.id, plan.name, plan.type) == (str(PLAN), "plan", "Microsoft.Web/serverfarms")
@@ -86,12 +86,14 @@ class TestPlans:
         assert plan.properties.number_of_workers == 1
         assert plan.properties.maximum_number_of_workers == 10
 
-    async def test_a_plan_that_is_not_there_is_not_found(self, arm: ArmStandIn) -> None:
+    async def test_a_missing_plan_is_not_found(self, arm: ArmStandIn) -> None:
         async with arm_client(arm) as client:
             with refused(404, ResourceNotFoundError):
                 await client.app_service_plans.get("rg", "plan2")
 
-    async def test_a_changed_plan_keeps_all_but_its_capacity(self, arm: ArmStandIn) -> None:
+    async def test_a_change_of_capacity_changes_nothing_else_in_the_plan(
+        self, arm: ArmStandIn
+    ) -> None:
         before = arm.plan(PLAN)
         async with arm_client(arm) as client:
             changed = await scale(client, 4)
@@ -102,8 +104,8 @@ class TestPlans:
         assert (after.capacity, after.tags, after.sku) == (4, before.tags, before.sku)
         assert arm.plan(OTHER).capacity == 7
 
-    async def test_a_put_replaces_tags_that_it_leaves_out(self, arm: ArmStandIn) -> None:
-        """As in Azure: who puts a bare sku loses the rest."""
+    async def test_a_put_removes_tags_that_it_omits(self, arm: ArmStandIn) -> None:
+        """As in Azure, a PUT with only a SKU removes the other properties."""
         bare = {"location": "West Europe", "sku": {"name": "S1", "capacity": 2}}
         async with arm_client(arm) as client:
             poller = await client.app_service_plans.begin_create_or_update(
@@ -112,7 +114,7 @@ class TestPlans:
             await poller.result()
         assert arm.plan(PLAN).tags == {}
 
-    async def test_the_sync_client_works_as_well(self, arm: ArmStandIn) -> None:
+    async def test_the_sync_client_works(self, arm: ArmStandIn) -> None:
         def change() -> int | None:
             with SyncWebClient(
                 Token(),
@@ -131,7 +133,7 @@ class TestPlans:
         assert await asyncio.to_thread(change) == 3
         assert arm.plan(OTHER).capacity == 7
 
-    async def test_any_token_will_do(self, arm: ArmStandIn) -> None:
+    async def test_any_token_is_accepted(self, arm: ArmStandIn) -> None:
         async with arm_client(arm) as client:
             assert await capacity_of(client) == 1
         assert arm.requests[-1].headers["authorization"] == "Bearer any"
@@ -150,16 +152,30 @@ class TestChangesOfAPlan:
         ):
             yield arm, client
 
-    async def test_the_operation_is_polled_until_it_is_done(self) -> None:
+    @pytest.mark.parametrize("form", OperationForm)
+    async def test_the_client_polls_an_operation_of_either_form_until_it_is_done(
+        self, form: OperationForm
+    ) -> None:
         async with self.slow(10, SteppingClock(timedelta(seconds=1))) as (arm, client):
+            arm.operation_form = form
             plan = await scale(client, 5)
-            polls = [request for request in arm.requests if "/operationresults/" in request.path]
+            polls = [request for request in arm.requests if f"/{form.path}/" in request.path]
         assert plan.sku is not None
         assert plan.sku.capacity == 5
         assert len(polls) > 1
         assert {poll.query["api-version"] for poll in polls} == {"2025-05-01"}
 
-    async def test_until_it_is_done_the_old_capacity_shows(self) -> None:
+    @pytest.mark.parametrize("form", OperationForm)
+    async def test_a_role_on_the_plan_can_start_an_operation_but_not_read_it(
+        self, form: OperationForm
+    ) -> None:
+        async with self.slow(0, SteppingClock()) as (arm, client):
+            arm.operation_form, arm.may_read_operations = form, False
+            with pytest.raises(HttpResponseError, match=f"locations/{form.path}/read"):
+                await scale(client, 5)
+            assert await capacity_of(client) == 5
+
+    async def test_the_old_capacity_is_returned_until_the_operation_is_done(self) -> None:
         clock = SteppingClock()
         async with self.slow(60, clock) as (_, client):
             await scale(client, 5, polling=False)
@@ -172,7 +188,7 @@ class TestChangesOfAPlan:
         assert during.properties.provisioning_state == "InProgress"
         assert during.properties.target_worker_count == 5
 
-    async def test_a_second_change_meanwhile_is_a_conflict(self) -> None:
+    async def test_a_second_change_during_an_operation_is_a_conflict(self) -> None:
         clock = SteppingClock()
         async with self.slow(60, clock) as (arm, client):
             await scale(client, 5, polling=False)
@@ -183,14 +199,14 @@ class TestChangesOfAPlan:
         body = json.loads(caught.value.response.text())
         assert body["Code"] == "Conflict"
         assert body["Details"][2]["ErrorEntity"]["ExtendedCode"] == "59205"
-        assert caught.value.error is None, "the SDK does not read this form of an error"
+        assert caught.value.error is None, "the SDK does not parse this form of error"
         assert [(put.capacity, put.accepted) for put in arm.puts] == [
             (5, True),
             (6, False),
             (6, True),
         ]
 
-    async def test_every_put_is_logged_with_capacity_and_time(self) -> None:
+    async def test_every_put_is_recorded_with_capacity_and_time(self) -> None:
         clock = SteppingClock()
         async with self.slow(0, clock) as (arm, client):
             await scale(client, 2, polling=False)
@@ -202,7 +218,7 @@ class TestChangesOfAPlan:
         ]
         assert [put.status for put in arm.puts] == [202, 202]
 
-    async def test_capacity_changes_by_hand_at_once(self) -> None:
+    async def test_a_manual_change_takes_effect_at_once(self) -> None:
         ordered: list[tuple[PlanId, int]] = []
         async with (
             ArmStandIn(
@@ -231,12 +247,12 @@ class TestChangesOfAPlan:
         assert arm.plan(PLAN).capacity == 1
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"sku": 3}', b'{"tags": 1}', b"null"])
-    async def test_a_body_that_is_no_plan_is_refused(self, arm: ArmStandIn, body: bytes) -> None:
+    async def test_a_body_that_is_not_a_plan_is_refused(self, arm: ArmStandIn, body: bytes) -> None:
         async with arm_client(arm) as client:
             with refused(400):
                 await client.app_service_plans.begin_create_or_update("rg", "plan", body_of(body))
 
-    async def test_conflicts_come_at_random_and_by_seed(self) -> None:
+    async def test_conflicts_occur_at_random_and_are_repeatable_by_seed(self) -> None:
         async def statuses(seed: int) -> list[int | None]:
             async with (
                 ArmStandIn([Plan(PLAN)], conflict_probability=0.5, seed=seed) as arm,
@@ -265,7 +281,7 @@ class TestFaultsOfArm:
             (arm_errors.SERVER_ERROR, 500, HttpResponseError),
         ],
     )
-    async def test_strikes_the_next_requests_only(
+    async def test_a_fault_applies_only_to_the_next_requests(
         self, arm: ArmStandIn, fault: Any, status: int, error: type[HttpResponseError]
     ) -> None:
         arm.fail_next(fault, times=2)
@@ -278,34 +294,32 @@ class TestFaultsOfArm:
             assert await capacity_of(client) == 1
 
     @pytest.mark.parametrize(
-        ("fault", "says"),
+        ("fault", "message"),
         [
             (arm_errors.ANOTHER_OPERATION, "another operation is in progress"),
             (arm_errors.NO_INSTANCES, "No available instances"),
         ],
     )
-    async def test_refusals_of_a_change_leave_reading_alone(
-        self, arm: ArmStandIn, fault: Any, says: str
+    async def test_a_fault_that_refuses_changes_does_not_affect_reads(
+        self, arm: ArmStandIn, fault: Any, message: str
     ) -> None:
         arm.fail_next(fault)
         async with arm_client(arm) as client:
             with refused(409, ResourceExistsError) as caught:
                 await scale(client, 3)
-            assert says in json.loads(caught.value.response.text())["Message"]
+            assert message in json.loads(caught.value.response.text())["Message"]
             assert await capacity_of(client) == 1
             await scale(client, 3)
         assert [(put.status, put.accepted) for put in arm.puts] == [(409, False), (202, True)]
 
-    async def test_throttling_says_when_to_come_back(self, arm: ArmStandIn) -> None:
+    async def test_a_throttled_answer_has_a_retry_after_header(self, arm: ArmStandIn) -> None:
         arm.fail_next(arm_errors.throttled(17))
         async with arm_client(arm) as client:
             with refused(429) as caught:
                 await client.app_service_plans.get("rg", "plan")
         assert caught.value.response.headers["Retry-After"] == "17"
 
-    async def test_a_request_that_hangs_runs_into_the_clients_timeout(
-        self, arm: ArmStandIn
-    ) -> None:
+    async def test_a_request_that_hangs_times_out_in_the_client(self, arm: ArmStandIn) -> None:
         arm.fail_next(HANG)
         async with arm_client(arm) as client:
             with pytest.raises(ServiceResponseTimeoutError):
@@ -320,7 +334,9 @@ class TestFaultsOfArm:
             assert await capacity_of(client) == 4
         assert [(put.accepted, put.status) for put in arm.puts] == [(True, None)]
 
-    async def test_closing_ends_requests_that_hang(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_closing_the_server_ends_requests_that_hang(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with ArmStandIn([Plan(PLAN)]) as arm, arm_client(arm) as client:
             arm.fail_next(HANG)
             reached = asyncio.Event()
@@ -331,19 +347,19 @@ class TestFaultsOfArm:
             with refused(503):
                 await hanging
 
-    async def test_the_clients_own_retries_outlast_a_short_fault(self, arm: ArmStandIn) -> None:
+    async def test_the_clients_retries_survive_a_short_fault(self, arm: ArmStandIn) -> None:
         arm.fail_next(arm_errors.SERVER_ERROR, times=2)
         async with arm_client(arm, retry_total=2, retry_backoff_factor=0) as client:
             assert await capacity_of(client) == 1
         assert len(arm.requests) == 3
 
-    async def test_faults_can_be_called_off(self, arm: ArmStandIn) -> None:
+    async def test_faults_can_be_disarmed(self, arm: ArmStandIn) -> None:
         arm.fail_next(arm_errors.FORBIDDEN, times=1000)
         arm.stop_failing()
         async with arm_client(arm) as client:
             assert await capacity_of(client) == 1
 
-    async def test_a_delay_holds_back_the_answer(self, arm: ArmStandIn) -> None:
+    async def test_a_delay_delays_the_answer(self, arm: ArmStandIn) -> None:
         arm.delay_seconds = 0.05
         async with arm_client(arm) as client:
             started = time.monotonic()
@@ -351,8 +367,8 @@ class TestFaultsOfArm:
         assert time.monotonic() - started >= 0.05
 
 
-class TestTheFrontDoor:
-    async def test_every_answer_carries_the_servers_date(self) -> None:
+class TestTheCommonServer:
+    async def test_every_answer_has_the_date_of_the_server(self) -> None:
         clock = SteppingClock()
         async with (
             ArmStandIn([Plan(PLAN)], clock=clock) as arm,
@@ -362,7 +378,7 @@ class TestTheFrontDoor:
                 status, headers = await raw_get(server, path, token="any")
                 assert (status, parsedate_to_datetime(headers["date"])) == (200, NOW)
 
-    async def test_without_a_token_there_is_no_way_in(
+    async def test_a_request_without_a_token_is_refused(
         self, arm: ArmStandIn, bus: ServiceBusAdminStandIn
     ) -> None:
         bus.declare_queue("jobs")
@@ -380,7 +396,7 @@ class TestTheFrontDoor:
     @pytest.mark.parametrize(
         ("method", "path"), [("PATCH", str(PLAN)), ("DELETE", str(PLAN)), ("POST", "/jobs")]
     )
-    async def test_what_it_does_not_know_it_says_so(
+    async def test_unsupported_methods_are_refused(
         self, arm: ArmStandIn, bus: ServiceBusAdminStandIn, method: str, path: str
     ) -> None:
         server = arm if path == str(PLAN) else bus
@@ -391,7 +407,7 @@ class TestTheFrontDoor:
 async def raw_get(
     server: LoopbackServer, path: str, *, token: str | None, method: str = "GET"
 ) -> tuple[int, Mapping[str, str]]:
-    """Status and headers, past the SDK."""
+    """Send a request without the SDK and return status and headers."""
     headers = {} if token is None else {"Authorization": token}
     url = f"http://127.0.0.1:{server.port}{path}"
     async with ClientSession() as session, session.request(method, url, headers=headers) as reply:
@@ -403,5 +419,5 @@ def json_bytes(body: object) -> Any:
 
 
 def body_of(content: bytes) -> Any:
-    """Bytes pass the SDK as they are, past its own model."""
+    """Bytes as a body, which the SDK sends unchanged."""
     return content

@@ -1,4 +1,4 @@
-"""Rules of reading a trace from a CSV file."""
+"""Reading a trace from a CSV file: what is accepted, corrected and refused."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,17 +27,17 @@ def rows(*samples: tuple[str, object]) -> str:
     return "time,arrivals\n" + "".join(f"{time},{count}\n" for time, count in samples)
 
 
-def test_minutes_are_taken_as_they_stand(trace_file: Path) -> None:
+def test_rows_of_one_minute_are_read_unchanged(trace_file: Path) -> None:
     text = rows(("2024-05-01T12:00:00Z", 3), ("2024-05-01T12:01:00Z", 4.5))
     assert read(trace_file, text) == Trace(NOON, (3.0, 4.5))
 
 
-def test_an_offset_is_turned_into_utc(trace_file: Path) -> None:
+def test_a_time_with_an_offset_is_converted_to_utc(trace_file: Path) -> None:
     trace = read(trace_file, rows(("2024-05-01T08:00:00-04:00", 3), ("2024-05-01T12:01:00Z", 4)))
     assert trace == Trace(NOON, (3.0, 4.0))
 
 
-def test_time_at_gives_the_start_of_a_minute() -> None:
+def test_time_at_converts_a_trace_minute_to_a_time() -> None:
     assert Trace(NOON, (1.0, 2.0)).time_at(1.5) == datetime(2024, 5, 1, 12, 1, 30, tzinfo=UTC)
 
 
@@ -52,7 +52,7 @@ def test_time_at_gives_the_start_of_a_minute() -> None:
     ],
     ids=["byte order mark", "case of the header", "blank lines", "other columns", "quotes"],
 )
-def test_harmless_differences_are_read_without_a_notice(trace_file: Path, text: str) -> None:
+def test_harmless_differences_in_a_file_cause_no_notice(trace_file: Path, text: str) -> None:
     assert read(trace_file, text) == Trace(NOON, (3.0, 4.0))
 
 
@@ -92,7 +92,7 @@ def test_steps_that_do_not_fit_minutes_are_split_at_the_minute(trace_file: Path)
 def test_one_row_is_one_minute_with_a_notice(trace_file: Path) -> None:
     trace = read(trace_file, rows(("2024-05-01T12:00Z", 10)))
     assert trace.arrivals == (10.0,)
-    assert trace.notices == ("one row only: read as the arrivals of one minute",)
+    assert trace.notices == ("the file has one row, which is read as the arrivals of one minute",)
 
 
 A = "2024-05-01T12:00Z"
@@ -119,9 +119,9 @@ B = "2024-05-01T12:01Z"
         (rows((A, 1e13)), 2, "above 1e+12", "unit"),
         (rows(("yesterday", 1)), 2, "'yesterday' is not a time", "ISO 8601"),
         (rows(("0001-01-01T00:00+14:00", 1)), 2, "is not a time", "ISO 8601"),
-        (rows(("9999-12-31T23:59Z", 1)), 2, "lies at the end of the calendar", "2 to 9998"),
-        (rows(("0001-01-01T00:00Z", 1)), 2, "lies at the end of the calendar", "2 to 9998"),
-        (rows((A, 1), (A, 2)), 3, "stands already on line 2", "delete one"),
+        (rows(("9999-12-31T23:59Z", 1)), 2, "is at the end of the calendar", "2 to 9998"),
+        (rows(("0001-01-01T00:00Z", 1)), 2, "is at the end of the calendar", "2 to 9998"),
+        (rows((A, 1), (A, 2)), 3, "is already on line 2", "delete one"),
         (rows((B, 1), (A, 2)), 3, "is before 2024-05-01T12:01:00Z on line 2", "Sort"),
         (rows((A, 1), ("2024-05-01T13:00Z", 2)), 3, "60 min apart", "30 min"),
         (rows((A, 1), ("2024-05-01T12:00:00.5Z", 2)), 3, "0.5 s apart", "1 s"),
@@ -141,7 +141,7 @@ B = "2024-05-01T12:01Z"
         (f'time,arrivals\n{A},"1\n', 2, "not a CSV row", "plain CSV"),
     ],
 )
-def test_a_bad_file_gets_one_error_with_line_value_and_fix(
+def test_the_error_for_a_bad_file_names_line_value_and_fix(
     trace_file: Path, text: str | bytes, line: int, problem: str, fix: str
 ) -> None:
     with pytest.raises(TraceError) as caught:
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_opened_is_a_trace_error(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_any_bytes_are_read_or_refused(
+def test_any_file_is_either_read_or_refused_with_a_trace_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
@@ -190,7 +190,7 @@ def test_resampling_loses_no_arrivals(
     assert trace.minutes == -(-len(counts) * step_seconds // 60)
 
 
-def test_the_shipped_trace_is_three_whole_days_without_notices() -> None:
+def test_the_bundled_trace_has_three_whole_days_and_no_notices() -> None:
     trace = load_trace(SHIPPED)
     assert trace.start == datetime(1995, 7, 11, 4, tzinfo=UTC)
     assert (trace.minutes, trace.notices) == (3 * 1440, ())

@@ -1,4 +1,4 @@
-"""The workload's messages in the broker: what the app's own reader counts, and anybody receives."""
+"""The workload's messages in the broker, which the app's reader counts and clients receive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARRIVALS = (100.0, 100.0, 0.5, 0.0)
 
 
 class World:
-    """One instance at first, three minutes of dead time, and a clock that the test moves."""
+    """One instance, a dead time of three minutes, and a clock that the test moves."""
 
     def __init__(self, bus: ServiceBusStandIn) -> None:
         self.bus = bus
@@ -58,7 +58,7 @@ async def world() -> AsyncIterator[World]:
         yield World(bus)
 
 
-async def test_the_app_counts_what_arrived_and_is_not_drained_yet(world: World) -> None:
+async def test_the_app_counts_the_items_that_have_arrived_and_are_not_drained(world: World) -> None:
     assert await world.waiting_at(0) == 0
     assert await world.waiting_at(2) == 180
     world.traffic.on_capacity_ordered(profile.PLAN, 10)
@@ -68,7 +68,7 @@ async def test_the_app_counts_what_arrived_and_is_not_drained_yet(world: World) 
     assert world.workload.counters.drained == 200.5
 
 
-async def test_the_messages_are_real_ones(world: World) -> None:
+async def test_the_messages_can_be_received_by_a_client(world: World) -> None:
     await world.waiting_at(1)
     async with (
         ServiceBusClient.from_connection_string(world.bus.connection_string) as client,

@@ -1,4 +1,4 @@
-"""Messages that meet another's claim, in the functions host, with a broker that counts tries."""
+"""Messages that find a valid claim of another worker, in the functions host with a real broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def work_on(dataset: str, late: int = 0) -> DatasetWork:
 
 @dataclass
 class World:
-    """The app in its host, with its queues."""
+    """The app in its host, with the queues of the processing."""
 
     app: App
     host: FunctionsHost
@@ -62,7 +62,7 @@ class World:
         return self.host.counts.get("process_dataset", InvocationCounts())
 
     async def nothing_is_left(self) -> None:
-        """Neither to do, nor put off, nor dead."""
+        """Wait until no message is active, scheduled or dead-lettered."""
         await until(lambda: self.messages("working") == Messages(), SECONDS_MAX)
         assert self.messages("processing") == Messages()
 
@@ -90,7 +90,7 @@ async def world(azurite: Azurite, clock: Clock, claims: ClaimStore) -> AsyncIter
             await sender.close()
 
 
-async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_expires(
+async def test_a_message_that_finds_a_valid_claim_is_processed_when_the_claim_expires(
     azurite: Azurite,
 ) -> None:
     clock = VirtualClock()
@@ -103,7 +103,7 @@ async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_exp
         await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)
         assert there.invocations == InvocationCounts(invocations=2, failures=0)
         other = await claims.take(other_period, "somebody else")
-        assert other.done_at is not None, "a message that waits does not hold up its session"
+        assert other.done_at is not None, "a waiting message does not block its session"
 
         clock.advance(LEASE - timedelta(minutes=1))
         assert there.messages("processing").scheduled == 1
@@ -116,10 +116,10 @@ async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_exp
     assert claim.taken_at == claim.done_at == clock()
 
 
-async def test_the_same_with_a_claim_in_table_storage(
+async def test_a_message_that_finds_a_valid_claim_in_table_storage_is_processed_when_it_expires(
     azurite: Azurite,
 ) -> None:
-    """A late turn, and a claim that has three seconds to live by the storage's own clock."""
+    """A repetition for late data, with a claim that expires in three seconds by storage's clock."""
     claims = TableClaims(StorageConnection("Storage", azurite.connection_string))
     work = work_on("orders", late=3)
     mine = await claims.take(work, "a message that was dead-lettered")
@@ -137,7 +137,7 @@ async def test_the_same_with_a_claim_in_table_storage(
 
 
 class DiesAfterSending:
-    """Sends, and then its process is gone: the message is never completed."""
+    """Sends a message and then fails like a process that ends, so the message is not completed."""
 
     def __init__(self, sender: MessageSender, deaths: int) -> None:
         self._sender, self.deaths = sender, deaths
@@ -149,7 +149,7 @@ class DiesAfterSending:
             raise SystemError("the process ends here")
 
 
-async def test_a_crash_after_the_replacement_was_sent_leaves_one_replacement(
+async def test_crashes_after_sending_the_replacement_leave_only_one_replacement(
     azurite: Azurite,
 ) -> None:
     clock = VirtualClock()

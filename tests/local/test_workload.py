@@ -1,4 +1,4 @@
-"""Rules of the workload's twin: the fluid queue, its replay of a trace, and its clock."""
+"""The simulated workload: the fluid queue, the replay of a trace, and the default rate."""
 
 import math
 from datetime import UTC, datetime
@@ -39,13 +39,13 @@ class TestTheQueue:
         assert state.backlog == pytest.approx(20)
         assert state.age_minutes == pytest.approx(state.minute - 1.0)
 
-    def test_without_capacity_the_oldest_item_just_gets_older(self) -> None:
+    def test_without_capacity_the_oldest_item_keeps_ageing(self) -> None:
         state = self.queue.step(self.queue.start(0), arrivals=1, minutes=1.0)
         state = self.queue.step(state, arrivals=0, minutes=9.0)
         assert state.age_minutes == 10
 
-    def test_the_worst_age_is_seen_inside_a_step(self) -> None:
-        """A dense minute, then a thin one: the age peaks where the dense one ends."""
+    def test_the_highest_age_within_a_step_is_recorded(self) -> None:
+        """A minute of high load, then one of low load: the age peaks where the first one ends."""
         state = self.queue.step(self.queue.start(1), arrivals=30, minutes=1.0)
         state = self.queue.step(state, arrivals=1, minutes=4.0)
         assert state.age_minutes == 0
@@ -55,10 +55,10 @@ class TestTheQueue:
         ("before", "after", "standing", "dead_time"),
         [(1.0, 4.0, 1, 3.0), (2.0, 5.0, 2, 3.0), (3.0, 20.0, 4, 2.5), (0.0, 3.0, 1, 7.0)],
     )
-    def test_dead_time_theorem(
+    def test_the_highest_age_after_a_load_step_follows_the_dead_time_formula(
         self, before: float, after: float, standing: int, dead_time: float
     ) -> None:
-        """Load steps from λ0 to λ1 (in instances), s standing: worst age = D (1 - s / λ1)."""
+        """Load steps from λ0 to λ1 (in instances), s instances: highest age = D (1 - s / λ1)."""
         queue = FluidQueue(10.0, dead_time)
         state = queue.step(queue.start(standing), arrivals=before * 10 * 5, minutes=5.0)
         state = queue.order(state, math.ceil(after) + 2)
@@ -72,18 +72,18 @@ class TestTheQueue:
         assert state.capacity.effective == 1
         assert self.queue.step(state, 0, minutes=0.2).capacity.effective == 4
 
-    def test_capacity_arrives_in_the_middle_of_a_step(self) -> None:
+    def test_capacity_can_start_within_a_step(self) -> None:
         state = self.queue.order(self.queue.start(1), 4)
         state = self.queue.step(state, arrivals=4 * 40, minutes=4.0)
         assert state.counters.drained == pytest.approx(3 * 10 + 1 * 40)
 
-    def test_the_same_order_again_does_not_start_the_dead_time_again(self) -> None:
+    def test_repeating_an_order_does_not_restart_the_dead_time(self) -> None:
         state = self.queue.order(self.queue.start(1), 4)
         state = self.queue.order(self.queue.step(state, 0, minutes=2.0), 4)
         state = self.queue.step(state, 0, minutes=1.0)
         assert state.capacity.effective == 4
 
-    def test_scale_in_is_immediate_and_trims_what_is_on_its_way(self) -> None:
+    def test_scale_in_takes_effect_at_once_also_on_pending_capacity(self) -> None:
         state = self.queue.order(self.queue.start(5), 8)
         state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 6)
         assert state.capacity.ordered == 6
@@ -91,7 +91,7 @@ class TestTheQueue:
         assert state.capacity.effective == 6
         assert self.queue.order(state, 2).capacity.effective == 2
 
-    def test_orders_on_their_way_arrive_one_by_one(self) -> None:
+    def test_pending_orders_take_effect_one_after_the_other(self) -> None:
         state = self.queue.order(self.queue.start(1), 2)
         state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 4)
         seen = []
@@ -100,23 +100,23 @@ class TestTheQueue:
             seen.append(state.capacity.effective)
         assert seen == [1, 2, 4]
 
-    def test_counters_tell_the_ordered_capacity(self) -> None:
+    def test_counters_record_the_lowest_and_highest_ordered_capacity(self) -> None:
         state = self.queue.order(self.queue.start(2), 5)
         state = self.queue.order(self.queue.step(state, 0), 1)
         counters = self.queue.step(state, 0, minutes=10.0).counters
         assert (counters.ordered_min, counters.ordered_max) == (1, 5)
 
     @pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
-    def test_a_step_takes_time(self, minutes: float) -> None:
-        with pytest.raises(ValueError, match="finite time above 0"):
+    def test_a_step_must_take_a_positive_finite_time(self, minutes: float) -> None:
+        with pytest.raises(ValueError, match="finite number above 0"):
             self.queue.step(self.queue.start(1), 0, minutes)
 
     @pytest.mark.parametrize("arrivals", [-1.0, math.nan, math.inf])
-    def test_arrivals_are_finite_and_not_negative(self, arrivals: float) -> None:
+    def test_arrivals_must_be_finite_and_not_negative(self, arrivals: float) -> None:
         with pytest.raises(ValueError, match="arrival rate"):
             self.queue.step(self.queue.start(1), arrivals)
 
-    def test_capacity_and_rates_are_not_negative(self) -> None:
+    def test_capacity_and_rates_must_not_be_negative(self) -> None:
         with pytest.raises(ValueError, match="capacity"):
             self.queue.start(-1)
         with pytest.raises(ValueError, match="capacity"):
@@ -127,7 +127,7 @@ class TestTheQueue:
 
 MOVES = st.lists(
     st.tuples(
-        st.just(0.0) | st.floats(1e-3, 1000),  # no fraction that halving turns into nothing
+        st.just(0.0) | st.floats(1e-3, 1000),  # no value so small that halving makes it zero
         st.floats(0.01, 10),
         st.none() | st.integers(0, 20),
     ),
@@ -145,7 +145,7 @@ def run(queue: FluidQueue, moves: list[tuple[float, float, int | None]]) -> list
 
 class TestTheQueueWhateverHappens:
     @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
-    def test_what_arrived_was_drained_or_waits(
+    def test_every_item_that_arrived_is_drained_or_waiting(
         self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
     ) -> None:
         state = run(FluidQueue(rate, dead_time), moves)[-1]
@@ -155,7 +155,7 @@ class TestTheQueueWhateverHappens:
         )
 
     @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
-    def test_bounds_hold(
+    def test_backlog_age_and_capacity_stay_within_their_bounds(
         self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
     ) -> None:
         for state in run(FluidQueue(rate, dead_time), moves):
@@ -166,7 +166,7 @@ class TestTheQueueWhateverHappens:
             assert starts == sorted(starts)
 
     @given(moves=MOVES, parts=st.integers(2, 7))
-    def test_many_small_steps_are_one_large_step(
+    def test_many_small_steps_equal_one_large_step(
         self, moves: list[tuple[float, float, int | None]], parts: int
     ) -> None:
         queue = FluidQueue(10.0, 3.0)
@@ -184,7 +184,7 @@ class TestTheQueueWhateverHappens:
 
 
 class TestTheWorkload:
-    def test_replays_the_trace_minute_by_minute(self) -> None:
+    def test_the_workload_replays_the_trace_minute_by_minute(self) -> None:
         workload = Workload(trace_of(10, 30, 0), instance_rate_per_minute=10, dead_time_minutes=3)
         backlogs = []
         for minute in (1, 2, 3, 4):
@@ -192,7 +192,7 @@ class TestTheWorkload:
             backlogs.append(workload.backlog)
         assert backlogs == pytest.approx([0, 20, 10, 0])
 
-    def test_nothing_arrives_after_the_end(self) -> None:
+    def test_nothing_arrives_after_the_end_of_the_trace(self) -> None:
         workload = Workload(trace_of(10, 30), instance_rate_per_minute=10)
         assert workload.arrivals_per_minute == 10
         workload.advance_to(1_000_000)
@@ -200,7 +200,7 @@ class TestTheWorkload:
         assert (workload.backlog, workload.arrivals_per_minute) == (0, 0)
 
     @given(stops=st.lists(st.floats(0, 5), max_size=20))
-    def test_how_often_it_is_asked_changes_nothing(self, stops: list[float]) -> None:
+    def test_the_number_of_calls_does_not_change_the_result(self, stops: list[float]) -> None:
         asked, left_alone = (
             Workload(trace_of(10, 50, 3, 40), instance_rate_per_minute=12) for _ in range(2)
         )
@@ -212,13 +212,13 @@ class TestTheWorkload:
         assert asked.age_minutes == pytest.approx(left_alone.age_minutes, abs=1e-6)
         assert asked.counters.arrivals == pytest.approx(103)
 
-    def test_memory_grows_with_waiting_minutes_not_with_calls(self) -> None:
+    def test_memory_depends_on_the_waiting_minutes_and_not_on_the_calls(self) -> None:
         workload = Workload(trace_of(*range(1, 11)), starting_capacity=0)
         for tick in range(1001):
             workload.advance_to(tick / 100)
         assert len(workload.state.cohorts) == 10
 
-    def test_an_order_works_after_the_dead_time(self) -> None:
+    def test_an_order_takes_effect_after_the_dead_time(self) -> None:
         workload = Workload(
             trace_of(*[20] * 10), instance_rate_per_minute=10, dead_time_minutes=2.0
         )
@@ -230,7 +230,7 @@ class TestTheWorkload:
         assert workload.backlog == 0
         assert workload.counters.age_max_minutes == pytest.approx(1.75)
 
-    def test_time_does_not_go_back(self) -> None:
+    def test_time_must_not_go_back(self) -> None:
         workload = Workload(trace_of(1, 2))
         workload.advance_to(1.5)
         workload.advance_to(1.5)
@@ -238,23 +238,23 @@ class TestTheWorkload:
             with pytest.raises(ValueError, match="cannot go from minute"):
                 workload.advance_to(minute)
 
-    def test_starts_with_the_capacity_and_the_rate_given(self) -> None:
+    def test_the_workload_starts_with_the_given_capacity_and_the_default_rate(self) -> None:
         workload = Workload(trace_of(14.0, 14.0), starting_capacity=5)
         assert workload.state.capacity.effective == 5
         assert workload.queue.instance_rate_per_minute == pytest.approx(1.0)
 
 
 class TestTheDefaultRate:
-    def test_the_busiest_minutes_need_14_instances(self) -> None:
+    def test_with_the_default_rate_the_busiest_minutes_need_14_instances(self) -> None:
         arrivals = [10.0] * 990 + [140.0] * 10
         assert default_instance_rate(arrivals) == pytest.approx(10.0)
 
-    def test_one_freak_minute_in_many_does_not_count(self) -> None:
+    def test_a_single_extreme_minute_does_not_affect_the_default_rate(self) -> None:
         assert default_instance_rate([28.0] * 5000 + [1e6]) == pytest.approx(2.0)
 
     @pytest.mark.parametrize("arrivals", [(), (0.0,), (0.0,) * 100])
-    def test_without_load_it_falls_back(self, arrivals: tuple[float, ...]) -> None:
+    def test_without_load_the_default_rate_is_one(self, arrivals: tuple[float, ...]) -> None:
         assert default_instance_rate(arrivals) == 1.0
 
-    def test_one_minute_is_its_own_percentile(self) -> None:
+    def test_the_default_rate_of_a_single_minute_uses_that_minute(self) -> None:
         assert default_instance_rate((28.0,)) == 2.0

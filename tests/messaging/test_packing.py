@@ -1,4 +1,5 @@
-"""Batches: within their limits, of one key, in order where it is kept, and few."""
+"""Packing: batches stay within their limits, hold one key, keep the order if asked to, and are
+few."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ limits = st.builds(
 
 
 @given(loads, limits, st.sampled_from(Order))
-def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
+def test_each_message_is_in_exactly_one_batch_and_no_batch_exceeds_its_limits(
     load: list[tuple[int, str | None]], limits: BatchLimits, order: Order
 ) -> None:
     messages = request_of([size for size, _ in load], [key for _, key in load])
@@ -60,7 +61,7 @@ def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
 
 
 @given(loads, limits)
-def test_order_is_kept_as_far_as_it_is_asked_for(
+def test_the_requested_order_is_kept(
     load: list[tuple[int, str | None]], limits: BatchLimits
 ) -> None:
     messages = request_of([size for size, _ in load], [key for _, key in load])
@@ -73,7 +74,7 @@ def test_order_is_kept_as_far_as_it_is_asked_for(
 
 
 def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
-    """By trying every place of the last cut."""
+    """The fewest batches, found by trying each position of the last cut."""
     best = [0] + [10**9] * len(sizes)
     for end in range(1, len(sizes) + 1):
         for start in range(max(0, end - count_max), end):
@@ -83,16 +84,16 @@ def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
 
 
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(1, 6))
-def test_no_division_that_keeps_the_order_has_fewer_batches(sizes: list[int], most: int) -> None:
+def test_no_other_division_in_order_needs_fewer_batches(sizes: list[int], most: int) -> None:
     load = request_of(sizes)
     room = LIMIT - envelope_bytes(Message(None, message_id="m0"))
-    found = packed(load, BatchLimits(LIMIT, most), Order.KEPT)
+    chunks = packed(load, BatchLimits(LIMIT, most), Order.KEPT)
     longest_id = envelope_bytes(Message(None, message_id="m24"))
-    assert len(found) <= fewest_in_order(list(load.sections), LIMIT - longest_id, most)
-    assert len(found) >= fewest_in_order(list(load.sections), room, most)
+    assert len(chunks) <= fewest_in_order(list(load.sections), LIMIT - longest_id, most)
+    assert len(chunks) >= fewest_in_order(list(load.sections), room, most)
 
 
-def test_free_order_stays_within_a_percent_of_the_bound() -> None:
+def test_batches_in_free_order_exceed_the_lower_bound_by_at_most_a_percent() -> None:
     randomly = random.Random(5)
     sizes = [min(200_000, int(randomly.lognormvariate(7.6, 1))) for _ in range(5000)]
     load = request_of(sizes)
@@ -103,12 +104,12 @@ def test_free_order_stays_within_a_percent_of_the_bound() -> None:
     assert free <= kept
 
 
-def test_ten_thousand_tiny_messages_make_three_batches_for_their_number() -> None:
+def test_a_batch_holds_at_most_4500_messages_however_small() -> None:
     chunks = packed(request_of([10] * 10_000), BatchLimits(262_144), Order.FREE)
     assert [len(chunk.positions) for chunk in chunks] == [4500, 4500, 1000]
 
 
-def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> None:
+def test_a_message_that_fits_only_with_its_own_envelope_gets_a_batch_of_its_own() -> None:
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     room = LIMIT - envelope_bytes(short) - 8
     load = build_request([EncodedMessage(short, room), EncodedMessage(long, 10)])
@@ -120,7 +121,7 @@ def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> N
 
 
 @pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
-def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[int]) -> None:
+def test_a_message_one_byte_over_the_limit_is_too_large(surplus: int, refused: list[int]) -> None:
     room = LIMIT - envelope_bytes(Message(None, message_id="m1")) - 8
     load = request_of([300, room + surplus])
     assert too_large(range(2), load, BatchLimits(LIMIT)) == refused
@@ -128,10 +129,10 @@ def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[
 
 
 @pytest.mark.parametrize("first", ["short", "long"])
-def test_in_free_order_a_batch_has_room_for_whichever_envelope_comes_to_stand_around_it(
+def test_a_batch_in_free_order_has_room_for_the_largest_envelope_of_its_messages(
     first: str,
 ) -> None:
-    """The service takes the first message's ids for the envelope, and they differ in length."""
+    """The service uses the first message's ids for the envelope, and ids differ in length."""
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     messages = [short, long] if first == "short" else [long, short]
     room = LIMIT - envelope_bytes(short) - 2 * 8
@@ -142,7 +143,8 @@ def test_in_free_order_a_batch_has_room_for_whichever_envelope_comes_to_stand_ar
 
 
 def of_sizes(*sizes: int) -> SendRequest:
-    """Messages that take so many bytes in a batch, all with an envelope of the same length."""
+    """Messages that take these numbers of bytes in a batch, all with an envelope of the same
+    length."""
     return build_request(
         [EncodedMessage(Message(None, message_id="m"), size - 8) for size in sizes]
     )
@@ -159,27 +161,27 @@ def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
 
 
 @pytest.mark.parametrize("order", Order)
-def test_what_each_message_takes_besides_its_own_bytes_is_counted(order: Order) -> None:
+def test_the_extra_bytes_of_each_message_are_counted(order: Order) -> None:
     load = of_sizes(400, ROOM - 400 - 2 * 10)
     assert len(packed(load, BatchLimits(LIMIT, extra_bytes=10), order)) == 1
     assert len(packed(load, BatchLimits(LIMIT, extra_bytes=11), order)) == 2
 
 
-def test_in_free_order_what_is_left_of_a_batch_takes_the_smallest_that_fit() -> None:
+def test_in_free_order_the_rest_of_a_batch_is_filled_with_smaller_messages() -> None:
     load = of_sizes(500, 300, 300, 100, 100, ROOM - 500 - 300)
     chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert sum(len(chunk.positions) for chunk in chunks) == 6
     assert len(chunks) == math.ceil(sum(load.sections) / ROOM)
 
 
-def test_in_free_order_the_number_of_messages_counts_across_sizes() -> None:
+def test_in_free_order_the_message_limit_applies_across_sizes() -> None:
     load = of_sizes(400, *[100] * 5)
     chunks = packed(load, BatchLimits(LIMIT, batch_messages=3), Order.FREE)
     assert [len(chunk.positions) for chunk in chunks] == [3, 3]
 
 
 @pytest.mark.parametrize("order", Order)
-def test_messages_of_a_session_or_of_a_partition_key_alone_stay_among_themselves(
+def test_messages_of_different_sessions_or_partition_keys_never_share_a_batch(
     order: Order,
 ) -> None:
     messages = [
@@ -192,7 +194,7 @@ def test_messages_of_a_session_or_of_a_partition_key_alone_stay_among_themselves
     assert len(packed(load, BatchLimits(LIMIT), order)) == 3
 
 
-def test_even_the_longest_ids_of_the_largest_characters_are_counted() -> None:
+def test_the_longest_ids_of_the_largest_characters_fit_into_the_envelope_bound() -> None:
     key = "\N{GRINNING FACE}" * 128
     largest = Message(
         None,
@@ -204,6 +206,6 @@ def test_even_the_longest_ids_of_the_largest_characters_are_counted() -> None:
     )
     assert envelope_bytes(largest) <= ENVELOPE_BYTES_MAX
     load = build_request([EncodedMessage(largest, 5000)])
-    just_beside = load.sections[0] + envelope_bytes(largest)
-    assert too_large([0], load, BatchLimits(just_beside)) == []
-    assert too_large([0], load, BatchLimits(just_beside - 1)) == [0]
+    exact_bytes = load.sections[0] + envelope_bytes(largest)
+    assert too_large([0], load, BatchLimits(exact_bytes)) == []
+    assert too_large([0], load, BatchLimits(exact_bytes - 1)) == [0]

@@ -1,12 +1,12 @@
-"""``make mutants``: change the rules by one small step at a time, and see whether a test notices.
+"""``make mutants``: make one small change to the rules at a time, and check that a test detects it.
 
-mutmut makes the changes and runs the tests that reach each of them, in a copy of the tree, so that
-the files that you work on stay as they are. ``[tool.mutmut]`` in pyproject.toml names the modules
-and the tests. A mutant that no test can tell from the original stands in equivalent.toml, with the
-reason. The exit code is 1 where fewer than 95 % of all others die.
+mutmut makes the changes in a copy of the source tree and runs the tests that reach each change.
+``[tool.mutmut]`` in pyproject.toml names the modules and the tests. Mutants that behave like the
+original are listed in equivalent.toml with the reason. The exit code is 1 if fewer than 95 % of the
+other mutants are killed.
 
-``python -m tests.mutants 'shared.autoscaling.deciding.decide.*'`` tries those of one module, and
-``--again`` only those that survived the last run.
+``python -m tests.mutants 'shared.autoscaling.deciding.decide.*'`` tries the mutants of one module.
+``--again`` tries only those that survived the last run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DIED = {"killed", "timeout", "caught by type check"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """``diff`` has the lines that differ: what went behind "-", what came behind "+"."""
+    """A change to one function. ``diff`` has the removed lines ("-") and the added ones ("+")."""
 
     module: str
     function: str
@@ -44,12 +44,18 @@ class Mutant:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="such as 'shared.autoscaling.deciding.decide.*'")
-    parser.add_argument("--processes", type=int, help="as many as there are cores unless given")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        help="mutants to try, such as 'shared.autoscaling.deciding.decide.*' (default: all)",
+    )
+    parser.add_argument(
+        "--processes", type=int, help="processes to run (default: one for each core)"
+    )
     parser.add_argument(
         "--again",
         action="store_true",
-        help="keep what the last run found, and try its survivors and what changed since",
+        help="keep the results of the last run; try its survivors and code that changed since",
     )
     options = parser.parse_args(arguments)
     if not options.again:
@@ -65,17 +71,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def copy_tree() -> None:
-    """Copy what changed only: mutmut asks again about nothing else."""
+    """Copy only changed files, because mutmut tries mutants of changed files again."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *COPIED],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    wanted = {TREE / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    targets = {TREE / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
     for name in COPIED:
-        for standing in (TREE / name).rglob("*.py"):
-            if standing not in wanted:
-                standing.unlink()
-    for target in wanted:
+        for copy in (TREE / name).rglob("*.py"):
+            if copy not in targets:
+                copy.unlink()
+    for target in targets:
         source = ROOT / target.relative_to(TREE)
         if not target.is_file() or target.read_bytes() != source.read_bytes():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,11 +89,13 @@ def copy_tree() -> None:
 
 
 def run(names: Sequence[str], processes: int | None) -> int:
-    """A terminal sees mutmut's progress, everything else finds it in the log."""
+    """Run mutmut. Its progress goes to the terminal, or to the log if there is no terminal."""
     command = [str(Path(sys.executable).with_name("mutmut")), "run", *names]
     if processes is not None:
         command += ["--max-children", str(processes)]
-    sys.stdout.write(f"Mutants are made and tried in {TREE}; progress is in {LOG}.\n")
+    sys.stdout.write(
+        f"Trying mutants in {TREE}. Without a terminal, progress is logged to {LOG}.\n"
+    )
     sys.stdout.flush()
     if sys.stdout.isatty():
         return subprocess.run(command, cwd=TREE, check=False).returncode
@@ -96,44 +104,46 @@ def run(names: Sequence[str], processes: int | None) -> int:
 
 
 def report() -> int:
-    """Figures for each module, every survivor, and the exit code."""
+    """Print figures for each module and every survivor. Return the exit code."""
     reasons = {_key(each): each["reason"] for each in _listed()}
-    found: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
     survivors = list[Mutant]()
     for name, died in outcomes():
         module = name.rpartition(".")[0]
-        found[module] += 1
+        tried[module] += 1
         if not died:
             survivors.append(mutant(name))
     explained = {(s.function, s.diff) for s in survivors} & reasons.keys()
-    for module in sorted(found):
+    for module in sorted(tried):
         left = [s for s in survivors if s.module == module]
         same = sum((s.function, s.diff) in reasons for s in left)
-        _tell(module, found[module], same, len(left) - same)
+        _print_share(module, tried[module], same, len(left) - same)
     for survivor in survivors:
-        reason = reasons.get((survivor.function, survivor.diff), "no test notices it")
+        reason = reasons.get((survivor.function, survivor.diff), "no test detects it")
         sys.stdout.write(f"\n{survivor.function}: {reason}\n{survivor.diff}\n")
     equivalent = sum((s.function, s.diff) in reasons for s in survivors)
     for function, diff in reasons.keys() - explained:
-        if any(function.startswith(f"{module}.") for module in found):
-            sys.stdout.write(f"\nNo survivor any more, so not to be listed: {function}\n{diff}\n")
+        if any(function.startswith(f"{module}.") for module in tried):
+            sys.stdout.write(
+                f"\nNo longer survives, so remove it from equivalent.toml: {function}\n{diff}\n"
+            )
     sys.stdout.write("\n")
-    share = _tell("all", found.total(), equivalent, len(survivors) - equivalent)
+    share = _print_share("all", tried.total(), equivalent, len(survivors) - equivalent)
     return 0 if share >= SHARE_MIN else 1
 
 
-def _tell(what: str, made: int, equivalent: int, survived: int) -> float:
+def _print_share(what: str, made: int, equivalent: int, survived: int) -> float:
     share = 1 - survived / max(made - equivalent, 1)
     sys.stdout.write(
         f"{what}: {made} mutants, {equivalent} equivalent, {survived} of the others survive:"
-        f" {share:.1%} die\n"
+        f" {share:.1%} are killed\n"
     )
     return share
 
 
 def outcomes() -> Iterator[tuple[str, bool]]:
-    """Each mutant that was tried, and whether it died."""
-    from mutmut.stats import status_by_exit_code  # in its own environment only
+    """Yield each mutant that was tried, and whether it was killed."""
+    from mutmut.stats import status_by_exit_code  # installed for `make mutants` only
 
     for path in sorted((TREE / "mutants").rglob("*.py.meta")):
         for name, code in json.loads(path.read_text())["exit_code_by_key"].items():
@@ -143,8 +153,8 @@ def outcomes() -> Iterator[tuple[str, bool]]:
 
 
 def mutant(name: str) -> Mutant:
-    """Read from what mutmut wrote; it looks for that in the working directory."""
-    from mutmut.mutation.diff_apply import get_diff_for_mutant  # in its own environment only
+    """Read a mutant from the files of mutmut, which it looks up in the working directory."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant  # installed for `make mutants` only
 
     with contextlib.chdir(TREE):
         lines = get_diff_for_mutant(name).splitlines()
@@ -159,8 +169,8 @@ def mutant(name: str) -> Mutant:
 
 
 def _listed() -> list[dict[str, str]]:
-    found: list[dict[str, str]] = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
-    return found
+    entries: list[dict[str, str]] = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
+    return entries
 
 
 def _key(listed: dict[str, str]) -> tuple[str, str]:

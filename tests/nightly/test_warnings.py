@@ -1,4 +1,4 @@
-"""What the job could not read again reaches people once, and the log every night."""
+"""Warnings of the job about dates that it cannot read again: one notification, a line per night."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.builders import NOW
 WARNING = "2 dates of files (2026-01-01 to 2026-01-02), since their files are gone"
 
 
-async def test_nights_that_meet_the_same_dates_tell_people_of_them_once(
+async def test_the_same_warning_on_several_nights_is_notified_once_and_logged_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -31,7 +31,7 @@ async def test_nights_that_meet_the_same_dates_tell_people_of_them_once(
     run_manager = RunManager(store, submitter, notifier, RunPolicy(), job, token)
     for number in range(3):
         day = date(2026, 2, 26) + timedelta(days=number)
-        await store.ask("events", Demand(day, NOW, "the night"))
+        await store.ask("events", Demand(day, NOW, "nightly run"))
         await run_manager.run("events")
         submitter.statuses[token(day, 1)] = JobStatus(JobPhase.SUCCEEDED, warning=WARNING)
         await run_manager.run("events")
@@ -44,14 +44,14 @@ async def test_nights_that_meet_the_same_dates_tell_people_of_them_once(
     assert all(WARNING in line.getMessage() for line in lines)
 
 
-def test_neighbouring_dates_are_told_as_one_span_and_long_lists_are_cut() -> None:
+def test_consecutive_dates_are_shown_as_one_span_and_long_lists_are_cut() -> None:
     assert spans([]) == ""
     assert spans(["2026-03-01", "2026-02-28", "undated"]) == "2026-02-28 to 2026-03-01, undated"
     apart = [str(date(2026, 1, 1) + timedelta(days=2 * n)) for n in range(30)]
     assert spans(apart).endswith("2026-01-19 and 20 more")
 
 
-def test_the_job_is_found_in_a_log_whatever_stands_before_it() -> None:
+def test_the_last_warning_is_found_in_a_log_whatever_precedes_it_on_the_line() -> None:
     log = ["{}", f"stderr: {PREFIX}1 date", f"26/03/01 INFO {PREFIX}2 dates ", "end"]
     assert last_warning(log) == "2 dates"
     assert last_warning(["warning: 3 lines quarantined"]) == ""

@@ -1,4 +1,4 @@
-"""What people are told: each thing once, not too often, and what lasts until it is over."""
+"""Notifications: each event once, not too often, and lasting conditions until they end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.memory.notifications import MemoryNotificationStore
-from shared.adapters.webhook.webhook import LogNotifier
+from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
@@ -33,49 +33,49 @@ from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
-PATIENCE = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))
+INTERVALS = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))
 
 
-class People:
-    """Read what they are sent; at times nobody answers."""
+class Recipient:
+    """Keeps the news that it receives; it can be made unreachable."""
 
     def __init__(self) -> None:
-        self.read: list[News] = []
-        self.away = False
+        self.received: list[News] = []
+        self.unreachable = False
 
     async def tell(self, news: News) -> None:
-        if self.away:
-            raise NotSent("nobody there")
-        self.read.append(news)
+        if self.unreachable:
+            raise NotSent("no reply")
+        self.received.append(news)
 
 
 class World:
     def __init__(self) -> None:
         self.now = NOW
-        self.people = People()
+        self.recipient = Recipient()
         self.records = MemoryNotificationStore(lambda: self.now)
         self.happened: list[News] = []
         self.lasting: list[News] = []
         self.broken = False
 
-    async def look(self, since: datetime, _now: datetime) -> Observed:
+    async def source(self, since: datetime, _now: datetime) -> Observed:
         if self.broken:
             raise OSError("table gone")
         return Observed([n for n in self.happened if n.time >= since], self.lasting)
 
     async def minute(self, minutes: float = 1) -> list[News]:
-        """Let time pass, look, and answer what people read."""
+        """Let time pass, run the notifier, and return the news that were received."""
         self.now += minutes * MINUTE
-        before = len(self.people.read)
-        sources = {"world": self.look}
-        await flow.run(sources, self.records, self.people, PATIENCE)
-        return self.people.read[before:]
+        before = len(self.recipient.received)
+        sources = {"world": self.source}
+        await flow.run(sources, self.records, self.recipient, INTERVALS)
+        return self.recipient.received[before:]
 
     def happen(self, news_id: str, kind: NewsKind = NewsKind.SCALED, subject: str = "a") -> None:
         self.happened.append(News(news_id, kind, subject, self.now, f"{subject} {news_id}"))
 
 
-async def test_an_event_is_told_once() -> None:
+async def test_an_event_is_reported_once() -> None:
     world = World()
     world.happen("1")
     assert [news.news_id for news in await world.minute()] == ["1"]
@@ -83,20 +83,20 @@ async def test_an_event_is_told_once() -> None:
     assert await world.minute(60) == []
 
 
-async def test_many_of_a_kind_are_told_together_after_the_quiet_time() -> None:
+async def test_events_within_the_quiet_interval_are_reported_together_after_it() -> None:
     world = World()
-    told = []
+    sent = []
     for number in range(14):
         world.happen(str(number))
-        told += await world.minute()
-    assert [news.news_id for news in told] == ["0"]
+        sent += await world.minute()
+    assert [news.news_id for news in sent] == ["0"]
     (together,) = await world.minute(2)
     assert together.news_id == "13"
     assert together.data["count"] == 13
     assert "12 more" in together.text
 
 
-async def test_kinds_and_subjects_do_not_hold_each_other_up() -> None:
+async def test_the_quiet_interval_holds_for_each_kind_and_subject_separately() -> None:
     world = World()
     for subject in ("a", "b"):
         for kind in (NewsKind.SCALED, NewsKind.POISON):
@@ -104,7 +104,7 @@ async def test_kinds_and_subjects_do_not_hold_each_other_up() -> None:
     assert len(await world.minute()) == 4
 
 
-async def test_what_was_written_late_is_told_though_its_time_has_passed() -> None:
+async def test_a_line_that_is_written_late_is_still_reported() -> None:
     world = World()
     world.happen("new")
     await world.minute()
@@ -112,32 +112,32 @@ async def test_what_was_written_late_is_told_though_its_time_has_passed() -> Non
     assert [news.news_id for news in await world.minute(16)] == ["late"]
 
 
-async def test_what_did_not_arrive_is_told_again_under_the_same_id() -> None:
+async def test_a_notification_that_did_not_arrive_is_sent_again_under_the_same_id() -> None:
     world = World()
     world.happen("1")
-    world.people.away = True
+    world.recipient.unreachable = True
     assert await world.minute() == []
-    world.people.away = False
+    world.recipient.unreachable = False
     assert [news.news_id for news in await world.minute()] == ["1"]
 
 
-async def test_what_lasts_is_told_when_it_begins_now_and_then_and_when_it_is_over() -> None:
+async def test_a_condition_is_reported_when_it_begins_at_intervals_and_when_it_ends() -> None:
     world = World()
     lasting = News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")
     world.lasting = [lasting]
-    told: list[News] = []
+    sent: list[News] = []
     for _ in range(13 * 12):
-        told += await world.minute(5)
+        sent += await world.minute(5)
     world.lasting = []
-    told += await world.minute(15)
+    sent += await world.minute(15)
     assert await world.minute() == []
-    kinds = [news.kind for news in told]
+    kinds = [news.kind for news in sent]
     assert kinds == ["source.stale"] * 3 + ["source.stale.over"]
-    assert len({news.news_id for news in told}) == 4
-    assert "first told 790 min ago" in told[-1].text
+    assert len({news.news_id for news in sent}) == 4
+    assert "first reported 790 min ago" in sent[-1].text
 
 
-async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_other() -> None:
+async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source() -> None:
     world = World()
     world.lasting = [News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")]
     await world.minute()
@@ -146,24 +146,24 @@ async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_o
     async def other(_since: datetime, now: datetime) -> Observed:
         return Observed([News("x", NewsKind.POISON, "b", now, "poison")])
 
-    sources = {"world": world.look, "other": other}
-    sent = await flow.run(sources, world.records, world.people, PATIENCE)
+    sources = {"world": world.source, "other": other}
+    sent = await flow.run(sources, world.records, world.recipient, INTERVALS)
     assert sent == 1
-    assert [news.kind for news in world.people.read] == ["source.stale", "message.poison"]
+    assert [news.kind for news in world.recipient.received] == ["source.stale", "message.poison"]
 
 
-async def test_what_lasts_is_told_though_another_place_cannot_be_looked_at() -> None:
+async def test_a_condition_is_reported_even_if_another_source_fails() -> None:
     world = World()
     world.lasting = [News("", NewsKind.AT_MAXIMUM, "a", NOW, "at its maximum")]
 
     async def broken(_since: datetime, _now: datetime) -> Observed:
         raise OSError("table gone")
 
-    sources = {"world": world.look, "trends": broken}
-    assert await flow.run(sources, world.records, world.people, PATIENCE) == 1
+    sources = {"world": world.source, "trends": broken}
+    assert await flow.run(sources, world.records, world.recipient, INTERVALS) == 1
 
 
-async def test_news_that_cannot_be_remembered_hold_up_no_other(
+async def test_a_record_that_cannot_be_stored_holds_up_no_other_notification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -181,25 +181,25 @@ async def test_news_that_cannot_be_remembered_hold_up_no_other(
     assert [news.news_id for news in await world.minute()] == ["1"]
 
 
-async def test_who_never_answers_does_not_hold_up_the_host(
+async def test_a_webhook_that_hangs_is_abandoned_after_the_time_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Hanging(People):
+    class Hanging(Recipient):
         async def tell(self, news: News) -> None:
             await asyncio.sleep(3600)
-            self.read.append(news)
+            self.received.append(news)
 
     monkeypatch.setattr(flow, "SENDING_SECONDS_MAX", 0.01)
     world = World()
     world.happen("1")
     async with asyncio.timeout(60):
-        assert await flow.run({"w": world.look}, world.records, Hanging(), PATIENCE) == 0
+        assert await flow.run({"w": world.source}, world.records, Hanging(), INTERVALS) == 0
     assert [news.news_id for news in await world.minute()] == ["1"]
 
 
-async def test_of_kinds_that_nobody_asked_for_only_the_log_is_told() -> None:
-    people = People()
-    notifier = LogNotifier(people, frozenset({NewsKind.SOURCE_STALE}))
+async def test_the_webhook_receives_only_the_configured_kinds_and_their_endings() -> None:
+    recipient = Recipient()
+    notifier = LogNotifier(recipient, frozenset({NewsKind.SOURCE_STALE}))
     for kind in (
         NewsKind.POISON,
         NewsKind.BREAKER_OPENED,
@@ -207,167 +207,168 @@ async def test_of_kinds_that_nobody_asked_for_only_the_log_is_told() -> None:
         "source.stale.over",
     ):
         await notifier.tell(News("1", kind, "a", NOW, "said"))
-    assert [news.kind for news in people.read] == ["source.stale", "source.stale.over"]
+    assert [news.kind for news in recipient.received] == ["source.stale", "source.stale.over"]
 
 
-async def test_what_comes_and_goes_is_not_told_each_time() -> None:
+async def test_a_condition_that_comes_and_goes_is_not_reported_each_time() -> None:
     world = World()
     lasting = News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")
-    told = []
+    sent = []
     for number in range(90):
         world.lasting = [lasting] if number % 2 == 0 else []
-        told += await world.minute()
-    assert [news.kind for news in told[:2]] == ["source.stale", "source.stale.over"]
-    assert len(told) <= 90 / 15 + 1
+        sent += await world.minute()
+    assert [news.kind for news in sent[:2]] == ["source.stale", "source.stale.over"]
+    assert len(sent) <= 90 / 15 + 1
     world.lasting = []
     for _ in range(20):
-        told += await world.minute()
-    assert told[-1].kind == "source.stale.over"
+        sent += await world.minute()
+    assert sent[-1].kind == "source.stale.over"
 
 
-async def test_what_is_found_of_an_earlier_day_is_told_after_that_of_a_later_one() -> None:
+async def test_an_alarm_for_an_earlier_day_is_reported_even_after_one_for_a_later_day() -> None:
     world = World()
     later, earlier = (
         Trend(day, "checkout", "AppEvents", verdict="events lost", reason="half of them")
         for day in ("2026-02-28", "2026-02-26")
     )
-    for found in ([later], [later, earlier], [later, earlier]):
-        world.happened = list(trend_notices(found))
+    for alarms in ([later], [later, earlier], [later, earlier]):
+        world.happened = list(trend_notices(alarms))
 
-        async def look(_since: datetime, _now: datetime) -> Observed:
+        async def source(_since: datetime, _now: datetime) -> Observed:
             return Observed(world.happened)
 
         world.now += 20 * MINUTE
-        await flow.run({"trends": look}, world.records, world.people, PATIENCE)
-    told = [news.headline for news in world.people.read]
-    assert told == [f"checkout: events of 2026-02-{day} are missing" for day in (28, 26)]
+        await flow.run({"trends": source}, world.records, world.recipient, INTERVALS)
+    sent = [news.headline for news in world.recipient.received]
+    assert sent == [f"checkout: events of 2026-02-{day} are missing" for day in (28, 26)]
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_whatever_happens_everything_is_accounted_for_and_nobody_is_flooded(
+async def test_under_random_failures_every_event_is_counted_once_and_the_rate_is_bounded(
     seed: int,
 ) -> None:
-    rng, world, made = random.Random(seed), World(), Counter[str]()
+    rng, world, created = random.Random(seed), World(), Counter[str]()
     for number in range(300):
         if rng.random() < 0.4:
             subject = rng.choice("ab")
             world.happen(str(number), NewsKind.SCALED, subject)
-            made[subject] += 1
-        world.people.away = rng.random() < 0.2
+            created[subject] += 1
+        world.recipient.unreachable = rng.random() < 0.2
         world.broken = rng.random() < 0.1
         await world.minute(rng.choice([0.5, 1, 3]))
-    world.people.away = world.broken = False
+    world.recipient.unreachable = world.broken = False
     for _ in range(40):
         await world.minute()
-    told = Counter[str]()
-    for news in world.people.read:
-        told[news.subject] += int(news.data["count"])
-    assert told == made
+    reported = Counter[str]()
+    for news in world.recipient.received:
+        reported[news.subject] += int(news.data["count"])
+    assert reported == created
     for subject in "ab":
-        times = [news.time for news in world.people.read if news.subject == subject]
-        spans = (world.now - NOW) / PATIENCE.quiet
+        times = [news.time for news in world.recipient.received if news.subject == subject]
+        spans = (world.now - NOW) / INTERVALS.quiet
         assert len(times) <= spans + 1
 
 
-# --- what a resource has to tell --------------------------------------------------------------
+# --- the sources: resources, trends, dead letters and gaps -------------------------------------
 
 
 def line(kind: EntryKind, seconds_ago: float = 0, **changes: object) -> LogEntry:
-    wish = Recommendation(9, "much is waiting", "rule")
-    fields: dict[str, object] = {"current": 5, "desired": 5, "candidates": (wish,)}
+    candidate = Recommendation(9, "the backlog is long", "rule")
+    fields: dict[str, object] = {"current": 5, "desired": 5, "candidates": (candidate,)}
     entry = LogEntry("plan-1", ago(seconds_ago), kind, f"{kind}-{seconds_ago}", "because")
     return replace(entry, **{**fields, **changes})  # type: ignore[arg-type]
 
 
-def test_events_of_the_log_in_words() -> None:
+def test_confirmed_and_refused_actions_are_events_and_decisions_are_not() -> None:
     lines = [
         line(EntryKind.DECISION),
         line(EntryKind.CONFIRMED, current=2, desired=3),
         line(EntryKind.FAILED, current=3, desired=4),
         line(EntryKind.DEFERRED),
     ]
-    told = {news.kind: news.headline for news in events(lines)}
-    assert told == {"scaled": "plan-1: 2 → 3", "scaling.refused": "plan-1: 3 → 4"}
+    reported = {news.kind: news.headline for news in events(lines)}
+    assert reported == {"scaled": "plan-1: 2 → 3", "scaling.refused": "plan-1: 3 → 4"}
 
 
-def seen_capacities(*capacities: tuple[int, float]) -> ScalingState:
-    """Each with the minutes since it was seen; the source answers."""
+def state_with(*capacities: tuple[int, float]) -> ScalingState:
+    """A state with capacities, each with its age in minutes, and a fresh sample of the backlog."""
     samples = tuple(sample(value, minutes * 60) for value, minutes in capacities)
     return replace(state(), histories={**state([1]).histories, CAPACITY_METRIC: Window(samples)})
 
 
-WANTING = line(EntryKind.DECISION)
+DESIRING_MORE = line(EntryKind.DECISION)
 
 
 @pytest.mark.parametrize(
-    ("capacities", "newest", "told"),
+    ("capacities", "newest", "headlines"),
     [
-        ([(3, 95), (5, 90), (5, 0)], WANTING, ["plan-1: at its maximum of 5 for 90 min"]),
-        ([(5, 29), (5, 0)], WANTING, []),
-        ([(5, 90), (4, 20), (5, 10), (5, 0)], WANTING, []),
-        ([(5, 90), (5, 0)], replace(WANTING, candidates=(Recommendation(4, "less"),)), []),
-        ([(5, 90), (5, 0)], replace(WANTING, current=4), []),
-        ([(6, 90), (6, 0)], WANTING, ["plan-1: at its maximum of 5 for 90 min"]),
+        ([(3, 95), (5, 90), (5, 0)], DESIRING_MORE, ["plan-1: at its maximum of 5 for 90 min"]),
+        ([(5, 29), (5, 0)], DESIRING_MORE, []),
+        ([(5, 90), (4, 20), (5, 10), (5, 0)], DESIRING_MORE, []),
+        ([(5, 90), (5, 0)], replace(DESIRING_MORE, candidates=(Recommendation(4, "less"),)), []),
+        ([(5, 90), (5, 0)], replace(DESIRING_MORE, current=4), []),
+        ([(6, 90), (6, 0)], DESIRING_MORE, ["plan-1: at its maximum of 5 for 90 min"]),
         ([(5, 90), (5, 0)], line(EntryKind.CONFIRMED), []),
     ],
 )
-def test_at_the_maximum_for_long_and_wanting_no_less(
-    capacities: list[tuple[int, float]], newest: LogEntry, told: list[str]
+def test_a_resource_long_at_its_maximum_is_reported_while_its_rule_desires_no_less(
+    capacities: list[tuple[int, float]], newest: LogEntry, headlines: list[str]
 ) -> None:
     older = line(EntryKind.DECISION, 60, candidates=(Recommendation(9, "more"),))
     lines = [newest] if newest.kind is EntryKind.CONFIRMED else [newest, older]
-    found = conditions(resource(), seen_capacities(*capacities), lines, NOW, 30)
-    assert [news.headline for news in found] == told
+    reported = conditions(resource(), state_with(*capacities), lines, NOW, 30)
+    assert [news.headline for news in reported] == headlines
 
 
-def test_who_has_one_capacity_only_is_not_at_its_maximum() -> None:
+def test_a_resource_with_a_fixed_capacity_is_never_reported_as_at_its_maximum() -> None:
     fixed = resource(limits=Limits(5, 5))
-    assert conditions(fixed, seen_capacities((5, 90), (5, 0)), [WANTING], NOW, 30) == []
+    assert conditions(fixed, state_with((5, 90), (5, 0)), [DESIRING_MORE], NOW, 30) == []
 
 
-async def test_a_day_at_the_maximum_is_seen_however_many_lines_it_has() -> None:
+async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_read() -> None:
     clock = {"now": NOW}
     store, workers = MemoryStateStore(lambda: clock["now"]), resource(limits=Limits(1, 2))
     for minutes in range(0, 1440, 10):
         clock["now"] = NOW + minutes * MINUTE
         for name, value in ((CAPACITY_METRIC, 2), ("backlog", 1e6)):
             sent = Metric("plan-1", name, MetricValue(clock["now"], value))
-            await scaling_logic.run(sent, {"plan-1": workers}, store)
+            await scaling_logic.process_sample(sent, {"plan-1": workers}, store)
     now = clock["now"]
-    seen = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1430)
-    assert [news.kind for news in seen.conditions] == ["at.maximum"]
-    seen = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1431)
-    assert seen.conditions == []
+    observed = await resource_news.collect_news([workers], store, now - 80 * MINUTE, now, 1430)
+    assert [news.kind for news in observed.conditions] == ["at.maximum"]
+    observed = await resource_news.collect_news([workers], store, now - 80 * MINUTE, now, 1431)
+    assert observed.conditions == []
 
 
-async def test_a_source_without_samples_is_told_and_poison_without_a_resource_too() -> None:
+async def test_stale_metrics_and_poison_messages_of_unknown_resources_are_reported() -> None:
     clock = {"now": NOW}
     store = MemoryStateStore(lambda: clock["now"])
     workers = resource()
     for name in (CAPACITY_METRIC, "backlog"):
         sent = Metric("plan-1", name, MetricValue(NOW, 2))
-        await scaling_logic.run(sent, {"plan-1": workers}, store)
+        await scaling_logic.process_sample(sent, {"plan-1": workers}, store)
     await store.record(LogEntry("!poison", NOW, EntryKind.POISON, "p-1", "not JSON"))
     later = NOW + 10 * MINUTE
-    seen = await resource_news.run([workers], store, NOW, later, 30)
-    assert [(news.kind, news.subject) for news in seen.events] == [("message.poison", "!poison")]
-    assert [(news.kind, news.subject) for news in seen.conditions] == [
+    observed = await resource_news.collect_news([workers], store, NOW, later, 30)
+    events_seen = [(news.kind, news.subject) for news in observed.events]
+    assert events_seen == [("message.poison", "!poison")]
+    assert [(news.kind, news.subject) for news in observed.conditions] == [
         ("source.stale", "plan-1/capacity"),
         ("source.stale", "plan-1/backlog"),
     ]
 
 
-def test_a_day_on_which_events_went_missing_is_told_once_whatever_the_series() -> None:
+def test_each_series_that_lost_events_on_a_day_is_reported() -> None:
     day = Trend("2026-02-28", "checkout", "AppEvents", verdict="events lost", reason="half of them")
     series = replace(day, measurement="Amount", dimensions={"country": "CH"})
     normal = replace(day, date="2026-02-27", verdict="normal")
-    told = list(trend_notices([day, series, normal]))
-    assert [news.subject for news in told] == ["checkout", "checkout Amount country=CH"]
-    assert len({news.news_id for news in told}) == 2
-    assert told[0].headline == "checkout: events of 2026-02-28 are missing"
+    reported = list(trend_notices([day, series, normal]))
+    assert [news.subject for news in reported] == ["checkout", "checkout Amount country=CH"]
+    assert len({news.news_id for news in reported}) == 2
+    assert reported[0].headline == "checkout: events of 2026-02-28 are missing"
 
 
-async def test_dead_letters_since_a_time_are_told() -> None:
+async def test_dead_letters_since_a_time_are_reported() -> None:
     store = MemoryIngestionStore(lambda: NOW)
     stream = Stream("bus", "metrics", "$Default", "2")
     letters = tuple(
@@ -377,14 +378,14 @@ async def test_dead_letters_since_a_time_are_told() -> None:
     checkpoint = Checkpoint(0, 2, "2", NOW, txid="t")
     commit = Commit(None, checkpoint, dead_letters=letters)
     await store.commit(stream, await store.load(stream), commit)
-    told = await failed_events.run(store, store, NOW - MINUTE)
-    assert [news.text for news in told] == ["bad 0", "bad 1"]
-    assert {(news.kind, news.subject) for news in told} == {
+    reported = await failed_events.run(store, store, NOW - MINUTE)
+    assert [news.text for news in reported] == ["bad 0", "bad 1"]
+    assert {(news.kind, news.subject) for news in reported} == {
         ("dead.letters.growing", "metrics/$Default")
     }
 
 
-async def test_events_that_are_gone_are_told_wherever_they_began() -> None:
+async def test_new_gaps_are_reported_whatever_their_position_among_older_ones() -> None:
     store = MemoryIngestionStore(lambda: NOW)
     stream = Stream("bus", "metrics", "$Default", "2")
     checkpoint = Checkpoint(0, 500_000, "2", NOW, txid="t")
@@ -393,14 +394,14 @@ async def test_events_that_are_gone_are_told_wherever_they_began() -> None:
     gaps = [Gap(n, n, old, "skipped") for n in range(1, 1300)]
     gaps += [Gap(0, 0, new, "retention"), Gap(2000, 499_999, new, "retention")]
     store.rows[stream].gaps.update({gap.first: gap for gap in gaps})
-    told = await failed_events.run(store, store, NOW - MINUTE)
-    assert {(news.kind, news.subject) for news in told} == {("events.gone", "metrics/$Default")}
-    assert [news.text for news in told] == ["0 to 0: retention", "2000 to 499999: retention"]
-    assert told[1].headline == "metrics: 498000 event(s) of partition 2 are gone"
+    reported = await failed_events.run(store, store, NOW - MINUTE)
+    assert {(news.kind, news.subject) for news in reported} == {("events.gone", "metrics/$Default")}
+    assert [news.text for news in reported] == ["0 to 0: retention", "2000 to 499999: retention"]
+    assert reported[1].headline == "metrics: 498000 event(s) of partition 2 are gone"
 
 
 @pytest.mark.parametrize("letters", [1, 1500])
-async def test_the_newest_dead_letter_is_told_however_many_events_and_others_there_were(
+async def test_a_new_dead_letter_is_reported_however_many_older_ones_there_are(
     letters: int,
 ) -> None:
     store, stream = MemoryIngestionStore(lambda: NOW), Stream("bus", "metrics", "$Default", "2")
@@ -412,5 +413,5 @@ async def test_the_newest_dead_letter_is_told_however_many_events_and_others_the
     checkpoint = Checkpoint(0, 50_000, "2", NOW, txid="t")
     await store.commit(stream, await store.load(stream), Commit(None, checkpoint))
     store.rows[stream].dead_letters.update({letter.sequence: letter for letter in dead})
-    told = await failed_events.run(store, store, NOW - MINUTE)
-    assert [news.data["sequence"] for news in told] == [letters - 1]
+    reported = await failed_events.run(store, store, NOW - MINUTE)
+    assert [news.data["sequence"] for news in reported] == [letters - 1]

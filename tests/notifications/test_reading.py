@@ -1,4 +1,4 @@
-"""How much the notifier reads: what is new, an overlap, and what is still to be told."""
+"""How far back the notifier reads: new news, an overlap, and news that are still to be sent."""
 
 from __future__ import annotations
 
@@ -23,67 +23,67 @@ from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
 from shared.notifications.selection import OVERLAP, NotificationIntervals, read_from
 from tests.builders import NOW, SOURCE, resource
-from tests.notifications.test_notifications import MINUTE, PATIENCE, People, World
+from tests.notifications.test_notifications import INTERVALS, MINUTE, Recipient, World
 
 MANY = ("backlog", "orders", "dead")
 
 
 class Reading(World):
-    """Knows from when on it was asked each time."""
+    """A source that keeps the time from which it is read each time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[datetime] = []
 
-    async def look(self, since: datetime, now: datetime) -> Observed:
+    async def source(self, since: datetime, now: datetime) -> Observed:
         self.asked.append(since)
-        return await super().look(since, now)
+        return await super().source(since, now)
 
 
-async def test_a_look_goes_on_where_the_last_one_left_off_with_an_overlap() -> None:
+async def test_each_reading_continues_where_the_last_one_ended_with_an_overlap() -> None:
     world = Reading()
     for _ in range(3):
         await world.minute()
-    assert world.asked[0] == NOW + MINUTE - PATIENCE.look_back
+    assert world.asked[0] == NOW + MINUTE - INTERVALS.look_back
     assert world.asked[1:] == [NOW + n * MINUTE - OVERLAP for n in (1, 2)]
 
 
-async def test_what_was_held_back_is_read_until_it_is_told_and_then_no_more() -> None:
+async def test_an_event_that_is_held_back_is_read_again_until_it_is_sent() -> None:
     world = Reading()
     world.happen("1")
     await world.minute()
     held_at = world.now
     world.happen("2")
-    told = [await world.minute() for _ in range(16)]
-    assert [news.news_id for each in told for news in each] == ["2"]
+    sent = [await world.minute() for _ in range(16)]
+    assert [news.news_id for each in sent for news in each] == ["2"]
     assert set(world.asked[2:15]) == {held_at - OVERLAP}
     await world.minute()
     assert world.asked[-1] == world.now - MINUTE - OVERLAP
 
 
-async def test_while_nobody_can_be_told_nothing_is_passed_over_and_reading_stays_bounded() -> None:
+async def test_while_sending_fails_no_event_is_skipped_and_the_reading_stays_bounded() -> None:
     world = Reading()
     await world.minute()
     world.happen("1")
-    happened_at, world.people.away = world.now, True
+    happened_at, world.recipient.unreachable = world.now, True
     spans = []
     for _ in range(200):
         await world.minute()
         spans.append(world.now - world.asked[-1])
     assert set(world.asked[1:70]) == {happened_at - OVERLAP}
-    assert max(spans) == PATIENCE.look_back
-    world.people.away = False
+    assert max(spans) == INTERVALS.look_back
+    world.recipient.unreachable = False
     world.happen("2")
     assert [news.news_id for news in await world.minute()] == ["2"]
 
 
-async def test_a_place_that_fails_is_gone_on_with_where_it_was_and_others_where_they_are() -> None:
+async def test_the_progress_of_a_failing_source_does_not_affect_the_other_sources() -> None:
     world, other = Reading(), Reading()
-    sources = {"world": world.look, "other": other.look}
+    sources = {"world": world.source, "other": other.source}
 
     async def minute() -> None:
         world.now += MINUTE
-        await flow.run(sources, world.records, world.people, PATIENCE)
+        await flow.run(sources, world.records, world.recipient, INTERVALS)
 
     await minute()
     world.broken = True
@@ -93,51 +93,51 @@ async def test_a_place_that_fails_is_gone_on_with_where_it_was_and_others_where_
     assert other.asked[-1] == world.now - MINUTE - OVERLAP
 
 
-class OddMemories(MemoryNotificationStore):
-    """Cannot remember looks: another instance is faster, or the table is gone."""
+class FailingStore(MemoryNotificationStore):
+    """Cannot save the progress: another instance is faster, or the table is gone."""
 
     error: Exception = NotificationConflict("world")
 
-    async def save_progress(self, _source: str, _look: SourceProgress) -> None:
+    async def save_progress(self, _source: str, _progress: SourceProgress) -> None:
         raise self.error
 
 
 @pytest.mark.parametrize("error", [NotificationConflict("world"), OSError("gone")])
-async def test_a_look_that_is_not_remembered_is_made_again_and_tells_nothing_twice(
+async def test_a_reading_whose_progress_is_not_saved_is_repeated_and_sends_nothing_twice(
     error: Exception,
 ) -> None:
     world = Reading()
-    odd = OddMemories(lambda: world.now)
-    odd.error = error
-    world.records = odd
+    failing = FailingStore(lambda: world.now)
+    failing.error = error
+    world.records = failing
     world.happen("1")
-    told = [*await world.minute(), *await world.minute(30), *await world.minute(30)]
-    assert [news.news_id for news in told] == ["1"]
-    assert world.asked[-1] == world.now - PATIENCE.look_back
+    sent = [*await world.minute(), *await world.minute(30), *await world.minute(30)]
+    assert [news.news_id for news in sent] == ["1"]
+    assert world.asked[-1] == world.now - INTERVALS.look_back
 
 
-async def test_conditions_of_what_cannot_be_asked_go_on_and_those_of_others_end() -> None:
-    people, clock = People(), {"now": NOW}
-    memories = MemoryNotificationStore(lambda: clock["now"])
-    observed = {"seen": Observed()}
+async def test_conditions_of_unread_subjects_last_and_those_of_other_subjects_end() -> None:
+    recipient, clock = Recipient(), {"now": NOW}
+    store = MemoryNotificationStore(lambda: clock["now"])
+    observed = {"latest": Observed()}
 
-    async def look(_since: datetime, _now: datetime) -> Observed:
-        return observed["seen"]
+    async def source(_since: datetime, _now: datetime) -> Observed:
+        return observed["latest"]
 
     lasting = [
         News("", NewsKind.SOURCE_STALE, subject, NOW, "no sample")
         for subject in ("plan-1/backlog", "plan-10/backlog", "plan-1")
     ]
-    for seen in (Observed((), lasting), Observed((), (), ["plan-1"])):
-        observed["seen"] = seen
+    for latest in (Observed((), lasting), Observed((), (), ["plan-1"])):
+        observed["latest"] = latest
         clock["now"] += 20 * MINUTE
-        await flow.run({"world": look}, memories, people, PATIENCE)
-    over = [news.subject for news in people.read if news.kind.endswith(".over")]
+        await flow.run({"world": source}, store, recipient, INTERVALS)
+    over = [news.subject for news in recipient.received if news.kind.endswith(".over")]
     assert over == ["plan-10/backlog"]
 
 
 class Counting(MemoryStateStore):
-    """Knows how many lines were read, and of which resource the state cannot be."""
+    """Counts the lines that are read. The state of the resource ``unreadable`` cannot be read."""
 
     lines_read = 0
     unreadable = ""
@@ -145,15 +145,16 @@ class Counting(MemoryStateStore):
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
-        found = await super().log(resource_name, limit, since)
-        self.lines_read += len(found)
-        return found
+        lines = await super().log(resource_name, limit, since)
+        self.lines_read += len(lines)
+        return lines
 
     async def load(self, resource_name: str) -> Snapshot:
-        found = await super().load(resource_name)
+        snapshot = await super().load(resource_name)
         if resource_name == self.unreadable:
-            raise StateUnreadable(f"{resource_name}: row 'desired' cannot be read", found.read_at)
-        return found
+            text = f"{resource_name}: row 'desired' cannot be read"
+            raise StateUnreadable(text, snapshot.read_at)
+        return snapshot
 
 
 class Fleet:
@@ -163,10 +164,10 @@ class Fleet:
         self.now = NOW
         self.store = Counting(lambda: self.now)
         metrics = dict.fromkeys(MANY, SOURCE)
-        made = [resource(name, metrics=metrics, **changes) for name in names]
-        self.resources: Mapping[str, Resource] = {each.name: each for each in made}
+        declared = [resource(name, metrics=metrics, **changes) for name in names]
+        self.resources: Mapping[str, Resource] = {each.name: each for each in declared}
         self.records = MemoryNotificationStore(lambda: self.now)
-        self.people = People()
+        self.recipient = Recipient()
 
     async def decide(self, value: float = 50, capacity: float = 2) -> None:
         for name in self.resources:
@@ -174,18 +175,19 @@ class Fleet:
                 level = capacity if metric == CAPACITY_METRIC else value
                 sent = Metric(name, metric, MetricValue(self.now, level))
                 with suppress(StateUnreadable):
-                    await scaling_logic.run(sent, self.resources, self.store)
+                    await scaling_logic.process_sample(sent, self.resources, self.store)
 
-    async def look(self, since: datetime, now: datetime) -> Observed:
-        return await resource_news.run(self.resources.values(), self.store, since, now, 30)
+    async def source(self, since: datetime, now: datetime) -> Observed:
+        return await resource_news.collect_news(self.resources.values(), self.store, since, now, 30)
 
     async def notify(self) -> int:
         self.store.lines_read = 0
-        await flow.run({"resources": self.look}, self.records, self.people, NotificationIntervals())
+        sources = {"resources": self.source}
+        await flow.run(sources, self.records, self.recipient, NotificationIntervals())
         return self.store.lines_read
 
     async def minutes(self, count: int) -> list[int]:
-        """Lines that each look has read."""
+        """The number of lines that each run of the notifier reads."""
         read = []
         for _ in range(count):
             for _ in range(4):
@@ -195,7 +197,7 @@ class Fleet:
         return read
 
 
-async def test_a_minutely_look_reads_minutes_of_decisions_and_not_hours() -> None:
+async def test_a_notifier_that_runs_every_minute_reads_minutes_of_the_log_and_not_hours() -> None:
     fleet = Fleet("plan-1")
     read = await fleet.minutes(50)
     every_minute = 4 * len(MANY)
@@ -203,40 +205,40 @@ async def test_a_minutely_look_reads_minutes_of_decisions_and_not_hours() -> Non
     assert len(await fleet.store.log("plan-1", 10_000)) >= 50 * every_minute
 
 
-async def test_being_at_the_maximum_goes_on_while_nothing_is_decided() -> None:
+async def test_the_condition_at_maximum_lasts_while_no_decisions_are_made() -> None:
     fleet = Fleet("plan-1", limits=Limits(1, 2))
     for _ in range(5 * 4):
         fleet.now += 2 * MINUTE
         await fleet.decide(1e6, 2)
         await fleet.notify()
-    assert [news.kind for news in fleet.people.read][-1] == NewsKind.AT_MAXIMUM
-    for _ in range(20):  # no sample comes
+    assert [news.kind for news in fleet.recipient.received][-1] == NewsKind.AT_MAXIMUM
+    for _ in range(20):  # without any sample
         fleet.now += 2 * MINUTE
         assert await fleet.notify() < 100
-    assert "at.maximum.over" not in [news.kind for news in fleet.people.read]
+    assert "at.maximum.over" not in [news.kind for news in fleet.recipient.received]
 
 
-async def test_a_resource_whose_state_cannot_be_read_is_told_and_hides_no_other() -> None:
+async def test_a_resource_whose_state_cannot_be_read_is_reported_and_hides_no_other() -> None:
     fleet = Fleet("plan-1", "plan-2")
     await fleet.minutes(1)
     fleet.now += 10 * MINUTE  # now every metric of both is stale
     await fleet.notify()
-    assert {news.subject for news in fleet.people.read if news.kind == NewsKind.SOURCE_STALE} == {
-        f"{name}/{metric}" for name in fleet.resources for metric in (CAPACITY_METRIC, *MANY)
-    }
+    assert {
+        news.subject for news in fleet.recipient.received if news.kind == NewsKind.SOURCE_STALE
+    } == {f"{name}/{metric}" for name in fleet.resources for metric in (CAPACITY_METRIC, *MANY)}
     fleet.store.unreadable = "plan-1"
     await fleet.minutes(20)
-    kinds = {(news.kind, news.subject) for news in fleet.people.read}
+    kinds = {(news.kind, news.subject) for news in fleet.recipient.received}
     assert (NewsKind.UNREADABLE, "plan-1") in kinds
     assert ("source.stale.over", "plan-2/backlog") in kinds
     assert ("source.stale.over", "plan-1/backlog") not in kinds
     fleet.store.unreadable = ""
     await fleet.minutes(20)
-    kinds = {(news.kind, news.subject) for news in fleet.people.read}
+    kinds = {(news.kind, news.subject) for news in fleet.recipient.received}
     assert {("state.unreadable.over", "plan-1"), ("source.stale.over", "plan-1/backlog")} <= kinds
 
 
-def test_a_look_from_before_the_clock_was_set_back_passes_nothing_over() -> None:
+def test_progress_from_before_the_clock_was_set_back_is_ignored() -> None:
     intervals = NotificationIntervals()
     earliest = NOW - intervals.look_back
     for until in (NOW + timedelta(minutes=10), datetime.max.replace(tzinfo=UTC)):

@@ -1,12 +1,8 @@
-"""The sums of a day in one pass over its records, by the rules and not by an engine.
+"""A reference implementation of a day's sums in plain Python, without Spark.
 
-Whatever way records are split among files, tasks and days, merging the parts' partials gives the
-partial of the whole: exactly in all that is counted, to rounding in sums of fractions. Copies of
-records must have been removed before.
-
-SDKs sample whole operations: a hash of the operation id is compared with the sampling rate, so all
-records of an operation at one rate are kept or lost together. Where the rate changed within an
-operation, the records at the lower rate are kept only if those at the higher one are.
+However records are split among files, tasks and days, merging the partials of the parts gives the
+partial of the whole: exactly for counts, and up to rounding for sums of fractions. Duplicate
+records must be removed before. `shared.sampling.estimates.Sums` describes how SDKs sample.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from shared.sampling.model import Weight
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The records of one operation that have one weight."""
+    """The records of one operation that have the same weight."""
 
     weight: float
     records: int
@@ -33,7 +29,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The levels of one operation, lightest first, each weight once."""
+    """The levels of one operation, by increasing weight, with each weight once."""
 
     levels: tuple[Level, ...]
 
@@ -46,12 +42,12 @@ class Operation:
 
     @property
     def count_variance(self) -> float:
-        """What it adds to the variance of the adjusted count."""
+        """The operation's contribution to the variance of the adjusted count."""
         return _variance([(level.weight, float(level.records)) for level in self.levels])
 
     @property
     def sum_variance(self) -> float:
-        """What it adds to the variance of the adjusted sum, in the square of its unit."""
+        """The operation's contribution to the variance of the adjusted sum, in its unit squared."""
         return _variance([(level.weight, level.value_sum) for level in self.levels])
 
 
@@ -60,12 +56,9 @@ def _sum(a: Level, b: Level) -> Level:
 
 
 def _variance(levels: list[tuple[float, float]]) -> float:
-    """Horvitz and Thompson's estimator for records that share one random number.
+    """The Horvitz-Thompson estimator for records that share one random number.
 
-    With inclusion 1/k and joint inclusion 1/max(k, l) it is the sum over all pairs of records of
-    (1 - 1/min(k, l))·k·x·l·y. Summed by levels k1 < k2 < … that is the sum over levels of
-    (1/k_before - 1/k)·(what all levels from this one up add to the adjusted sum)², with k0 = 1: of
-    one level k(k - 1)(Σ x)², and never negative.
+    See `shared.sampling.estimates.Sums` for the formula.
     """
     adjusted = variance = 0.0
     for index in range(len(levels) - 1, -1, -1):
@@ -81,22 +74,22 @@ NO_OPERATIONS: Mapping[str, Operation] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What an estimate needs of a record: ``value`` is that of the chosen measurement."""
+    """The fields of a record that estimates use. ``value`` is the value of the measurement."""
 
     weight: Weight
     value: float | None = None
-    """None where the record does not have it: it is counted, and adds nothing to sums."""
+    """None if the record does not have the measurement: it is counted, but not in sums."""
     operation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SingleRecords:
-    """Variances of sampled records that belong to no operation: each was kept by itself."""
+    """The variances of records without an operation, which are sampled independently."""
 
     count_variance: float = 0
     sum_variance: float = 0
     count_variance_squares: float = 0
-    """Of each record's share, squared: these tell how many shares the variance rests on."""
+    """The sum of squared shares, from which the degrees of freedom are computed."""
     sum_variance_squares: float = 0
 
     def merge(self, other: SingleRecords) -> SingleRecords:
@@ -114,7 +107,7 @@ class Partial:
 
     records: int = 0
     doubtful_records: int = 0
-    """Those whose weight cannot be trusted."""
+    """Records whose weight cannot be trusted."""
     raw_sum: float = 0
     weight_sum: float = 0
     weight_square_sum: float = 0
@@ -122,16 +115,16 @@ class Partial:
     adjusted_sum: float = 0
     """Σ kx"""
     count_variance: float = 0
-    """Σ k(k - 1): of the adjusted count, were each record sampled by itself."""
+    """Σ k(k - 1), the variance of the adjusted count if records were sampled independently."""
     sum_variance: float = 0
-    """Σ k(k - 1)x²: of the adjusted sum, were each record sampled by itself."""
+    """Σ k(k - 1)x², the variance of the adjusted sum if records were sampled independently."""
     single: SingleRecords = SingleRecords()
     operations: Mapping[str, Operation] = field(default_factory=lambda: NO_OPERATIONS)
-    """The sampled ones only: a weight of 1 adds no variance, alone or beside others."""
+    """Only the sampled operations, because a weight of 1 contributes no variance."""
 
     @property
     def sums(self) -> Sums:
-        """As engines return them."""
+        """The sums as the nightly job computes them."""
         single, shares = self.single, self.operations.values()
         by_count = [operation.count_variance for operation in shares]
         by_sum = [operation.sum_variance for operation in shares]
@@ -172,7 +165,7 @@ class Partial:
 
 
 def merged(partials: Iterable[Partial]) -> Partial:
-    """Of none it is the partial of no records."""
+    """The merged partials; an empty partial if there are none."""
     return reduce(Partial.merge, partials, Partial())
 
 

@@ -1,4 +1,4 @@
-"""Dates in the paths of blobs: one reading of them for events, the nightly run and the job."""
+"""Dates in the paths of blobs, which arrivals, the nightly run and the job must read alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def observed_at(path: str) -> datetime:
         ("2025-01-01/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01 05"),
     ],
 )
-def test_all_readers_find_the_same_hour(path: str, hour: str) -> None:
+def test_all_readers_of_a_path_find_the_same_hour(path: str, hour: str) -> None:
     expected = datetime.fromisoformat(f"{hour}:00+00:00")
     assert hour_of(path) == expected
     assert date_of(path) == expected.date()
@@ -57,7 +57,7 @@ def test_all_readers_find_the_same_hour(path: str, hour: str) -> None:
         "events.json",
     ],
 )
-def test_what_is_no_folder_of_a_date_names_none(path: str) -> None:
+def test_a_path_without_a_folder_of_a_date_has_no_date(path: str) -> None:
     assert hour_of(path) is None
     assert date_of(path) is None
     assert observed_at(path) == EVENT_TIME
@@ -76,16 +76,16 @@ def test_what_is_no_folder_of_a_date_names_none(path: str) -> None:
         "2026/02/30/05/x.json",
     ],
 )
-def test_a_date_that_no_calendar_has_is_an_error_or_none(path: str) -> None:
+def test_a_date_that_does_not_exist_is_an_error_or_no_date(path: str) -> None:
     with pytest.raises(ValueError, match=r"must be in|out of range"):
         hour_of(path)
     assert date_of(path) is None
-    with pytest.raises(UnreadableMessage, match="names no date"):
+    with pytest.raises(UnreadableMessage, match="holds an invalid date"):
         observed_at(path)
     assert SourceFile(path, 1).blob_date == UNDATED
 
 
-def test_folders_that_can_hold_a_date_are_entered_in_every_format() -> None:
+def test_a_folder_is_listed_only_if_it_can_contain_one_of_the_dates() -> None:
     dates = [date(2026, 3, 1)]
     assert may_hold("a/y=2026/m=3/", dates)
     assert may_hold("a/2026/", dates)

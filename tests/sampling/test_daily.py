@@ -1,4 +1,4 @@
-"""From lines of telemetry to a verdict, through every step of the core."""
+"""The path from lines of telemetry to verdicts, through all steps of shared/sampling."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ DAYS, CHANGED, LOST = 35, 28, 32
 
 
 def lines_of(day: int) -> list[str]:
-    """100 operations a day of two events each; one in 4 is kept from the 29th on; then, a loss."""
+    """100 operations with two events each. From day CHANGED on, one operation in 4 is kept, and on
+    day LOST, one in 20."""
     k = 4 if day >= CHANGED else 1
     lost = day == LOST
-    found = []
+    lines = []
     for operation in range(0, 100 + day % 3, k * (5 if lost else 1)):
         for part in range(2):
             time = START + timedelta(days=day, minutes=operation, seconds=part)
@@ -32,12 +33,13 @@ def lines_of(day: int) -> list[str]:
                 "Name": "PointsReceived",
             }
             event |= {"OperationId": f"{day}-{operation}", "ItemCount": k}
-            found.append(json.dumps(event | {"Measurements": {"Points": 10 + part}}))
-    return [*found, found[0], found[1][:40]]  # one is written twice, one is cut
+            lines.append(json.dumps(event | {"Measurements": {"Points": 10 + part}}))
+    return [*lines, lines[0], lines[1][:40]]  # with a duplicate and a truncated line
 
 
-def judged_days() -> tuple[list[Day], int]:
-    """Every day's lines are split into two files; copies are removed by key."""
+def read_days() -> tuple[list[Day], int]:
+    """The figures of all days, read from two files a day without duplicates, and the number of
+    quarantined lines."""
     quarantined, seen = 0, set()
     partials: dict[date, list[Partial]] = defaultdict(list)
     for index in range(DAYS):
@@ -54,28 +56,28 @@ def judged_days() -> tuple[list[Day], int]:
     return [day_of(figures(merged(parts)), day) for day, parts in partials.items()], quarantined
 
 
-def test_from_lines_to_verdicts() -> None:
-    days, quarantined = judged_days()
+def test_verdicts_from_lines_tell_a_sampling_change_from_a_loss() -> None:
+    days, quarantined = read_days()
     assert quarantined == DAYS
     assert days[0].value == 200
     assert days[CHANGED].value == pytest.approx(200, abs=8)
     assert days[CHANGED].sampling_rate_percent == 25
-    found = [verdict.kind for verdict in judge_all(days)]
-    assert set(found[21:CHANGED]) == {VerdictKind.NORMAL}
-    assert found[CHANGED] is VerdictKind.SAMPLING_CHANGED
-    assert found[LOST] is VerdictKind.EVENTS_LOST
+    kinds = [verdict.kind for verdict in judge_all(days)]
+    assert set(kinds[21:CHANGED]) == {VerdictKind.NORMAL}
+    assert kinds[CHANGED] is VerdictKind.SAMPLING_CHANGED
+    assert kinds[LOST] is VerdictKind.EVENTS_LOST
 
 
-def test_the_sum_is_judged_where_it_is_asked_for() -> None:
+def test_a_day_can_have_the_adjusted_sum_as_its_value() -> None:
     weight = Weight(4.0, WeightSource.ITEM_COUNT)
-    found = figures(partial_of([Item(weight, 2.5, "a")]))
-    day = day_of(found, START.date(), "total", control=7)
+    estimates = figures(partial_of([Item(weight, 2.5, "a")]))
+    day = day_of(estimates, START.date(), "total", control=7)
     assert (day.value, day.control) == (10, 7)
-    assert day.standard_error == found.total.standard_error
+    assert day.standard_error == estimates.total.standard_error
 
 
 @pytest.mark.parametrize(("doubtful", "trusted"), [(0, True), (1, True), (20, False), (100, False)])
-def test_a_day_of_doubtful_weights_is_not_trusted(doubtful: int, trusted: bool) -> None:
+def test_a_day_with_too_many_doubtful_weights_is_not_trusted(doubtful: int, trusted: bool) -> None:
     items = [Item(Weight(1.0, WeightSource.UNSTATED))] * doubtful
     items += [Item(Weight(1.0, WeightSource.ITEM_COUNT))] * (100 - doubtful)
     assert day_of(figures(partial_of(items)), START.date()).trusted is trusted

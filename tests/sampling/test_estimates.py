@@ -1,4 +1,4 @@
-"""Partials add up however records are split, and intervals hold the truth as often as they say."""
+"""Partials merge exactly in any split, and intervals have the stated coverage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def item(k: float, x: float | None = None, operation_id: str = "") -> Item:
 
 
 @given(ITEMS, st.lists(st.integers(0, 3), min_size=30, max_size=30))
-def test_parts_merge_to_the_one_pass_result_in_any_split(
+def test_partials_merge_to_the_result_of_a_single_pass_in_any_split(
     items: list[Item], owners: list[int]
 ) -> None:
     parts = [
@@ -48,7 +48,7 @@ def test_parts_merge_to_the_one_pass_result_in_any_split(
 
 
 @given(ITEMS, ITEMS, ITEMS)
-def test_merging_is_associative_commutative_and_has_a_zero(
+def test_merging_is_associative_and_commutative_with_an_identity(
     a: list[Item], b: list[Item], c: list[Item]
 ) -> None:
     x, y, z = partial_of(a), partial_of(b), partial_of(c)
@@ -58,46 +58,46 @@ def test_merging_is_associative_commutative_and_has_a_zero(
 
 
 @given(ITEMS)
-def test_without_sampling_nothing_is_unsure(items: list[Item]) -> None:
-    whole = [Item(Weight(1.0, i.weight.source), i.value, i.operation_id) for i in items]
-    found = figures(partial_of(whole))
-    assert found.count.standard_error == found.total.standard_error == 0
-    assert found.count.low == found.count.high == len(items)
-    assert found.total.low == found.total.high == found.raw_sum
-    assert found.sampling_rate_percent == (100 if items else None)
-    assert found.effective_records == len(items)
+def test_without_sampling_all_errors_are_zero(items: list[Item]) -> None:
+    unsampled = [Item(Weight(1.0, i.weight.source), i.value, i.operation_id) for i in items]
+    estimates = figures(partial_of(unsampled))
+    assert estimates.count.standard_error == estimates.total.standard_error == 0
+    assert estimates.count.low == estimates.count.high == len(items)
+    assert estimates.total.low == estimates.total.high == estimates.raw_sum
+    assert estimates.sampling_rate_percent == (100 if items else None)
+    assert estimates.effective_records == len(items)
 
 
 @given(ITEMS)
 def test_figures_are_finite_and_ordered(items: list[Item]) -> None:
-    found = figures(partial_of(items))
-    for estimate in (found.count, found.total):
+    estimates = figures(partial_of(items))
+    for estimate in (estimates.count, estimates.total):
         assert estimate.low <= estimate.value <= estimate.high
         assert math.isfinite(estimate.high)
-    assert found.count.low >= found.records
-    assert found.effective_records <= len(items) + 1e-9
+    assert estimates.count.low >= estimates.records
+    assert estimates.effective_records <= len(items) + 1e-9
 
 
-def test_figures_by_hand() -> None:
-    found = figures(partial_of([item(4, 2, "a"), item(4, 3, "a"), item(2, 5), item(1, 7, "b")]))
-    assert (found.records, found.raw_sum, found.weight_max) == (4, 17, 4)
-    assert found.count.value == 11
-    assert found.total.value == 8 + 12 + 10 + 7
-    assert found.sampling_rate_percent == pytest.approx(400 / 11)
-    assert found.effective_records == pytest.approx(121 / 37)
-    assert found.total.standard_error**2 == pytest.approx(4 * 3 * 5**2 + 2 * 5**2)
-    assert found.total.standard_error_by_record**2 == pytest.approx(4 * 3 * 13 + 2 * 5**2)
-    assert found.count.standard_error**2 == pytest.approx(4 * 3 * 2**2 + 2)
-    assert found.doubtful_records == 0
+def test_figures_agree_with_a_calculation_by_hand() -> None:
+    estimates = figures(partial_of([item(4, 2, "a"), item(4, 3, "a"), item(2, 5), item(1, 7, "b")]))
+    assert (estimates.records, estimates.raw_sum, estimates.weight_max) == (4, 17, 4)
+    assert estimates.count.value == 11
+    assert estimates.total.value == 8 + 12 + 10 + 7
+    assert estimates.sampling_rate_percent == pytest.approx(400 / 11)
+    assert estimates.effective_records == pytest.approx(121 / 37)
+    assert estimates.total.standard_error**2 == pytest.approx(4 * 3 * 5**2 + 2 * 5**2)
+    assert estimates.total.standard_error_by_record**2 == pytest.approx(4 * 3 * 13 + 2 * 5**2)
+    assert estimates.count.standard_error**2 == pytest.approx(4 * 3 * 2**2 + 2)
+    assert estimates.doubtful_records == 0
 
 
-def test_the_sampling_rate_of_mixed_rates_is_the_share_that_was_kept() -> None:
+def test_the_sampling_rate_of_mixed_rates_is_the_share_of_kept_records() -> None:
     kept = [item(1)] * 1000 + [item(10)] * 100
     rate = figures(partial_of(kept)).sampling_rate_percent
     assert rate == pytest.approx(100 * 1100 / 2000)
 
 
-def test_the_sampling_rate_is_100_by_the_mean_weight_and_not_the_mean_of_the_rates() -> None:
+def test_the_sampling_rate_is_100_over_the_mean_weight_and_not_the_mean_rate() -> None:
     weights = [1, 1, 1, 5]
     rate = figures(partial_of([item(k) for k in weights])).sampling_rate_percent
     assert rate == 50
@@ -107,12 +107,12 @@ def test_the_sampling_rate_is_100_by_the_mean_weight_and_not_the_mean_of_the_rat
 
 def test_doubtful_weights_are_counted() -> None:
     doubtful = Item(Weight(1.0, WeightSource.UNSTATED))
-    found = figures(partial_of([doubtful, item(1)]))
-    assert found.doubtful_records == 1
+    estimates = figures(partial_of([doubtful, item(1)]))
+    assert estimates.doubtful_records == 1
 
 
-def test_the_mixed_variance_is_unbiased_by_enumeration() -> None:
-    """Three rates in one operation share one random number; every outcome is gone through."""
+def test_enumerating_all_outcomes_shows_that_the_variance_of_mixed_rates_is_unbiased() -> None:
+    """Three rates in one operation share one random number."""
     population = [(2, 3), (4, 5), (4, 1), (8, 2)]
     total = sum([x for _, x in population])
     true_variance = expected_variance = expected_total = Fraction(0)
@@ -130,7 +130,7 @@ def test_the_mixed_variance_is_unbiased_by_enumeration() -> None:
     assert float(expected_variance) == pytest.approx(float(true_variance))
 
 
-def test_the_mixed_variance_is_the_sum_over_all_pairs() -> None:
+def test_the_variance_of_mixed_rates_is_the_sum_over_all_pairs() -> None:
     levels = (Level(1.5, 2, 3.0), Level(4.0, 1, -5.0), Level(10.0, 3, 2.0))
     pairs = [
         (1 - 1 / min(a.weight, b.weight)) * a.weight * a.value_sum * b.weight * b.value_sum
@@ -140,17 +140,17 @@ def test_the_mixed_variance_is_the_sum_over_all_pairs() -> None:
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 40), 100, 1000, 10**6])
-def test_t_quantiles(degrees: int) -> None:
+def test_quantiles_of_t_agree_with_scipy(degrees: int) -> None:
     assert t_975(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-3)
 
 
 @pytest.mark.parametrize("degrees", [200, 300, 400])
-def test_all_that_a_t_quantile_leaves_out_is_the_fourth_term_of_the_expansion(degrees: int) -> None:
-    """Abramowitz and Stegun, 26.7.5: a wrong number in the first three would be much more."""
+def test_the_error_of_a_t_quantile_is_the_fourth_term_of_the_expansion(degrees: int) -> None:
+    """Abramowitz and Stegun, 26.7.5. An error in the first three terms would be much larger."""
     z = stats.norm.ppf(0.975)
     fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
-    left_out = stats.t.ppf(0.975, degrees) - t_975(degrees)
-    assert left_out * degrees**4 == pytest.approx(fourth, rel=0.05)
+    error = stats.t.ppf(0.975, degrees) - t_975(degrees)
+    assert error * degrees**4 == pytest.approx(fourth, rel=0.05)
 
 
 Rule = Callable[[np.random.Generator, int], np.ndarray]
@@ -166,7 +166,8 @@ def mixed(rng: np.random.Generator, operations: int) -> np.ndarray:
 
 
 class MonteCarlo:
-    """The same population sampled many times by whole operations: how often intervals hold."""
+    """Samples one population many times by whole operations, and counts how often the intervals
+    contain the true value."""
 
     def __init__(self, operations: int, weights: Rule, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -179,12 +180,12 @@ class MonteCarlo:
         ratios = []
         for _ in range(ROUNDS):
             kept = (rng.random(operations) < 1 / k)[owner]
-            found = self._figures(k[owner][kept], values[kept], owner[kept])
-            ratios.append(found.total.value / truth)
-            miss = abs(found.total.value - truth)
-            self.held += found.total.low <= truth <= found.total.high
-            self.held_by_record += miss <= 1.96 * found.total.standard_error_by_record
-            self.count_held += found.count.low <= owner.size <= found.count.high
+            estimates = self._figures(k[owner][kept], values[kept], owner[kept])
+            ratios.append(estimates.total.value / truth)
+            miss = abs(estimates.total.value - truth)
+            self.held += estimates.total.low <= truth <= estimates.total.high
+            self.held_by_record += miss <= 1.96 * estimates.total.standard_error_by_record
+            self.count_held += estimates.count.low <= owner.size <= estimates.count.high
         self.bias = float(np.mean(ratios)) - 1
         self.bias_error = float(np.std(ratios)) / math.sqrt(ROUNDS)
 
@@ -204,7 +205,7 @@ class MonteCarlo:
     ],
     ids=["one in 4", "one in 10", "mixed", "few operations"],
 )
-def test_intervals_by_operation_hold_and_those_by_record_do_not(
+def test_intervals_by_operation_have_the_stated_coverage_and_those_by_record_do_not(
     operations: int, weights: Rule, at_least: float
 ) -> None:
     run = MonteCarlo(operations, weights, seed=11)
@@ -216,19 +217,18 @@ def test_intervals_by_operation_hold_and_those_by_record_do_not(
 
 
 @pytest.mark.parametrize(("operations", "t"), [(2, 12.7062), (3, 4.3027), (5, 2.7764)])
-def test_of_n_equal_shares_the_interval_has_n_less_one_degrees_of_freedom(
+def test_the_interval_of_n_equal_shares_has_n_minus_1_degrees_of_freedom(
     operations: int, t: float
 ) -> None:
-    """A variance that rests on two operations is hardly known: 12.7 standard errors, not 4.3."""
-    found = figures(partial_of([item(4, 10, f"operation {n}") for n in range(operations)]))
-    for estimate in (found.count, found.total):
+    """A variance from two operations is very uncertain: t is 12.7, and not 4.3."""
+    estimates = figures(partial_of([item(4, 10, f"operation {n}") for n in range(operations)]))
+    for estimate in (estimates.count, estimates.total):
         assert estimate.high - estimate.value == pytest.approx(t * estimate.standard_error)
     alone = figures(partial_of([item(4, 10) for _ in range(operations)]))
     assert alone.total.high - alone.total.value == pytest.approx(t * alone.total.standard_error)
 
 
-def test_small_values_make_an_interval_as_unsure_as_large_ones() -> None:
-    """What is measured in seconds instead of milliseconds is no surer for that."""
+def test_the_relative_width_of_an_interval_does_not_depend_on_the_unit() -> None:
     small, large = (
         figures(partial_of([item(4, x, "a"), item(4, x, "b")])).total for x in (0.001, 1000)
     )

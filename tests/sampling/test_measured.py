@@ -1,4 +1,4 @@
-"""A measurement that is lost at an unchanged count is found, and the verdict says which figure."""
+"""Detecting lost values of a measurement at an unchanged count, and verdicts on both figures."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ import pytest
 
 from shared.nightly.notices import trend_notices
 from shared.sampling.comparison import Day
+from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.trend_rows import Trend, from_json, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.web import panels
 from shared.web.attention import attention
-from spark_jobs.read.extracted import BlobDate
+from spark_jobs.model import BlobDate, Series, Shape
 from spark_jobs.report.pictures import pictures
-from spark_jobs.report.trends import Known, trends_of
-from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import Series, Sums
+from spark_jobs.report.trends import TrendInputs, trends_of
 
 START = date(2017, 1, 2)
 WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
@@ -39,7 +38,7 @@ def count(index: int, share: float = 1.0) -> float:
 
 
 def day(index: int, values: float = 1.0, share: float = 1.0) -> Day:
-    """The sum of some 10,000 records of 2.5 each; ``values`` is the share of it that is left."""
+    """About 10,000 records with a mean of 2.5. ``values`` scales the sum, ``share`` the count."""
     items = count(index, share)
     mean = 2.5 * math.exp(MEAN[index % len(MEAN)])
     return Day(
@@ -55,69 +54,69 @@ def days(number: int = TODAY) -> list[Day]:
 
 
 @pytest.mark.parametrize("left", [0.0, 0.3, 0.7])
-def test_values_that_are_missing_at_an_unchanged_count_are_lost(left: float) -> None:
+def test_missing_values_at_an_unchanged_count_are_a_lost_measurement(left: float) -> None:
     verdict = judge_measured(day(TODAY, left), days())
     assert verdict.kind is LOST
-    assert "of what the count lets expect" in verdict.reason
+    assert "of what the count suggests" in verdict.reason
 
 
 @pytest.mark.parametrize(
-    ("values", "share", "finding"),
+    ("values", "share", "kind"),
     [
         (1.0, 1.0, VerdictKind.NORMAL),
-        (1.0, 0.3, VerdictKind.NORMAL),  # events are lost: the sum fell as the count did
+        (1.0, 0.3, VerdictKind.NORMAL),  # events are lost: the sum fell with the count
         (1.0, 3.0, VerdictKind.NORMAL),
         (2.0, 1.0, CHANGED),
         (0.3, 0.3, LOST),
-        (0.3, 1 / 0.3, VerdictKind.UNCERTAIN),  # many small ones came in addition
-        (1 / 0.3, 0.3, VerdictKind.UNCERTAIN),  # the large ones are all still there
+        (0.3, 1 / 0.3, VerdictKind.UNCERTAIN),  # there may be many small values in addition
+        (1 / 0.3, 0.3, VerdictKind.UNCERTAIN),  # the large values may all still be there
     ],
 )
-def test_the_sum_is_held_against_its_count(
-    values: float, share: float, finding: VerdictKind
+def test_the_sum_is_judged_relative_to_the_count(
+    values: float, share: float, kind: VerdictKind
 ) -> None:
-    assert judge_measured(day(TODAY, values, share), days()).kind is finding
+    assert judge_measured(day(TODAY, values, share), days()).kind is kind
 
 
-def test_a_measurement_that_gets_smaller_for_good_is_normal_after_a_week() -> None:
+def test_a_permanent_decrease_of_a_measurement_is_normal_after_a_week() -> None:
     series = [*days(), *[day(index, 0.5) for index in range(TODAY, 77)]]
-    found = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
-    assert set(found[TODAY : TODAY + 7]) == {LOST}
-    assert set(found[TODAY + 8 :]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
+    assert set(kinds[TODAY : TODAY + 7]) == {LOST}
+    assert set(kinds[TODAY + 8 :]) == {VerdictKind.NORMAL}
 
 
-def test_after_a_day_of_loss_the_next_is_as_before() -> None:
+def test_the_days_after_a_single_day_of_loss_are_normal() -> None:
     series = [*days(), day(TODAY, 0.3), *[day(index) for index in range(TODAY + 1, 70)]]
-    found = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
-    assert found[TODAY] is LOST
-    assert set(found[TODAY + 1 :]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
+    assert kinds[TODAY] is LOST
+    assert set(kinds[TODAY + 1 :]) == {VerdictKind.NORMAL}
 
 
-def test_sampling_that_nobody_told_of_is_no_loss_of_values() -> None:
-    """Count and sum fall alike, so the sum says nothing about it."""
+def test_unreported_sampling_is_not_a_loss_of_values() -> None:
+    """It moves count and sum alike."""
     unknown = replace(day(TODAY, 1.0, 0.25), trusted=False)
     assert judge_measured(unknown, days()).kind is VerdictKind.NORMAL
 
 
 @pytest.mark.parametrize(
-    ("history", "said"),
+    ("history", "reason"),
     [
         ([], "too little history"),
-        ([replace(d, value=0.0) for d in days()], "nothing to fall from"),
+        ([replace(d, value=0.0) for d in days()], "there is no level to compare with"),
         ([replace(d, value=-d.value) for d in days()], "negative"),
     ],
 )
-def test_nothing_is_claimed_of_what_cannot_be_compared(history: list[Day], said: str) -> None:
+def test_a_day_that_cannot_be_compared_is_uncertain(history: list[Day], reason: str) -> None:
     verdict = judge_measured(day(TODAY, 0.3), history)
     assert verdict.kind is VerdictKind.UNCERTAIN
-    assert said in verdict.reason
+    assert reason in verdict.reason
 
 
 FIGURES = (0.0, -5.0, 5e-324, 1.0, 10.0, 1e12, 1e308)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
+def test_every_day_of_any_series_gets_a_finite_verdict(seed: int) -> None:
     choose = random.Random(seed)
     series = [
         Day(
@@ -135,11 +134,11 @@ def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
     assert all(math.isfinite(number) for number in numbers if isinstance(number, float))
 
 
-# --- one finding of two ------------------------------------------------------------------------
+# --- the combined verdict ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("of_count", "of_sum", "finding", "figure"),
+    ("of_count", "of_sum", "kind", "figure"),
     [
         (VerdictKind.NORMAL, VerdictKind.NORMAL, VerdictKind.NORMAL, "count and sum"),
         (VerdictKind.NORMAL, LOST, LOST, "sum"),
@@ -164,23 +163,24 @@ def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
         (VerdictKind.NORMAL, None, VerdictKind.NORMAL, "count"),
     ],
 )
-def test_a_joint_finding_says_which_figure_it_is_about(
-    of_count: VerdictKind, of_sum: VerdictKind | None, finding: VerdictKind, figure: str
+def test_a_combined_verdict_names_the_figure_that_it_is_about(
+    of_count: VerdictKind, of_sum: VerdictKind | None, kind: VerdictKind, figure: str
 ) -> None:
     measured = Verdict(START, of_sum, "b", {"value": 1.0}) if of_sum else None
     verdict_of_both = combined(Verdict(START, of_count, "a", {"value": 2.0}), measured, "Amount")
-    assert (verdict_of_both.kind, verdict_of_both.figure) == (finding, figure)
+    assert (verdict_of_both.kind, verdict_of_both.figure) == (kind, figure)
     assert verdict_of_both.reason == ("count: a; sum of Amount: b" if measured else "a")
     assert verdict_of_both.evidence == {"value": 2.0, **({"sum_value": 1.0} if measured else {})}
 
 
-# --- from sums to what people see --------------------------------------------------------------
+# --- from sums to trends, notifications, and the page ------------------------------------------
 
 ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
 
 
 def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ()) -> list[Trend]:
-    """Of 57 days, the last one with this share of its values; page views have no amount."""
+    """The trends of 57 days, where the last day has this share of its values. Page views have no
+    amount."""
     known = [START + timedelta(days=index) for index in range(TODAY + 1) if index not in unread]
     sums: dict[tuple[str, Series], Sums] = {}
     for index in range(TODAY + 1):
@@ -191,55 +191,53 @@ def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ())
         sums[at, ORDERS] = Sums(items, valued=valued, adjusted_sum=amount, raw_sum=amount, **same)
         sums[at, OTHERS] = Sums(items, **same)
     read = {str(each): BlobDate(event_dates=(str(each),)) for each in known}
-    return trends_of(sums, Known(Shape(measurement), read, date(2017, 7, 1)))
+    return trends_of(sums, TrendInputs(Shape(measurement), read, date(2017, 7, 1)))
 
 
-def of_day(found: list[Trend], series: Series = ORDERS) -> Trend:
+def last_trend(rows: list[Trend], series: Series = ORDERS) -> Trend:
     last = str(START + timedelta(days=TODAY))
-    (trend,) = [trend for trend in found if trend.event == series.event and trend.date == last]
+    (trend,) = [trend for trend in rows if trend.event == series.event and trend.date == last]
     return trend
 
 
 @pytest.mark.parametrize("left", [0.3, 0.0])
-def test_a_sum_that_is_cut_at_an_unchanged_count_is_told_as_a_lost_measurement(
-    left: float,
-) -> None:
-    found = trends(left)
-    trend = of_day(found)
+def test_a_lost_measurement_is_stored_notified_and_shown_on_the_page(left: float) -> None:
+    rows = trends(left)
+    trend = last_trend(rows)
     assert (trend.verdict, trend.figure) == ("measurement lost", "sum")
     assert (trend.count_verdict, trend.sum_verdict) == ("normal", "measurement lost")
     assert "sum of Amount: " in trend.reason
     assert trend_of(trend_row(trend)) == trend
-    (news,) = trend_notices(found)
+    (news,) = trend_notices(rows)
     assert news.headline == "OrderPlaced Amount: values of Amount of 2017-02-27 are missing"
     assert news.data["figure"] == "sum"
-    shown = panels.trends([each for each in found if each.event == "OrderPlaced"])
+    shown = panels.trends([each for each in rows if each.event == "OrderPlaced"])
     assert (shown[0]["alarm"], shown[0]["figure"]) == (True, "sum")
-    assert shown[0]["days"][0]["adjusted"] == pytest.approx(day(0).value)  # it is a chart of sums
+    assert shown[0]["days"][0]["adjusted"] == pytest.approx(day(0).value)  # the chart shows sums
     (item,) = attention([], {"trends": shown})
     assert "measurement lost" in item["what"]
     assert item["todo"] == "check that the sender is still sending Amount"
-    page = next(text for name, text in pictures(found).items() if name.endswith("html"))
+    page = next(text for name, text in pictures(rows).items() if name.endswith("html"))
     assert b"measurement lost" in page
 
 
-def test_what_was_never_measured_is_judged_by_its_count_alone() -> None:
-    found = trends(0.3)
-    others = of_day(found, OTHERS)
+def test_an_event_without_the_measurement_is_judged_by_its_count_alone() -> None:
+    rows = trends(0.3)
+    others = last_trend(rows, OTHERS)
     assert (others.verdict, others.figure, others.sum_verdict) == ("normal", "count", "")
     assert "sum" not in others.reason
-    counted = of_day(trends(0.3, measurement=""))
+    counted = last_trend(trends(0.3, measurement=""))
     assert (counted.verdict, counted.figure, counted.sum_verdict) == ("normal", "count", "")
 
 
-def test_of_a_date_that_is_not_complete_neither_figure_is_judged() -> None:
-    trend = of_day(trends(0.3, unread=[TODAY]))
+def test_both_figures_of_an_incomplete_date_are_uncertain() -> None:
+    trend = last_trend(trends(0.3, unread=[TODAY]))
     verdicts = (trend.verdict, trend.count_verdict, trend.sum_verdict)
     assert verdicts == ("uncertain", "uncertain", "uncertain")
     assert trend.reason.startswith("count and sum of Amount: not all files of this date")
 
 
-def test_rows_of_before_are_still_read() -> None:
+def test_rows_without_the_two_separate_verdicts_can_still_be_read() -> None:
     new = Trend("2017-05-15", "a", "event", verdict="events lost")
     row = {
         name: value
@@ -251,11 +249,11 @@ def test_rows_of_before_are_still_read() -> None:
     assert (from_json(line).figure, from_json(line).sum_verdict) == ("count", "")
 
 
-# --- held to made-up series --------------------------------------------------------------------
+# --- synthetic series --------------------------------------------------------------------------
 
 
 class Values:
-    """Sums of 500 to 5,000 sampled records a day, of values with light or heavy tails."""
+    """Sums of 500 to 5,000 sampled records a day, with light or heavy tails of the values."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -275,17 +273,17 @@ class Values:
         )
 
 
-def test_heavy_tails_are_not_taken_for_loss_and_a_loss_is_mostly_found() -> None:
+def test_with_heavy_tails_false_alarms_are_rare_and_most_losses_are_detected() -> None:
     rng = np.random.default_rng(4)
-    found = Counter[str]()
+    counts = Counter[str]()
     for _ in range(40):
         world = Values(rng)
         usual = [world.day(index) for index in range(70)]
         for index in range(50, 70):
-            found["ordinary"] += 1
-            found["alarms"] += judge_measured(usual[index], usual[:index]).kind is LOST
+            counts["ordinary"] += 1
+            counts["alarms"] += judge_measured(usual[index], usual[:index]).kind is LOST
         for index in (52, 61, 69):
-            found["cuts"] += 1
-            found["found"] += judge_measured(world.day(index, 0.3), usual[:index]).kind is LOST
-    assert found["alarms"] / found["ordinary"] <= 0.005
-    assert found["found"] / found["cuts"] >= 0.9
+            counts["losses"] += 1
+            counts["detected"] += judge_measured(world.day(index, 0.3), usual[:index]).kind is LOST
+    assert counts["alarms"] / counts["ordinary"] <= 0.005
+    assert counts["detected"] / counts["losses"] >= 0.9

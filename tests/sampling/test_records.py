@@ -1,4 +1,4 @@
-"""Every shape that Azure writes is read alike, and what cannot be read is kept with its reason."""
+"""Reading records in all export formats, quarantine of bad lines, keys, and weights."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def record(**changes: Any) -> Record:
     return outcome
 
 
-def test_events_of_the_diagnostic_export() -> None:
+def test_events_of_the_diagnostic_export_are_read() -> None:
     *events, cut = sample("app_events.json")
-    told = [
+    fields = [
         (e.operation_id[:4], e.weight.value, e.weight.source, dict(e.measurements))
         for e in events
         if isinstance(e, Record)
     ]
-    assert told == [
+    assert fields == [
         ("4bf9", 4, WeightSource.ITEM_COUNT, {"PointCount": 12.5}),
         ("4bf9", 4, WeightSource.ITEM_COUNT, {}),
         ("", 1, WeightSource.ASSUMED, {}),
@@ -68,7 +68,7 @@ def test_events_of_the_diagnostic_export() -> None:
     assert len(cut.text) == TEXT_MAX
 
 
-def test_requests_dependencies_and_traces() -> None:
+def test_requests_dependencies_traces_and_metrics_are_read() -> None:
     request, dependency, trace, metric = sample("other_tables.json")
     assert isinstance(request, Record)
     assert isinstance(dependency, Record)
@@ -81,11 +81,11 @@ def test_requests_dependencies_and_traces() -> None:
     assert not trace.weight.trusted
     assert isinstance(metric, Record)
     assert (metric.kind, metric.weight.value) == (RecordKind.METRIC, 1), (
-        "a control, aggregated unsampled"
+        "a metric is aggregated before sampling"
     )
 
 
-def test_classic_continuous_export() -> None:
+def test_records_of_the_classic_export_are_read() -> None:
     event, request, dependency, trace, metric = sample("classic_export.json")
     assert isinstance(event, Record)
     assert isinstance(request, Record)
@@ -102,7 +102,7 @@ def test_classic_continuous_export() -> None:
     assert metric == Ignored("metric")
 
 
-def test_an_event_hub_body_holds_many_and_a_bad_one_spoils_no_other() -> None:
+def test_a_bad_record_in_the_body_of_an_event_does_not_affect_the_others() -> None:
     good, drifted, foreign, number = sample("event_hub.json")
     assert good == sample("app_events.json")[0]
     assert isinstance(drifted, Quarantined)
@@ -122,11 +122,11 @@ def test_an_event_hub_body_holds_many_and_a_bad_one_spoils_no_other() -> None:
         ("2017-05-15T00:30:01.123456-09:00", 9),
     ],
 )
-def test_times_are_utc(written: str, hour: int) -> None:
+def test_times_are_converted_to_utc(written: str, hour: int) -> None:
     assert record(time=written).time == datetime(2017, 5, 15, hour, 30, 1, 123456, tzinfo=UTC)
 
 
-def test_time_generated_serves_where_there_is_no_time() -> None:
+def test_time_generated_is_used_if_there_is_no_time() -> None:
     line = {k: v for k, v in EVENT.items() if k != "time"} | {"TimeGenerated": EVENT["time"]}
     (outcome,) = read_line(json.dumps(line))
     assert isinstance(outcome, Record)
@@ -154,7 +154,7 @@ def test_time_generated_serves_where_there_is_no_time() -> None:
         ({"Properties": 5}, "Properties"),
     ],
 )
-def test_a_field_that_drifted_is_named(changes: dict[str, Any], field: str) -> None:
+def test_a_field_with_a_wrong_value_is_named(changes: dict[str, Any], field: str) -> None:
     outcome = read(**changes)
     assert isinstance(outcome, Quarantined)
     assert (outcome.reason, outcome.field) == (Reason.BAD_FIELD, field)
@@ -172,7 +172,7 @@ def test_a_field_that_drifted_is_named(changes: dict[str, Any], field: str) -> N
         ({"Measurements": "", "Other": [{}]}, {}),
     ],
 )
-def test_measurements_that_are_missing_are_none(
+def test_missing_and_null_measurements_are_left_out(
     changes: dict[str, Any], measurements: dict[str, float]
 ) -> None:
     assert record(**changes).measurements == measurements
@@ -191,13 +191,13 @@ def test_measurements_that_are_missing_are_none(
         ('{"Type": ["AppEvents"]}', Reason.OTHER_PRODUCT),
     ],
 )
-def test_lines_that_are_no_records(line: str | bytes, reason: Reason) -> None:
+def test_a_line_that_is_not_a_record_is_quarantined(line: str | bytes, reason: Reason) -> None:
     (outcome,) = read_line(line, "blob", 7)
     assert isinstance(outcome, Quarantined)
     assert (outcome.reason, outcome.source, outcome.line_number) == (reason, "blob", 7)
 
 
-def test_blank_lines_and_empty_bodies_hold_nothing() -> None:
+def test_blank_lines_and_empty_bodies_have_no_records() -> None:
     assert list(read_lines(["", " \r\n", b"\xef\xbb\xbf", '{"records": []}'])) == []
 
 
@@ -218,7 +218,7 @@ def test_no_line_raises(line: str | bytes) -> None:
 
 
 @given(st.sampled_from([*EVENT, "Properties", "SDKVersion", "DurationMs"]), ANYTHING)
-def test_no_value_of_a_column_raises(column: str, value: Any) -> None:
+def test_no_value_of_any_column_raises(column: str, value: Any) -> None:
     (outcome,) = read_line(json.dumps({**EVENT, column: value}))
     assert isinstance(outcome, Record | Quarantined)
 
@@ -232,18 +232,18 @@ def test_no_value_of_a_column_raises(column: str, value: Any) -> None:
 )
 def test_a_line_nested_too_deeply_for_python_is_quarantined(depth: int, outcome: type) -> None:
     deep = json.dumps(EVENT).replace("}}", '}, "deep": {"a": ' + "[" * depth + "]" * depth + "}}")
-    (found,) = read_line(deep)
-    assert isinstance(found, outcome)
+    (read_outcome,) = read_line(deep)
+    assert isinstance(read_outcome, outcome)
 
 
-def test_of_a_name_that_an_object_has_twice_the_last_counts() -> None:
+def test_the_last_of_duplicate_names_in_an_object_is_used() -> None:
     line = json.dumps(EVENT).replace('"ItemCount": 2', '"ItemCount": 9, "ItemCount": 2')
-    (found,) = read_line(line.replace('"PointCount"', '"PointCount": 7, "PointCount"'))
-    assert found == record()
+    (parsed,) = read_line(line.replace('"PointCount"', '"PointCount": 7, "PointCount"'))
+    assert parsed == record()
 
 
 @given(st.integers(min_value=0, max_value=149))
-def test_every_cut_of_a_line_is_quarantined(length: int) -> None:
+def test_every_truncated_line_is_quarantined(length: int) -> None:
     line = json.dumps(EVENT)
     outcomes = list(read_line(line[: min(length, len(line) - 1)]))
     assert all(isinstance(o, Quarantined) for o in outcomes)
@@ -254,7 +254,7 @@ def test_every_cut_of_a_line_is_quarantined(length: int) -> None:
     "changes",
     [{"_BilledSize": 3}, {"Unknown": 1}, {"resourceId": "/OTHER"}, {"Properties": None}],
 )
-def test_copies_share_their_key(changes: dict[str, Any]) -> None:
+def test_copies_of_a_record_have_the_same_key(changes: dict[str, Any]) -> None:
     assert record(**changes).key == record().key
 
 
@@ -269,14 +269,14 @@ def test_copies_share_their_key(changes: dict[str, Any]) -> None:
         {"AppRoleInstance": "second"},
     ],
 )
-def test_records_that_differ_have_their_own_key(changes: dict[str, Any]) -> None:
+def test_different_records_have_different_keys(changes: dict[str, Any]) -> None:
     assert record(**changes).key != record().key
 
 
-def test_the_order_of_columns_is_no_matter_for_the_key() -> None:
-    (turned,) = read_line(json.dumps(dict(reversed(EVENT.items()))))
-    assert isinstance(turned, Record)
-    assert turned.key == record().key
+def test_the_key_does_not_depend_on_the_order_of_columns() -> None:
+    (reordered,) = read_line(json.dumps(dict(reversed(EVENT.items()))))
+    assert isinstance(reordered, Record)
+    assert reordered.key == record().key
 
 
 OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
@@ -302,7 +302,7 @@ OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
         (5000, None, CLASSIC, 5000, WeightSource.IMPLAUSIBLE),
     ],
 )
-def test_weights(
+def test_the_weight_follows_from_item_count_sampling_rate_and_sdk(
     item_count: float | None, rate: float | None, sdk: str, value: float, source: WeightSource
 ) -> None:
     weight = weigh(item_count, rate, sdk)
@@ -311,6 +311,6 @@ def test_weights(
 
 
 @pytest.mark.parametrize("rate", ["0", "-5", "101", "nan", "half", None])
-def test_a_sample_rate_that_is_none_is_passed_over(rate: str | None) -> None:
-    found = record(Properties={"microsoft.sample_rate": rate}).weight
-    assert (found.value, found.source) == (2, WeightSource.ITEM_COUNT)
+def test_an_invalid_sample_rate_is_ignored(rate: str | None) -> None:
+    weight = record(Properties={"microsoft.sample_rate": rate}).weight
+    assert (weight.value, weight.source) == (2, WeightSource.ITEM_COUNT)

@@ -1,4 +1,4 @@
-"""Trends survive their way through JSON and tables, whatever names they have."""
+"""Trends as JSON and as table rows, with arbitrary names."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ names = st.text(st.characters(codec="utf-8"), max_size=30)
         evidence=st.dictionaries(names, st.none() | st.floats(-1, 1) | names, max_size=2),
     )
 )
-def test_a_trend_comes_back_as_it_was(trend: Trend) -> None:
+def test_a_trend_is_unchanged_after_a_round_trip(trend: Trend) -> None:
     assert from_json(as_json(trend)) == trend
     assert trend_of(trend_row(trend)) == trend
     assert "\n" not in as_json(trend)
 
 
-def test_a_table_row_has_no_null_and_keys_that_tables_take() -> None:
+def test_a_table_row_has_no_null_values_and_valid_keys() -> None:
     row: dict[str, Any] = trend_row(Trend("2017-05-15", "POST /orders?x#1\n", "request"))
     assert None not in row.values()
     assert not set(row["PartitionKey"]) & set("/\\#?\n")
@@ -51,11 +51,11 @@ def test_different_series_have_different_keys() -> None:
         Trend("2017-05-15", f"{long}1", "event"),
         Trend("2017-05-15", f"{long}2", "event"),
     ]
-    found = {keys(trend)["PartitionKey"] for trend in trends}
-    assert len(found) == len(trends)
-    assert max(len(key) for key in found) <= 512
+    partition_keys = {keys(trend)["PartitionKey"] for trend in trends}
+    assert len(partition_keys) == len(trends)
+    assert max(len(key) for key in partition_keys) <= 512
 
 
-def test_what_json_does_not_know_is_null() -> None:
+def test_infinity_becomes_null_in_json() -> None:
     trend = Trend("2017-05-15", "a", "event", evidence={"score": math.inf})
     assert from_json(as_json(trend)).evidence == {"score": None}

@@ -1,4 +1,4 @@
-"""A dip is told apart: sampling, loss, a holiday; held to a seeded benchmark of labelled series."""
+"""Verdicts on single days and series, and a seeded benchmark of labeled synthetic series."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIGGLE = (0.02, -0.03, 0.01, 0.03, -0.02, -0.01, 0.025, -0.015, 0.0)
 def day(
     index: int, share: float = 1.0, *, rate: float = 100.0, control: float | None = None
 ) -> Day:
-    """A steady series of about 10,000 a day; shares tell what is out of the ordinary."""
+    """A day of a steady series of about 10,000. The shares scale the value and the control."""
     usual = 10_000 * WEEK[index % 7] * math.exp(WIGGLE[index % len(WIGGLE)])
     value, k = usual * share, 100 / rate
     return Day(
@@ -41,25 +41,25 @@ def days(count: int = 56, **kwargs: float) -> list[Day]:
     return [day(index, **kwargs) for index in range(count)]
 
 
-def test_a_day_as_ever_is_normal() -> None:
+def test_an_ordinary_day_is_normal() -> None:
     for index in range(56, 63):
         assert judge(day(index), days()).kind is VerdictKind.NORMAL
 
 
-def test_the_story_of_the_seed_a_sampling_change_is_no_loss() -> None:
-    """The rate falls from 100 to 30 %: the chart of raw records falls, the adjusted does not."""
+def test_a_change_of_the_sampling_rate_is_not_a_loss() -> None:
+    """The rate falls from 100 to 30 %: raw records fall, and the adjusted count does not."""
     verdict = judge(day(56, rate=30), days())
     assert verdict.kind is VerdictKind.SAMPLING_CHANGED
     assert verdict.reason.startswith("30 % of records were kept, 100 % before")
     assert verdict.evidence["usual_sampling_rate_percent"] == 100
 
 
-def test_sampling_that_changes_while_events_are_lost_does_not_hide_the_loss() -> None:
+def test_a_change_of_the_sampling_rate_does_not_hide_a_loss() -> None:
     assert judge(day(56, 0.5, rate=30), days()).kind is VerdictKind.EVENTS_LOST
 
 
 @pytest.mark.parametrize("share", [0.6, 0.3, 0.0])
-def test_a_fall_against_the_control_is_loss(share: float) -> None:
+def test_a_fall_relative_to_the_control_is_a_loss(share: float) -> None:
     verdict = judge(day(56, share, control=1), days(control=1))
     assert verdict.kind is VerdictKind.EVENTS_LOST
     score = verdict.evidence["score_by_control"]
@@ -68,34 +68,36 @@ def test_a_fall_against_the_control_is_loss(share: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.8])
-def test_a_change_along_with_the_control_is_traffic(share: float) -> None:
+def test_a_change_together_with_the_control_is_a_change_of_traffic(share: float) -> None:
     verdict = judge(day(56, share, control=share), days(control=1))
     assert verdict.kind is VerdictKind.TRAFFIC_CHANGED
 
 
 @pytest.mark.parametrize(
-    ("share", "control", "finding"),
+    ("share", "control", "kind"),
     [
-        (1.0, 3.0, VerdictKind.UNCERTAIN),  # the control rose alone
-        (1.0, 0.0, VerdictKind.UNCERTAIN),  # the control fell alone
+        (1.0, 3.0, VerdictKind.UNCERTAIN),  # only the control rose
+        (1.0, 0.0, VerdictKind.UNCERTAIN),  # only the control fell
         (3.0, 1.0, VerdictKind.TRAFFIC_CHANGED),
         (3.0, 3.0, VerdictKind.TRAFFIC_CHANGED),
         (0.3, 3.0, VerdictKind.EVENTS_LOST),
     ],
 )
-def test_event_and_control_apart(share: float, control: float, finding: VerdictKind) -> None:
-    assert judge(day(56, share, control=control), days(control=1)).kind is finding
+def test_the_verdict_depends_on_which_of_event_and_control_moved(
+    share: float, control: float, kind: VerdictKind
+) -> None:
+    assert judge(day(56, share, control=control), days(control=1)).kind is kind
 
 
-def test_without_a_control_a_fall_is_called_loss_and_the_doubt_is_told() -> None:
+def test_without_a_control_a_fall_is_a_loss_unless_the_day_is_a_holiday() -> None:
     verdict = judge(day(56, 0.4), days())
     assert verdict.kind is VerdictKind.EVENTS_LOST
-    assert "no control series" in verdict.reason
+    assert "without a control series, this may also be less traffic" in verdict.reason
     holiday = judge(day(56, 0.4), days(), holidays={START + timedelta(days=56)})
     assert holiday.kind is VerdictKind.UNCERTAIN
 
 
-def test_weights_that_cannot_be_trusted_make_a_fall_uncertain() -> None:
+def test_untrusted_weights_make_a_fall_uncertain() -> None:
     today = replace(day(56, 0.4, control=1), trusted=False)
     verdict = judge(today, days(control=1))
     assert verdict.kind is VerdictKind.UNCERTAIN
@@ -105,142 +107,141 @@ def test_weights_that_cannot_be_trusted_make_a_fall_uncertain() -> None:
 @pytest.mark.parametrize(
     "history",
     [[], days(13), [replace(d, value=0.0) for d in days()], days()[:9] + days()[49:53]],
-    ids=["none", "too short", "nothing ever", "gaps"],
+    ids=["none", "too short", "all zero", "gaps"],
 )
-def test_without_enough_history_nothing_is_claimed(history: list[Day]) -> None:
+def test_without_enough_history_the_verdict_is_uncertain(history: list[Day]) -> None:
     assert judge(day(56), history).kind is VerdictKind.UNCERTAIN
 
 
-def test_a_handful_of_records_proves_no_loss() -> None:
+def test_a_fall_of_very_few_records_is_uncertain() -> None:
     few = [replace(d, value=4.0, effective_records=4.0, standard_error=0.0) for d in days()]
     today = replace(day(56), value=0.0, effective_records=0.0)
     assert judge(today, few).kind is VerdictKind.UNCERTAIN
 
 
-def test_many_records_that_all_go_missing_are_a_loss_however_much_days_differ() -> None:
+def test_a_complete_loss_of_many_records_is_detected_however_much_days_differ() -> None:
     wild = [replace(d, value=d.value * (1, 6)[index % 2]) for index, d in enumerate(days())]
     assert "days differ too much" in judge(day(56), wild).reason
     assert judge(day(56, 0.01), wild).kind is VerdictKind.EVENTS_LOST
 
 
-def test_a_long_loss_stays_a_loss_and_the_days_after_it_are_normal() -> None:
+def test_a_long_loss_remains_a_loss_and_the_days_after_it_are_normal() -> None:
     series = [*days(56, control=1), *[day(i, 0.5, control=1) for i in range(56, 77)]]
     series += [day(i, control=1) for i in range(77, 91)]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert set(found[35:56]) == {VerdictKind.NORMAL}
-    assert set(found[56:77]) == {VerdictKind.EVENTS_LOST}
-    assert set(found[77:]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert set(kinds[35:56]) == {VerdictKind.NORMAL}
+    assert set(kinds[56:77]) == {VerdictKind.EVENTS_LOST}
+    assert set(kinds[77:]) == {VerdictKind.NORMAL}
 
 
 def test_a_lasting_change_of_traffic_becomes_the_new_normal() -> None:
     series = [*days(56, control=1), *[day(i, 0.5, control=0.5) for i in range(56, 70)]]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert set(found[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
-    assert set(found[64:]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert set(kinds[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
+    assert set(kinds[64:]) == {VerdictKind.NORMAL}
 
 
 @pytest.mark.parametrize("control", [None, 1.6])
-def test_a_week_of_campaign_ends_without_a_loss(control: float | None) -> None:
-    """The level of last week is not that of this one; nor was it before."""
+def test_the_end_of_a_week_of_higher_traffic_is_not_a_loss(control: float | None) -> None:
     before = days() if control is None else days(control=1)
     after = None if control is None else 1.0
     series = [*before, *[day(i, 1.6, control=control) for i in range(56, 63)]]
     series += [day(i, control=after) for i in range(63, 77)]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert set(found[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
-    assert set(found[63:]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert set(kinds[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
+    assert set(kinds[63:]) == {VerdictKind.NORMAL}
 
 
-def test_traffic_that_falls_slowly_is_no_loss_though_no_control_says_so() -> None:
+def test_a_slow_fall_of_traffic_without_a_control_is_not_a_loss() -> None:
     series = [*days(), *[day(56 + i, 0.99 ** (i + 1)) for i in range(28)]]
     assert VerdictKind.EVENTS_LOST not in {verdict.kind for verdict in judge_all(series)}
 
 
-def test_a_slow_loss_shows_against_its_control() -> None:
+def test_a_slow_loss_relative_to_the_control_is_detected() -> None:
     series = [*days(control=1), *[day(56 + i, 0.98 ** (i + 1), control=1) for i in range(28)]]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert set(found[70:]) == {VerdictKind.EVENTS_LOST}
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert set(kinds[70:]) == {VerdictKind.EVENTS_LOST}
 
 
-def test_an_event_that_ends_is_lost_and_then_there_is_nothing_to_fall_from() -> None:
+def test_an_event_that_stops_is_a_loss_until_its_baseline_is_zero() -> None:
     series = [*days(control=1), *[day(56 + i, 0.0, control=1) for i in range(60)]]
-    found = judge_all(series)
-    assert {verdict.kind for verdict in found[56:84]} == {VerdictKind.EVENTS_LOST}
-    assert found[-1].kind is VerdictKind.UNCERTAIN
-    assert "nothing to fall from" in found[-1].reason
+    verdicts = judge_all(series)
+    assert {verdict.kind for verdict in verdicts[56:84]} == {VerdictKind.EVENTS_LOST}
+    assert verdicts[-1].kind is VerdictKind.UNCERTAIN
+    assert "there is no level to compare with" in verdicts[-1].reason
 
 
-def test_two_weeks_are_enough_for_a_loss_of_half() -> None:
-    found = [verdict.kind for verdict in judge_all([*days(15), day(15, 0.5), *days(24)[16:]])]
-    assert set(found[:14]) == {VerdictKind.UNCERTAIN}
-    assert found[14:] == [VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, *[VerdictKind.NORMAL] * 8]
+def test_two_weeks_of_history_are_enough_to_detect_a_loss_of_half() -> None:
+    kinds = [verdict.kind for verdict in judge_all([*days(15), day(15, 0.5), *days(24)[16:]])]
+    assert set(kinds[:14]) == {VerdictKind.UNCERTAIN}
+    assert kinds[14:] == [VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, *[VerdictKind.NORMAL] * 8]
 
 
-def test_a_loss_on_a_day_of_more_traffic_is_told_of() -> None:
-    """The control rose, the event fell: out of the ordinary for neither, but for their ratio."""
+def test_a_loss_on_a_day_with_more_traffic_is_detected() -> None:
+    """The control rose and the event fell. Neither is unusual alone, but their ratio is."""
     busy = day(56, 0.9, control=1.5)
     assert judge(busy, days(control=1)).kind is VerdictKind.EVENTS_LOST
     unmoved = day(56, 1.0, control=1.5)
     assert judge(unmoved, days(control=1)).kind is VerdictKind.UNCERTAIN
 
 
-def test_the_longest_and_the_shortest_day_of_the_year_are_as_ever() -> None:
-    """Clocks change: an hour less or more of 24."""
+def test_a_day_of_23_or_25_hours_is_not_a_loss() -> None:
+    """Such days occur when daylight saving time begins and ends."""
     for hours in (23, 25):
         assert judge(day(62, hours / 24), days(62)).kind is not VerdictKind.EVENTS_LOST
 
 
-def test_a_loss_that_a_change_of_sampling_comes_with_says_both() -> None:
+def test_the_reason_of_a_loss_also_mentions_a_change_of_the_sampling_rate() -> None:
     reason = judge(day(56, 0.5, rate=30), days()).reason
     assert "of what was expected" in reason
     assert "30 % of records were kept, 100 % before" in reason
 
 
-def test_without_a_control_a_lasting_fall_becomes_the_new_normal_later() -> None:
+def test_without_a_control_a_lasting_fall_becomes_the_new_normal_after_a_week() -> None:
     series = [*days(56), *[day(i, 0.5) for i in range(56, 84)]]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert set(found[56:63]) == {VerdictKind.EVENTS_LOST}
-    assert set(found[64:]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert set(kinds[56:63]) == {VerdictKind.EVENTS_LOST}
+    assert set(kinds[64:]) == {VerdictKind.NORMAL}
 
 
-def test_a_lasting_sampling_change_is_told_for_days_and_then_is_as_ever() -> None:
+def test_a_lasting_change_of_the_sampling_rate_is_normal_after_some_days() -> None:
     series = [*days(56), *[day(i, rate=30) for i in range(56, 70)]]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert set(found[56:59]) == {VerdictKind.SAMPLING_CHANGED}
-    assert set(found[63:]) == {VerdictKind.NORMAL}
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert set(kinds[56:59]) == {VerdictKind.SAMPLING_CHANGED}
+    assert set(kinds[63:]) == {VerdictKind.NORMAL}
 
 
-def test_a_control_with_a_week_of_its_own_is_as_good() -> None:
-    """Its weekends are busier than the event's: the ratio has a weekday pattern of its own."""
+def test_a_control_may_have_another_weekday_pattern_than_the_event() -> None:
+    """The control is busier on weekends, so the ratio has a weekday pattern of its own."""
     series = [
         replace(d, control=1000.0 * (1 + (index % 7 > 4)))
         for index, d in enumerate([*days(60), day(60, 0.5), day(61)])
     ]
-    found = [verdict.kind for verdict in judge_all(series)]
-    assert found[59:] == [VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, VerdictKind.NORMAL]
+    kinds = [verdict.kind for verdict in judge_all(series)]
+    assert kinds[59:] == [VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, VerdictKind.NORMAL]
 
 
-def test_days_after_and_days_excluded_do_not_count() -> None:
+def test_later_days_and_excluded_days_do_not_influence_the_verdict() -> None:
     future = [day(index, 0.1) for index in range(57, 90)]
     lost = [replace(day(index, 0.1), excluded=True) for index in range(49, 56)]
     verdict = judge(day(56), [*future, *days(49), *lost])
     assert verdict.kind is VerdictKind.NORMAL
 
 
-def test_one_bad_week_moves_no_baseline() -> None:
+def test_one_bad_week_hardly_moves_the_baseline() -> None:
     points = [Point(d.day, math.log(d.value)) for d in days()]
     bad = [
         replace(p, log_value=p.log_value - 3) if 20 <= i < 27 else p for i, p in enumerate(points)
     ]
     today = START + timedelta(days=56)
-    clean, stained = expect(points, today), expect(bad, today)
+    clean, disturbed = expect(points, today), expect(bad, today)
     assert clean is not None
-    assert stained is not None
-    assert stained.log_value == pytest.approx(clean.log_value, abs=0.03)
-    assert stained.spread < 2 * clean.spread
+    assert disturbed is not None
+    assert disturbed.log_value == pytest.approx(clean.log_value, abs=0.03)
+    assert disturbed.spread < 2 * clean.spread
 
 
-def test_an_expectation_widens_only_for_more_sampling_error_than_usual() -> None:
+def test_the_spread_widens_only_if_the_sampling_error_is_larger_than_usual() -> None:
     points = [Point(d.day, math.log(d.value), 0.01) for d in days()]
     expected = expect(points, START + timedelta(days=56))
     assert expected is not None
@@ -266,7 +267,7 @@ def hostile_day(choose: random.Random, index: int) -> Day:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
+def test_every_day_of_any_series_gets_a_finite_verdict(seed: int) -> None:
     choose = random.Random(seed)
     series = [hostile_day(choose, choose.randrange(70)) for _ in range(70)]
     verdicts = judge_all(series)
@@ -277,7 +278,7 @@ def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
 
 
 class World:
-    """A made-up event and its control: weekdays, drift, growth, heavy tails, sampling, counting."""
+    """A synthetic event and its control, with weekdays, drift, growth, heavy tails and sampling."""
 
     DAYS = 84
 
@@ -311,8 +312,8 @@ class World:
         )
 
 
-Shown = Callable[[Day], Day]
-SEEN: dict[str, Shown] = {
+View = Callable[[Day], Day]
+VIEWS: dict[str, View] = {
     "with control": lambda d: d,
     "without control": lambda d: replace(d, control=None),
 }
@@ -328,18 +329,18 @@ EVENTS: dict[str, dict[str, float]] = {
 
 @pytest.fixture(scope="module")
 def benchmark() -> dict[tuple[str, str], Counter[VerdictKind]]:
-    """Findings by what was seen and what had happened; 14 ordinary days of each of 60 series."""
+    """The verdicts by view and by event, for 60 series with 14 ordinary days each."""
     rng = np.random.default_rng(2)
-    found: dict[tuple[str, str], Counter[VerdictKind]] = {}
+    verdicts: dict[tuple[str, str], Counter[VerdictKind]] = {}
     for _ in range(60):
         world = World(rng)
         usual = [world.day(index) for index in range(world.DAYS)]
         for index, label, today in _days_to_judge(world, usual):
-            for seen, shown in SEEN.items():
-                history = [shown(d) for d in usual[:index]]
-                finding = judge(shown(today), history).kind
-                found.setdefault((seen, label), Counter())[finding] += 1
-    return found
+            for name, view in VIEWS.items():
+                history = [view(d) for d in usual[:index]]
+                kind = judge(view(today), history).kind
+                verdicts.setdefault((name, label), Counter())[kind] += 1
+    return verdicts
 
 
 def _days_to_judge(world: World, usual: list[Day]) -> Iterator[tuple[int, str, Day]]:
@@ -351,7 +352,7 @@ def _days_to_judge(world: World, usual: list[Day]) -> Iterator[tuple[int, str, D
 
 
 @pytest.mark.parametrize(
-    ("seen", "happened", "finding", "at_least"),
+    ("view", "event", "kind", "at_least"),
     [
         ("with control", "nothing", VerdictKind.NORMAL, 0.98),
         ("without control", "nothing", VerdictKind.NORMAL, 0.98),
@@ -368,29 +369,29 @@ def _days_to_judge(world: World, usual: list[Day]) -> Iterator[tuple[int, str, D
         ("without control", "rate", VerdictKind.SAMPLING_CHANGED, 0.95),
     ],
 )
-def test_benchmark(
+def test_the_benchmark_reaches_the_required_share_of_correct_verdicts(
     benchmark: dict[tuple[str, str], Counter[VerdictKind]],
-    seen: str,
-    happened: str,
-    finding: VerdictKind,
+    view: str,
+    event: str,
+    kind: VerdictKind,
     at_least: float,
     record_property: Callable[[str, object], None],
 ) -> None:
-    counts = benchmark[seen, happened]
-    share = counts[finding] / counts.total()
-    record_property(f"{happened}, {seen}: {finding}", f"{share:.3f}")
+    counts = benchmark[view, event]
+    share = counts[kind] / counts.total()
+    record_property(f"{event}, {view}: {kind}", f"{share:.3f}")
     assert share >= at_least, f"{share:.3f}"
 
 
-@pytest.mark.parametrize("seen", SEEN)
-def test_benchmark_calls_few_ordinary_days_a_loss(
-    benchmark: dict[tuple[str, str], Counter[VerdictKind]], seen: str
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_benchmark_reports_few_ordinary_days_as_a_loss(
+    benchmark: dict[tuple[str, str], Counter[VerdictKind]], view: str
 ) -> None:
-    counts = benchmark[seen, "nothing"]
+    counts = benchmark[view, "nothing"]
     assert counts[VerdictKind.EVENTS_LOST] / counts.total() <= 0.007
 
 
-def test_benchmark_calls_no_holiday_a_loss_where_there_is_a_control(
+def test_the_benchmark_with_a_control_reports_hardly_any_holiday_as_a_loss(
     benchmark: dict[tuple[str, str], Counter[VerdictKind]],
 ) -> None:
     counts = benchmark["with control", "holiday"]

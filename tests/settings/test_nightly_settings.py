@@ -1,4 +1,4 @@
-"""The settings of the nightly job, and what is built from them."""
+"""The settings of the nightly job, and the parts that are built from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse(**changes: str) -> tuple[settings.Settings, list[str]]:
     return settings.parse(changes)
 
 
-def test_without_a_submitter_nothing_else_is_needed() -> None:
+def test_without_a_submitter_no_other_setting_of_the_job_is_required() -> None:
     loaded, problems = parse()
     assert (loaded.nightly.submitter, problems) == ("", [])
 
@@ -39,11 +39,14 @@ def test_without_a_submitter_nothing_else_is_needed() -> None:
     ("environ", "complaint"),
     [
         ({"TrendsSubmitter": "yarn"}, "must be one of local, livy, synapse, databricks"),
-        ({"TrendsSubmitter": "local"}, "TrendsInput = '': must be set where"),
+        ({"TrendsSubmitter": "local"}, "TrendsInput = '': must be set if"),
         ({**LIVY, "TrendsEndpoint": "http://livy.example"}, "TrendsEndpoint = 'http://livy"),
         ({**LIVY, "TrendsSubmitter": "synapse", "TrendsEndpoint": "https://w.net"}, "sparkPools"),
-        ({**LIVY, "TrendsEndpoint": "https://x/livy", "TrendsRequest": "{}"}, "must have 'file'"),
-        ({**LIVY, "TrendsRequest": "{"}, "TrendsRequest: not JSON"),
+        (
+            {**LIVY, "TrendsEndpoint": "https://x/livy", "TrendsRequest": "{}"},
+            "must contain 'file'",
+        ),
+        ({**LIVY, "TrendsRequest": "{"}, "TrendsRequest: must be JSON"),
         ({**LIVY, "TrendsRequest": "[1]"}, "must be a JSON object"),
         ({"TrendsArguments": "--event 'open"}, "TrendsArguments"),
         ({"TrendsDataSets": "a b"}, "names of blob containers"),
@@ -51,21 +54,21 @@ def test_without_a_submitter_nothing_else_is_needed() -> None:
         ({"TrendRunsSchedule": "often"}, "TrendRunsSchedule"),
         (
             {"TrendsSubmitter": "local", "TrendsDataSets": "one, two", "TrendsInput": "x"},
-            "must have {dataset} in them",
+            "must contain {dataset}",
         ),
     ],
 )
-def test_what_is_wrong_is_named(environ: dict[str, str], complaint: str) -> None:
+def test_a_problem_names_its_setting_and_its_bound(environ: dict[str, str], complaint: str) -> None:
     _, problems = parse(**environ)
     assert complaint in "\n".join(problems)
 
 
-def test_the_job_is_told_where_what_and_which_date() -> None:
+def test_the_job_is_given_its_input_output_date_and_further_arguments() -> None:
     day = date(2026, 2, 28)
     run = runs.started("sales", Demand(day, NOW, "r"), None, 1, "token", NOW, RunPolicy())
-    made = runs.job(run, "abfss://{dataset}@a", "out/{dataset}", ["--event", "open file"])
+    job = runs.job(run, "abfss://{dataset}@a", "out/{dataset}", ["--event", "open file"])
     text = "--input abfss://sales@a --output out/sales --date 2026-02-28 --event"
-    assert made.arguments == (*text.split(), "open file")
+    assert job.arguments == (*text.split(), "open file")
     token = runs.new_token(day, 3)
     assert token.startswith("event-trends-2026-02-28-3-")
     assert len(token) <= 64
@@ -81,7 +84,7 @@ async def test_without_a_job_processing_a_data_set_is_only_logged() -> None:
         assert isinstance(app.nightly.recompute, LoggedRecompute)
 
 
-async def test_the_settings_become_a_policy_and_a_submitter() -> None:
+async def test_the_settings_determine_the_run_policy_and_the_submitter() -> None:
     of = {"TrendsSubmitter": "local", "TrendsAttempts": "5", "TrendsRetryMinutes": "2"}
     async with app_of({**PLACES, **of}) as app:
         assert isinstance(app.nightly.submitter, LocalSubmitter)
@@ -115,7 +118,7 @@ async def test_each_submitter_is_built_from_its_settings(
     ("submitter", "endpoint", "request_", "package"),
     [("synapse", SYNAPSE, FILE, "azure.synapse"), ("databricks", DATABRICKS, TASK, "databricks")],
 )
-async def test_a_client_that_is_not_installed_is_named_with_the_file_that_has_it(
+async def test_the_error_for_a_missing_client_names_the_requirements_file_with_it(
     monkeypatch: pytest.MonkeyPatch,
     submitter: str,
     endpoint: str,

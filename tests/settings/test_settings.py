@@ -1,3 +1,5 @@
+"""The settings of scaling, connections, secrets, and misspelled names."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -6,7 +8,7 @@ import pytest
 
 from shared import settings
 from shared.settings import SETTINGS, SettingsError
-from shared.settings.slips import slips
+from shared.settings.misspellings import misspellings
 
 SINGLE = {
     "ResourceToScale": "plan-1",
@@ -18,14 +20,14 @@ SINGLE = {
 }
 
 
-def test_everything_but_the_resource_has_a_default() -> None:
+def test_every_setting_outside_the_single_resource_has_a_default() -> None:
     loaded = settings.load({})
     assert loaded.metric_collector_schedule == "*/15 * * * * *"
     assert (loaded.window_seconds, loaded.minimum_samples) == (600, 5)
     assert (loaded.scale_out_cooldown_seconds, loaded.scale_in_cooldown_seconds) == (600, 600)
 
 
-def test_all_problems_are_reported_together_with_key_value_and_bound() -> None:
+def test_all_problems_are_reported_together_with_name_value_and_bound() -> None:
     with pytest.raises(SettingsError) as raised:
         settings.load(
             {
@@ -60,7 +62,7 @@ def test_schedules_of_the_host_are_accepted(schedule: str) -> None:
     assert settings.load({"ReconcilerSchedule": schedule}).reconciler_schedule == schedule
 
 
-def test_the_single_resource_names_every_setting_that_is_missing() -> None:
+def test_every_missing_setting_of_the_single_resource_is_named() -> None:
     with pytest.raises(SettingsError) as raised:
         settings.load({"ResourceToScale": "plan-1", "ThresholdUp": "x"}).single_resource()
     assert raised.value.problems == (
@@ -75,7 +77,7 @@ def test_the_single_resource_names_every_setting_that_is_missing() -> None:
     assert settings.load(SINGLE).single_resource().threshold_up == 100
 
 
-def test_one_wrong_setting_of_the_single_resource_hides_no_other() -> None:
+def test_all_problems_of_the_single_resource_are_reported_together() -> None:
     wrong = {**SINGLE, "SubscriptionId": "abc", "ResourceToScale": "my plan!", "ThresholdUp": "5"}
     with pytest.raises(SettingsError) as raised:
         settings.load({**wrong, "Topic": ""}).single_resource()
@@ -83,7 +85,7 @@ def test_one_wrong_setting_of_the_single_resource_hides_no_other() -> None:
     assert named == ["ResourceToScale", "SubscriptionId", "Topic", "ThresholdDown"]
 
 
-def test_connections_are_found_as_the_host_finds_them() -> None:
+def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:
     loaded = settings.load(
         {
             "ServiceBusConnection__fullyQualifiedNamespace": "ns.servicebus.windows.net",
@@ -102,7 +104,7 @@ def test_connections_are_found_as_the_host_finds_them() -> None:
 
 @pytest.mark.parametrize("kind", ["storage", "service_bus"])
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "problem"),
     [
         ({}, "One = ''"),
         ({"One": "hello"}, "One: must be a"),
@@ -110,14 +112,14 @@ def test_connections_are_found_as_the_host_finds_them() -> None:
         ({"One__queueServiceUri": "https://q"}, "One = ''"),
     ],
 )
-def test_a_connection_that_is_none_of_its_kind_is_named(
-    kind: str, environ: dict[str, str], said: str
+def test_an_invalid_connection_is_reported_by_name(
+    kind: str, environ: dict[str, str], problem: str
 ) -> None:
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=problem):
         getattr(settings.load(environ), kind)("One")
 
 
-def test_one_kind_of_connection_is_not_taken_for_the_other() -> None:
+def test_a_connection_of_the_wrong_kind_is_refused() -> None:
     loaded = settings.load({"Bus": "Endpoint=sb://x", "Storage": "UseDevelopmentStorage=true"})
     assert "devstoreaccount1" in loaded.storage("Storage").connection_string
     with pytest.raises(SettingsError, match="must be a storage connection string"):
@@ -126,7 +128,7 @@ def test_one_kind_of_connection_is_not_taken_for_the_other() -> None:
         loaded.service_bus("Storage")
 
 
-def test_secrets_do_not_show() -> None:
+def test_connection_strings_appear_in_neither_a_repr_nor_an_error() -> None:
     secret = "Endpoint=sb://x;SharedAccessKey=hunter2"
     loaded = settings.load({"ServiceBusConnection": secret, "Other": "SharedAccessKey=hunter2"})
     assert "hunter2" not in repr(loaded)
@@ -137,7 +139,7 @@ def test_secrets_do_not_show() -> None:
 
 
 @pytest.mark.parametrize("name", [each.name for each in SETTINGS.values() if each.secret])
-def test_a_secret_is_in_neither_a_problem_nor_a_repr(name: str) -> None:
+def test_no_secret_setting_appears_in_a_problem_or_a_repr(name: str) -> None:
     loaded, problems = settings.parse({name: "hunter2, hunter2"})
     assert "hunter2" not in repr(loaded)
     assert "hunter2" not in repr(problems)
@@ -145,14 +147,16 @@ def test_a_secret_is_in_neither_a_problem_nor_a_repr(name: str) -> None:
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "-1"])
 @pytest.mark.parametrize("name", [each.name for each in SETTINGS.values() if each.bounds])
-def test_a_number_out_of_bounds_is_a_problem_and_stops_nothing(name: str, value: str) -> None:
+def test_a_number_out_of_bounds_is_reported_and_does_not_stop_parsing(
+    name: str, value: str
+) -> None:
     loaded, problems = settings.parse({name: value})
     with suppress(SettingsError):
         loaded.single_resource()
     assert name.startswith("Threshold") or [each for each in problems if each.startswith(name)]
 
 
-def test_where_a_value_does_not_parse_its_default_is_compared_with_the_others() -> None:
+def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons() -> None:
     loaded, problems = settings.parse({"MinimumCapacity": "50", "MaximumCapacity": "many"})
     assert loaded.maximum_capacity == 10
     assert problems == [
@@ -167,7 +171,7 @@ def test_where_a_value_does_not_parse_its_default_is_compared_with_the_others() 
         (
             {"OwnershipExpireSeconds": "15"},
             "OwnershipExpireSeconds = 15: must be more than OwnershipRenewSeconds + "
-            "BalancingSeconds = 15, or nobody renews in time",
+            "BalancingSeconds = 15, so that an owner can renew in time",
         ),
         (
             {"OutageErrors": "my.Gone, gone"},
@@ -181,11 +185,11 @@ def test_where_a_value_does_not_parse_its_default_is_compared_with_the_others() 
         ({"EffectsKeptDays": "2.5"}, "EffectsKeptDays = '2.5': must be a whole number"),
     ],
 )
-def test_the_part_that_is_wrong_is_named_with_its_bound(
+def test_a_problem_names_the_wrong_part_of_the_value_and_its_bound(
     environ: dict[str, str], problem: str
 ) -> None:
-    (found,) = settings.parse(environ)[1]
-    assert found.startswith(problem)
+    (reported,) = settings.parse(environ)[1]
+    assert reported.startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -197,13 +201,13 @@ def test_the_part_that_is_wrong_is_named_with_its_bound(
         ("ServiceBusConection__fullyQualifiedNamespace", "ServiceBusConnection"),
     ],
 )
-def test_a_name_that_is_almost_a_setting_is_found_with_the_one_that_was_meant(
+def test_a_misspelled_setting_is_found_together_with_the_probable_one(
     name: str, meant: str
 ) -> None:
-    assert slips([name, "PATH", *SINGLE]) == {name.partition("__")[0]: meant}
+    assert misspellings([name, "PATH", *SINGLE]) == {name.partition("__")[0]: meant}
 
 
-def test_names_of_azure_and_of_the_machine_are_left_alone() -> None:
+def test_settings_of_azure_and_variables_of_the_machine_are_not_misspellings() -> None:
     of_azure = """FUNCTIONS_WORKER_RUNTIME FUNCTIONS_EXTENSION_VERSION WEBSITE_HOSTNAME
     WEBSITE_CONTENTAZUREFILECONNECTIONSTRING APPSETTING_DryRun AzureWebJobsSecretStorageType
     AzureWebJobs.metric_ingest.Disabled AzureFunctionsJobHost__logging__logLevel__default
@@ -211,8 +215,8 @@ def test_names_of_azure_and_of_the_machine_are_left_alone() -> None:
     MSI_SECRET CONTAINER_NAME ScmType RegionName HostName APPLICATIONINSIGHTS_CONNECTION_STRING
     SCM_DO_BUILD_DURING_DEPLOYMENT PYTHON_ENABLE_WORKER_EXTENSIONS DOTNET_CLI_TELEMETRY_OPTOUT"""
     of_machines = "PATH HOME USER SHELL LANG ProgramFiles CommonProgramFiles SystemDrive TEMP"
-    assert slips([*of_azure.split(), *of_machines.split(), "CosmosDbConnection"]) == {}
+    assert misspellings([*of_azure.split(), *of_machines.split(), "CosmosDbConnection"]) == {}
 
 
-def test_where_names_are_all_capitals_as_on_windows_nothing_is_a_slip() -> None:
-    assert slips(["DryRun", "DRYRUN", "WebhookUrl", "WEBHOOKURL"]) == {}
+def test_capitalized_variants_of_given_names_as_on_windows_are_not_misspellings() -> None:
+    assert misspellings(["DryRun", "DRYRUN", "WebhookUrl", "WEBHOOKURL"]) == {}

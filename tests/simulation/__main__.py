@@ -1,7 +1,7 @@
-"""``make simulate SEEDS=10000``: every seeded simulation over that many seeds, on all processors.
+"""Runs the seeded simulations on all processors: ``make simulate SEEDS=10000``.
 
-Each seed is a world of its own: the same seed gives the same run. A failing one is printed with
-the command that replays it; the exit code is then 1. ``--only`` takes some of the simulations.
+Each seed is a separate world, and the same seed gives the same run. A failing seed is printed with
+the command that replays it, and the exit code is then 1. ``--only`` selects simulations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = (
     "datasets",
     "sending",
 )
-"""Modules test_<name> beside this one, each with a function ``check_seed``."""
+"""The modules test_<name> in this folder. Each has a function ``check_seed``."""
 
 CHUNK = 10
 FAILURES_SHOWN_MAX = 20
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = [Run(name, seed) for seed in range(first, first + options.seeds) for name in names]
     failures = _failures(runs, min(options.jobs, len(runs)))
     for outcome in failures[:FAILURES_SHOWN_MAX]:
-        _say(f"{outcome.run.name}, seed {outcome.run.seed}: {outcome.error}")
-        _say(f"  again: make simulate SEED={outcome.run.seed} ONLY={outcome.run.name}")
+        _print(f"{outcome.run.name}, seed {outcome.run.seed}: {outcome.error}")
+        _print(f"  to replay: make simulate SEED={outcome.run.seed} ONLY={outcome.run.name}")
         if options.seed is not None:
-            _say(outcome.trace)
-    _say(f"{len(runs)} runs ({len(names)} simulations), {len(failures)} failed")
+            _print(outcome.trace)
+    _print(f"{len(runs)} runs ({len(names)} simulations), {len(failures)} failed")
     return 1 if failures else 0
 
 
@@ -89,11 +89,11 @@ def _outcomes(runs: Sequence[Run], jobs: int) -> Iterator[Outcome]:
 
 
 def check(run: Run) -> Outcome:
-    """One simulation under one seed."""
-    logging.disable()  # what the app logs of simulated disasters is of no interest
+    """Run one simulation with one seed."""
+    logging.disable()  # the app logs each simulated fault
     try:
         importlib.import_module(f"tests.simulation.test_{run.name}").check_seed(run.seed)
-    except Exception as error:  # an AssertionError mostly
+    except Exception as error:  # usually an AssertionError
         first_line = (str(error).splitlines() or [""])[0]
         return Outcome(run, f"{type(error).__name__}: {first_line}", traceback.format_exc())
     return Outcome(run, "", "")
@@ -101,15 +101,19 @@ def check(run: Run) -> Outcome:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many (%(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (%(default)s)")
-    parser.add_argument("--seed", type=int, help="this one alone, with the trace of a failure")
+    parser.add_argument("--seeds", type=int, default=1000, help="number of seeds (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, help="run only this seed, and print the trace of a failure"
+    )
     parser.add_argument("--only", nargs="*", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="number of processes (%(default)s)"
+    )
     return parser
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 

@@ -1,10 +1,11 @@
-"""A fleet of processors that crash, sleep, race and lose replies, on partitions that grow.
+"""A simulated fleet of processors that crash, sleep, race and lose replies, on partitions that
+grow.
 
-What is simulated: the whole way from a lease to a commit, in the flows that run for real. What is
-made up: the hub with its owner levels, partitions that cannot be attached to and connections that
-carry nothing, the store's loss of replies (a call that seemed lost may still arrive seconds later)
-and its clock that is set back, ownership rows that get lost, processes that die, sleep or do not
-reach the store for minutes, and their wrong clocks.
+The simulation runs the real flows, the whole way from a lease to a commit. Simulated are the hub,
+with its owner levels, partitions that cannot be attached to, and connections that carry nothing;
+the store, whose replies get lost (a call that seemed lost may still arrive seconds later) and whose
+clock is set back; ownership rows that are deleted; and processes that crash, sleep, or cannot reach
+the store for minutes, and whose clocks are wrong.
 """
 
 from __future__ import annotations
@@ -70,18 +71,20 @@ SKEW_SECONDS_MAX = 600
 SLEEP_SECONDS_MAX = 90
 CUT_OFF_SECONDS_MAX = 90
 SILENT_SECONDS_MAX = 60
-"""So long a partition can be attached to by nobody, and its connections carry nothing."""
+"""The longest time during which no processor can attach to a partition and its connections carry
+nothing."""
 NOTICED_SECONDS = 20
-"""After so long a receiver reports that it cannot attach, or that its connection is broken."""
+"""The time after which a receiver reports that it cannot attach, or that its connection is
+broken."""
 BACK_SECONDS = 600
 LATE_SECONDS_MAX = 40
 BATCH_MAX = 150
 LANES_MAX = 4
 LOST = "(lost)"
-"""Stands for the owner of a row that was deleted."""
+"""The owner that is recorded for a deleted row."""
 GOOD, BAD, FULL, TOO_LARGE = b"good", b"bad", b"full", b"too large"
-"""What becomes of an event: an effect; a dead letter; the largest effect that fits into a
-transaction; an effect with a row more, which is a dead letter."""
+"""The kinds of events. They become an effect, a dead letter, the largest effect that fits into a
+transaction, and an effect with one row more, which becomes a dead letter."""
 
 
 def stream_of(partition_id: str) -> Stream:
@@ -90,7 +93,7 @@ def stream_of(partition_id: str) -> Stream:
 
 @contextmanager
 def failing_as(error: Exception) -> Iterator[None]:
-    """An outage of the scheduler is this error."""
+    """Turn an outage of the scheduler into this error."""
     try:
         yield
     except Outage as outage:
@@ -99,19 +102,19 @@ def failing_as(error: Exception) -> Iterator[None]:
 
 @dataclass
 class Instance:
-    """A process: its tasks die and sleep together. Its own clock is wrong by ``skew``."""
+    """A process, whose tasks crash and sleep together. Its own clock is wrong by ``skew``."""
 
     name: str
     skew: timedelta
     tasks: list[Task] = field(default_factory=list)
     asleep_until: datetime = NOW
     cut_off_until: datetime = NOW
-    """Until then it does not reach the owners' rows."""
+    """Until this time the process cannot reach the ownership rows."""
     consumers: dict[tuple[str, int], Consumer] = field(default_factory=dict)
 
 
 class Store(MemoryIngestionStore):
-    """Remembers every commit; a call that failed before it arrived may arrive late."""
+    """Remembers every commit. A call that failed before it arrived may arrive late."""
 
     def __init__(self, world: World) -> None:
         super().__init__(lambda: world.store_now, world.limits.rows_max)
@@ -169,7 +172,7 @@ class Store(MemoryIngestionStore):
 
 
 class Owners(MemoryOwnershipStore):
-    """Remembers every row that was written; its claims may arrive late too."""
+    """Remembers every row that was written. Claims may arrive late, too."""
 
     def __init__(self, world: World) -> None:
         super().__init__(lambda: world.store_now)
@@ -214,7 +217,7 @@ class Owners(MemoryOwnershipStore):
             return
 
     def lose(self, partition_id: str) -> bool:
-        """Somebody deletes a row, at a moment when no claim to it is on its way."""
+        """A person deletes a row while no claim to it is on its way."""
         on_its_way = self.in_flight[partition_id] or self.world.late
         if on_its_way or partition_id not in self._rows:
             return False
@@ -224,7 +227,8 @@ class Owners(MemoryOwnershipStore):
 
 @dataclass(frozen=True)
 class OwnersAsReached:
-    """The owners' rows as one process reaches them, or does not."""
+    """The ownership rows from the point of view of one process, which may be unable to reach
+    them."""
 
     world: World
     instance: Instance
@@ -243,7 +247,7 @@ class OwnersAsReached:
 
 
 class Hub(MemoryHubReader):
-    """Partitions with owner levels: a reader under a lower one is turned away, mostly at once."""
+    """Partitions with owner levels. A reader under a lower level is refused, usually at once."""
 
     def __init__(self, world: World) -> None:
         super().__init__(read_max=10)
@@ -293,7 +297,7 @@ class Hub(MemoryHubReader):
                 del self.levels[partition_id]
 
     async def _attach(self, partition_id: str, epoch: int) -> None:
-        """Refused without a word while the partition is silent, and by a higher epoch at once."""
+        """A silent partition times out; a higher epoch refuses the reader at once."""
         until = self.world.now + timedelta(seconds=NOTICED_SECONDS)
         while self.world.is_silent(partition_id):
             if self.world.now >= until:
@@ -304,19 +308,19 @@ class Hub(MemoryHubReader):
         self.levels[partition_id] = epoch
 
     async def _transfer(self, partition_id: str, epoch: int) -> None:
-        """A connection that has swallowed something carries nothing any more."""
+        """A connection that once was silent carries nothing any more."""
         if self.world.is_silent(partition_id):
             until = self.world.now + timedelta(seconds=NOTICED_SECONDS)
             while self.world.now < until:
                 await pause(sheltered=True)
             raise HubUnavailable("no frame received for the idle timeout")
         level = self.levels.get(partition_id, -1)
-        if level > epoch and self.world.random.random() < 0.8:  # else it was on its way
+        if level > epoch and self.world.random.random() < 0.8:  # otherwise it is already on its way
             raise HubUnavailable("somebody reads under a higher epoch")
 
 
 class FleetScheduler(Scheduler):
-    """Tasks of a process that sleeps are not woken."""
+    """Does not run the tasks of a process that sleeps."""
 
     world: World
 
@@ -332,7 +336,7 @@ class FleetScheduler(Scheduler):
 
 
 class SimulatedReading:
-    """A task of the scheduler that can be cancelled like one of an event loop."""
+    """A task of the scheduler that can be canceled like one of an event loop."""
 
     def __init__(
         self,
@@ -365,7 +369,8 @@ class SimulatedReading:
 
 
 class World:
-    """Time, a hub, and two to four processes; who dies is replaced under a new name."""
+    """Time, a hub, and two to four processes. A process that crashes is replaced by one with a new
+    name."""
 
     def __init__(self, seed: int, fault_rate: float) -> None:
         self.scheduler = FleetScheduler(seed, fault_rate)
@@ -433,10 +438,10 @@ class World:
         ended: Callable[[Any, BaseException | None], None],
     ) -> Task:
         def on_end(result: Any, error: BaseException | None) -> None:
-            if isinstance(error, Crash | Outage):  # an outage here struck where no call was
+            if isinstance(error, Crash | Outage):  # an outage here struck outside of any call
                 self.kill(instance)
             elif error is not None and not isinstance(error, IngestionError):
-                raise AssertionError(f"{instance.name} ended in a way of its own") from error
+                raise AssertionError(f"{instance.name} ended with an unexpected error") from error
             ended(result, error)
 
         self.scheduler.start(work, on_end)
@@ -472,7 +477,8 @@ class World:
         self.cuts += 1
 
     def silence(self) -> None:
-        """Of one partition, or of all, as where a consumer group is deleted for a while."""
+        """Silence one partition, or all of them, as if the consumer group were deleted for a
+        while."""
         until = self.now + timedelta(seconds=self.random.uniform(1, SILENT_SECONDS_MAX))
         partitions = list(map(str, range(self.partitions)))
         if self.random.random() < 0.5:
@@ -492,7 +498,7 @@ class World:
     async def _balance(self, instance: Instance) -> None:
         processor = self.processor(instance)
         while True:
-            with failing_as(RuntimeError("an outage where no call was")):
+            with failing_as(RuntimeError("an outage outside of any call")):
                 await processor.cycle()
             until = self.now + timedelta(seconds=CYCLE_SECONDS * self.random.uniform(0.8, 1.2))
             while self.now < until:
@@ -533,7 +539,7 @@ class World:
             await outbox.drain(consumer.stream, self.store, self, consumer.leases, limit=20)
 
     def _consumer(self, instance: Instance, lease: Ownership) -> Consumer:
-        """A process keeps what it made for a lease, and with it what it remembers."""
+        """A process keeps the consumer of each lease, and with it what the consumer remembers."""
         key = lease.partition_id, lease.epoch
         if key not in instance.consumers:
             instance.consumers[key] = self._new_consumer(instance, lease)
@@ -553,13 +559,15 @@ class World:
         )
 
     async def _handle_in_turn(self, event: Event, instance: Instance, lease: Ownership) -> Effect:
-        """Of one key an event is begun when the one before it is done with; the same one may be
-        begun again."""
+        """Check that an event of a key starts after the previous one has ended. The same event may
+        start again."""
         key = instance.name, lease.partition_id, lease.epoch, event.partition_key
         if key in self.handling:
-            self.disorder.append(f"{event.sequence} beside {self.handling[key]} of {key}")
+            self.disorder.append(
+                f"{event.sequence} while {self.handling[key]} was being handled, key {key}"
+            )
         if event.sequence < self.begun.get(key, -1):
-            self.disorder.append(f"{event.sequence} after {self.begun[key]} of {key}")
+            self.disorder.append(f"{event.sequence} after {self.begun[key]}, key {key}")
         self.handling[key] = self.begun[key] = event.sequence
         try:
             return await self._handle(event, lease.partition_id)
@@ -586,7 +594,7 @@ class World:
         while self.now < until:
             await pause(sheltered=True)
 
-    # --- the passing of time ---
+    # --- time ---
 
     def run(self, seconds: float) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -609,7 +617,7 @@ class World:
             self._trouble()
 
     def _measure_readers(self) -> None:
-        """For how long two processes that are awake read the same partition."""
+        """Measure for how long two processes that are awake read the same partition."""
         self.readings = [reading for reading in self.readings if reading.goes_on]
         readers = Counter(each.lease.partition_id for each in self.readings if each.is_awake)
         two = [partition_id for partition_id, count in readers.items() if count > 1]
@@ -639,7 +647,8 @@ class World:
 
     @property
     def calm_since(self) -> datetime:
-        """When the last sleeper woke, the store was reached again, and the hub spoke."""
+        """When the last sleeping process woke up, the store was reachable again, and the hub was no
+        longer silent."""
         ends = [max(i.asleep_until, i.cut_off_until) for i in self.instances.values()]
         noticed = timedelta(seconds=NOTICED_SECONDS)
         return max(*ends, *(until + noticed for until in self.silent_until.values()))
@@ -661,7 +670,8 @@ async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 def interleaved(random: Random, lanes_max: int) -> TaskRunner:
-    """As ``task_runner``, in one task of the scheduler: the others start when the first waits."""
+    """Like ``task_runner``, but in one task of the scheduler: the other workers start when the
+    first one waits."""
 
     async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)
@@ -679,7 +689,7 @@ def interleaved(random: Random, lanes_max: int) -> TaskRunner:
 def _in_turns(
     random: Random, worker: Callable[[], Coroutine[Any, Any, None]], count: int
 ) -> Generator[bool, None, None]:
-    """Wakes one of the workers at a time. A fault strikes the one whose turn it is."""
+    """Run one of the workers at a time. A fault strikes the one that is running."""
     going = [worker()]
     child, fault, begun = going[0], None, False
     try:
@@ -709,13 +719,14 @@ def _turn(sheltered: bool) -> Generator[bool, None, Outage | Crash | None]:
 
 
 def message_ids(event: Event, stream: Stream, rows_max: int) -> list[str]:
-    """Of the messages that an event leads to. Each is a row; the checkpoint takes one more."""
+    """The ids of the messages of an event. Each message is a row, and the checkpoint takes one
+    more."""
     counts = {BAD: 0, GOOD: 1, FULL: rows_max - 1, TOO_LARGE: rows_max}
     return [message_id(stream, event.sequence, n) for n in range(counts[event.body])]
 
 
 def _finish(call: Coroutine[Any, Any, None]) -> None:
-    """A call that arrives late has no pauses."""
+    """Complete a late call, which must not pause."""
     try:
         call.send(None)
     except StopIteration:

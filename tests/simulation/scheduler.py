@@ -1,7 +1,8 @@
-"""A deterministic scheduler: coroutines that stop at every port call, woken in a seeded order.
+"""A deterministic scheduler of coroutines that pause at every port call.
 
-Whoever is woken goes on, or dies (a crash), or sees its call fail (an outage before the call, a
-lost reply after it). The same seed gives the same run.
+At each step it resumes one task in a seeded random order. The task continues, or crashes, or its
+call fails: with an outage before the call, or a lost reply after it. The same seed gives the same
+run.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from typing import Any
 
 
 class Crash(BaseException):
-    """The process is gone: no handler of the flow may catch it."""
+    """The process has crashed. Not an Exception, so that no handler of a flow catches it."""
 
 
 class Outage(Exception):
-    """A call that failed; whether it took effect is not known."""
+    """A call failed, and its outcome is unknown."""
 
 
 @coroutine
 def pause(*, sheltered: bool = False) -> Generator[bool, None, None]:
-    """Where another task may run, and where a fault may strike unless it is sheltered."""
+    """Let other tasks run. A fault may be raised here unless the pause is sheltered."""
     yield sheltered
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """What a task that sleeps waits for; no fault strikes it meanwhile."""
+    """The time that a sleeping task waits for. No fault is raised in it meanwhile."""
 
     time: Any
 
 
 @coroutine
 def sleep_until(time: Any) -> Generator[Until, None, None]:
-    """Where other tasks run until that time, by the clock of the scheduler."""
+    """Let other tasks run until that time, by the clock of the scheduler."""
     yield Until(time)
 
 
@@ -51,9 +52,12 @@ class Task:
 
 
 class Scheduler:
-    """Runs tasks one step at a time. ``fault_rate`` is the chance of a fault at each step. Who
-    sleeps is woken by ``clock``; whoever is still at work at its ``dies_at`` is killed, also while
-    it sleeps, as a host kills a function that exceeds its time-out."""
+    """Runs tasks one step at a time.
+
+    ``fault_rate`` is the probability of a fault at each step. Sleeping tasks are woken by
+    ``clock``. A task that is not finished at its ``dies_at`` is killed, even while it sleeps, as a
+    host kills a function that exceeds its time-out.
+    """
 
     def __init__(
         self, seed: int, fault_rate: float, clock: Callable[[], Any] = lambda: None
@@ -74,7 +78,7 @@ class Scheduler:
         self.tasks.append(Task(work, ended, faultless=faultless, dies_at=dies_at))
 
     def step(self) -> None:
-        """Wake one task."""
+        """Resume one task."""
         task = self.choose()
         if task is None:
             return
@@ -89,7 +93,7 @@ class Scheduler:
             self._end(task, None, error)
 
     def choose(self) -> Task | None:
-        """Whose turn it is; None where nobody can go on."""
+        """The task to resume; None if no task can continue."""
         awake = [task for task in self.tasks if self._can_go_on(task)]
         return self.random.choice(awake) if awake else None
 

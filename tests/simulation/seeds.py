@@ -1,4 +1,4 @@
-"""Which seeds a simulation tries in the tests; `make simulate` tries thousands."""
+"""The seeds that the tests of a simulation use. `make simulate` uses thousands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SEEDS, SEED = "SIMULATION_SEEDS", "SIMULATION_SEED"
 
 
 def seeds(number: int) -> list[int]:
-    """So many, or as many as SIMULATION_SEEDS says, or the one that SIMULATION_SEED names."""
+    """The first ``number`` seeds, or as many as SIMULATION_SEEDS says, or SIMULATION_SEED alone."""
     if only := os.environ.get(SEED):
         return [int(only)]
     return list(range(int(os.environ.get(SEEDS, number))))

@@ -1,17 +1,18 @@
-"""Hostile hours: crashes, lost replies, doubles, reordering, outages, manual changes, slow time.
+"""Simulates the scaling functions under faults, delays and clock errors.
 
-Each world is slow in one way or in all of them (``world.KINDS``): a plan whose changes take longer
-than orders wait, calls of the storage that take longer than a function may run, messages that are
-under way for longer than a window or a cooldown, servers whose clock is minutes away from that of
-the instances and is set back and forward. What must hold in each of them:
+The faults are crashes, lost replies, duplicate and reordered messages, outages and manual changes.
+Each world is also slow in one way or in all of them (``world.KINDS``): changes of the plan take
+longer than the time-out of an action, storage calls take longer than a function may run, messages
+are under way for longer than a window or a cooldown, or the clock of the servers is minutes away
+from that of the instances and is set back and forward. In each world these rules must hold:
 
-- the capacity stays in bounds, and only what was decided is ordered;
-- an epoch is decided once, and carried out once but for what a late change has undone;
-- a decision rests from the confirmed change before it, by the clock of the servers;
-- an order is sent again after ``ActionResendSeconds``, and not before;
-- what an order of the app leads to, however late, is not taken for a change by hand;
-- each line of the log, and each confirmation, is dated by that clock;
-- once the world is calm, nothing is pending any more, and the load leads to its capacity in time.
+- the capacity stays within its limits, and only decided capacities are requested;
+- an epoch is decided once, and carried out once, unless a late change has undone it;
+- a decision observes the cooldown since the last confirmed change, by the clock of the servers;
+- an action is sent again after ``ActionResendSeconds``, and not earlier;
+- a late effect of one of the app's own actions is not taken for a manual change;
+- each log entry and each confirmation is dated by the clock of the servers;
+- once faults have ended, no action stays pending, and the capacity follows the load in time.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ from tests.simulation.world import (
 SEEDS = 60
 HOSTILE_SECONDS, CALM_SECONDS = 2400, 1800
 SETTLED_SECONDS = 1200
-"""So long it takes at most to bring the capacity up, where nothing but the clock was wrong."""
+"""The most seconds until the capacity has followed the load, if only the clock was wrong."""
 CRASHED_MAX = 2
-"""Of the messages of a world so many may crash each time that they are delivered."""
+"""The most messages of a world that may become poison because each delivery crashes."""
 CLOCK_TICK_SECONDS = 1
 """The store's clock shows whole seconds."""
 UNSEEN_SECONDS_MAX = 60
-"""A change is seen at the latest with the third capacity sample after it, even if two get lost."""
+"""The most seconds until a change is observed: with the third capacity sample, if two are lost."""
 SAMPLE_SKEW = timedelta(seconds=4)
-"""The clocks of sources and store differ by so much, and the store's shows whole seconds."""
+"""The most by which the clocks of sources and store differ. The store's shows whole seconds."""
 READ_BEFORE = timedelta(seconds=14)
-"""The reconciler has seen the state for so long when it reads the capacity, at most."""
+"""The most time between reading the state and reading the capacity in the reconciler."""
 WRITTEN_AFTER = timedelta(minutes=5) + SAMPLE_SKEW
-"""A capacity that was read is written down after so long, at most."""
+"""The most time between reading a capacity and writing it."""
 FORGOTTEN = timedelta(minutes=15)
-"""After so long no time that was read before a clock was set is written any more."""
+"""The time after which nothing is written any more that was read before a clock was set."""
 
 
 def state(world: World) -> ScalingState:
@@ -70,7 +71,7 @@ def lines(world: World) -> list[LogEntry]:
 def hostile(
     seed: int, *, by_hand: bool, fault_rate: float = 0.02, slow: Slowness | None = None
 ) -> World:
-    """A world after a hostile hour of changing load."""
+    """A world after forty minutes of changing load under faults."""
     world = World(seed, fault_rate, slow or KINDS[seed % len(KINDS)])
     for _ in range(8):
         world.load = world.random.choice([0.0, 5.0, 50.0, 500.0])
@@ -90,12 +91,12 @@ def calm(world: World, load: float, seconds: float = CALM_SECONDS) -> None:
 
 
 def check_always(world: World, *, by_hand: bool) -> None:
-    ordered = [capacity for _, capacity in world.control.changes]
-    assert all(LIMITS.minimum <= c <= LIMITS.maximum for c in ordered), ordered
+    requested = [capacity for _, capacity in world.control.changes]
+    assert all(LIMITS.minimum <= c <= LIMITS.maximum for c in requested), requested
     decided = Counter(e.epoch for e in lines(world) if e.applies)
     assert all(count == 1 for count in decided.values()), f"an epoch decided twice: {decided}"
     targets = {e.desired for e in lines(world) if e.applies or e.kind is EntryKind.MANUAL_CHANGE}
-    assert set(ordered) <= targets, "a capacity that nobody decided"
+    assert set(requested) <= targets, "a capacity that was never decided"
     if not by_hand:
         late = sum(e.late for e in world.control.effective)  # each has to be undone
         in_time = len(world.control.effective) - late
@@ -105,9 +106,9 @@ def check_always(world: World, *, by_hand: bool) -> None:
 
 
 def check_cooldown(world: World) -> None:
-    """Between a change as it happened and the next decision lies the wait of its direction.
+    """The cooldown of its direction passes between each actual change and the next decision.
 
-    A decision may not know of a change of the last moments: nobody has seen it yet.
+    A change of the last moments is left out, because no sample may have shown it yet.
     """
     for line in (e for e in lines(world) if e.applies):
         assert line.current is not None
@@ -115,25 +116,25 @@ def check_cooldown(world: World) -> None:
         wait = COOLDOWN.scale_out_seconds if out else COOLDOWN.scale_in_seconds
         before = [e for e in world.control.effective if e.time < line.time]
         if out and before and before[-1].after < before[-1].before:
-            continue  # a scale-out need not wait for the rest after a scale-in
+            continue  # a scale-out need not wait after a scale-in
         for effect in (e for e in before if not e.late):
             ago = (line.time - effect.time).total_seconds()
             assert not UNSEEN_SECONDS_MAX < ago < wait - CLOCK_TICK_SECONDS, (line, effect)
 
 
-def check_nobody_is_blamed(world: World) -> None:
-    """What the app's own orders led to, late or not, is not taken for a change by hand.
+def check_no_manual_change(world: World) -> None:
+    """The effects of the app's own actions, late or not, are not taken for manual changes.
 
-    That is certain where the plan refuses an order while another one is under way, and where no
-    sample of before the clock was set comes for one of now.
+    This is certain only if the plan refuses concurrent changes, and if the clock was never set, so
+    that no old sample seems to be a new one.
     """
     by_hand = [e for e in lines(world) if e.kind is EntryKind.MANUAL_CHANGE]
     certain = world.control.serial and not world.clock_set_at
     assert not (certain and by_hand), by_hand
 
 
-def check_patience(world: World) -> None:
-    """An order that nobody has answered for is sent again after the wait for it, and not before."""
+def check_resend_wait(world: World) -> None:
+    """An unanswered action is sent again after ``ActionResendSeconds``, and not earlier."""
     sent: dict[int | None, datetime] = {}
     for line in (e for e in lines(world) if e.applies or e.kind is EntryKind.RESENT):
         at = world.store.read[line.time, line.entry_id].at
@@ -145,17 +146,17 @@ def check_patience(world: World) -> None:
         assert waited >= TIMING.resend_seconds - CLOCK_TICK_SECONDS, (line, before)
 
 
-def check_rest(world: World) -> None:
-    """Between a confirmed change and the next decision lies the wait of its direction.
+def check_known_cooldown(world: World) -> None:
+    """The cooldown of its direction passes between each confirmed change and the next decision.
 
-    Where the clock of the servers was set meanwhile, the wait ends sooner or later.
+    It may be shorter or longer if the clock of the servers was set meanwhile.
     """
     for line in (e for e in lines(world) if e.applies):
         decided_at = world.store.read[line.time, line.entry_id].at
-        known = [found for found in world.store.confirmed if found.written_at <= decided_at]
-        if not known or line.current is None:
+        earlier = [each for each in world.store.confirmed if each.written_at <= decided_at]
+        if not earlier or line.current is None:
             continue
-        last, out = known[-1], (line.desired or 0) > line.current
+        last, out = earlier[-1], (line.desired or 0) > line.current
         wait = COOLDOWN.scale_out_seconds if out else COOLDOWN.scale_in_seconds
         if (out and not last.desired.changed_out) or was_set(world, last.changed_at, decided_at):
             continue
@@ -164,27 +165,28 @@ def check_rest(world: World) -> None:
 
 
 def check_dates(world: World) -> None:
-    """The log is dated by the store's clock, and a confirmation after the change that it confirms
-    and before it was written."""
+    """Log entries are dated by the store's clock. A confirmation is dated after the change that it
+    confirms and before it was written."""
     assert not world.store.misdated
-    for found in world.store.confirmed:
-        if was_set(world, found.changed_at, found.written_at):
+    for confirmation in world.store.confirmed:
+        changed_at = confirmation.changed_at
+        if was_set(world, changed_at, confirmation.written_at):
             continue
-        assert found.changed_at <= found.written_at + SAMPLE_SKEW, found
-        if not found.desired.changed_by_hand:
-            seen = capacities(world, found.changed_at - WRITTEN_AFTER, found.changed_at)
-            assert found.desired.target in seen, (found, seen)
+        assert changed_at <= confirmation.written_at + SAMPLE_SKEW, confirmation
+        if not confirmation.desired.changed_by_hand:
+            actual = capacities(world, changed_at - WRITTEN_AFTER, changed_at)
+            assert confirmation.desired.target in actual, (confirmation, actual)
 
 
 def capacities(world: World, start: datetime, end: datetime) -> set[int]:
-    """Which capacities there were between the two times, and a moment after."""
+    """The actual capacities between the two times, and until shortly after."""
     effects = world.control.effective
     before = [e.after for e in effects if e.time < start][-1:] or [3]
     return {*before, *[e.after for e in effects if start <= e.time <= end + READ_BEFORE]}
 
 
 def was_set(world: World, start: datetime, end: datetime) -> bool:
-    """Whether what was read before the clock was set can have played a part between the two."""
+    """True if times from before the clock was set may have been used between the two times."""
     return any(start - FORGOTTEN <= at <= end + FORGOTTEN for at in world.clock_set_at)
 
 
@@ -192,11 +194,11 @@ def check_seed(seed: int) -> None:
     world = hostile(seed, by_hand=False)
     if world.kind in (USUAL, CLOCKS) and not world.clock_set_at:
         check_cooldown(world)
-    check_rest(world)
+    check_known_cooldown(world)
     check_dates(world)
-    check_nobody_is_blamed(world)
-    check_patience(world)
-    if world.kind is QUEUES:  # a message that is late is no error
+    check_no_manual_change(world)
+    check_resend_wait(world)
+    if world.kind is QUEUES:  # a late message is not an error
         assert len(world.poisoned) <= CRASHED_MAX, world.poisoned
     calm(world, load=50.0)
     check_always(world, by_hand=False)
@@ -207,8 +209,8 @@ def check_seed(seed: int) -> None:
     check_load_leads_to_its_capacity(seed)
 
 
-def check_never_less(world: World, begun: datetime) -> None:
-    """Under a high load nobody orders fewer instances than there are, whatever a clock showed."""
+def check_no_scale_in(world: World, begun: datetime) -> None:
+    """Under a high load no action scales in, whatever a clock showed."""
     for line in (e for e in lines(world) if e.applies and "bounds" not in e.limited_by):
         read = world.store.read[line.time, line.entry_id]
         seen = read.at > begun + timedelta(seconds=UNSEEN_SECONDS_MAX)
@@ -216,28 +218,28 @@ def check_never_less(world: World, begun: datetime) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-def test_in_bounds_decided_once_scaled_once_and_settled_in_the_end(seed: int) -> None:
+def test_the_rules_of_scaling_hold_under_faults_and_delays(seed: int) -> None:
     check_seed(seed)
 
 
 @pytest.mark.parametrize("seed", [88, 358])
-def test_a_clock_that_was_set_back_neither_misleads_nor_delays_anybody(seed: int) -> None:
-    """Samples of before passed for the newest; a cooldown waited for its time to come again."""
+def test_a_clock_that_was_set_back_does_not_mislead_or_delay_decisions(seed: int) -> None:
+    """With these seeds, old samples once passed for the newest, and a cooldown lasted too long."""
     check_load_leads_to_its_capacity(seed)
 
 
 def check_load_leads_to_its_capacity(seed: int) -> None:
     world = hostile(seed, by_hand=True)
     if world.slow.step_rate:
-        # The message of a host that died comes back after just as long as the clock was set back:
-        # nobody can tell that its sample is not of now.
+        # The message of a crashed host is redelivered after exactly the time by which the clock was
+        # set back, so that its sample cannot be distinguished from a new one.
         world.queues["metrics"].clear()
         world.set_clock(world.ahead.total_seconds() - world.slow.step_seconds)
     begun = world.now
     calm(world, load=1000.0, seconds=SETTLED_SECONDS if world.kind is CLOCKS else CALM_SECONDS)
     assert world.control.capacities["plan-1"] == LIMITS.maximum, f"seed {seed}"
-    if world.kind is CLOCKS:  # no late order of another load changes anything
-        check_never_less(world, begun)
+    if world.kind is CLOCKS:  # no late action of another load changes anything
+        check_no_scale_in(world, begun)
     calm(world, load=0.0, seconds=2 * CALM_SECONDS)
     assert world.control.capacities["plan-1"] == LIMITS.minimum, f"seed {seed}"
 
@@ -249,15 +251,15 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS)[::5])
-def test_a_storm_poisons_messages_and_harms_nothing_for_good(seed: int) -> None:
+def test_after_a_high_fault_rate_the_capacity_still_follows_the_load(seed: int) -> None:
     world = hostile(seed, by_hand=False, fault_rate=0.2)
     calm(world, load=1000.0)
     check_always(world, by_hand=False)
     assert world.control.capacities["plan-1"] == LIMITS.maximum, f"seed {seed}"
 
 
-def test_the_slowness_does_strike() -> None:
-    """Each kind of slowness leads to what it is there for."""
+def test_each_kind_of_slowness_has_its_effect() -> None:
+    """The simulation proves nothing if a kind of slowness never has any effect."""
     plan, storage, clocks = (
         [hostile(seed, by_hand=False, slow=slow) for seed in range(12)]
         for slow in (ARM, STORAGE, CLOCKS)
@@ -268,9 +270,9 @@ def test_the_slowness_does_strike() -> None:
     assert sum(len(world.clock_set_at) for world in clocks) > 3
 
 
-def test_the_faults_do_strike() -> None:
-    """A simulation without faults would prove nothing."""
-    never = {EntryKind.OVERRIDE, EntryKind.UNREADABLE}  # no people, no other version there
+def test_the_faults_lead_to_every_kind_of_log_entry() -> None:
+    """The simulation proves nothing if its faults never have any effect."""
+    never = {EntryKind.OVERRIDE, EntryKind.UNREADABLE}  # no operators and no older version here
     missing = set(EntryKind) - never
     poisoned = 0
     for seed, fault_rate in product(range(20), (0.2, 0.05, 0.02)):
@@ -279,4 +281,4 @@ def test_the_faults_do_strike() -> None:
         poisoned += len(world.poisoned)
         if not missing and poisoned:
             return
-    raise AssertionError(f"{missing} in no world, {poisoned} messages poisoned")
+    raise AssertionError(f"no world has {missing}; {poisoned} messages became poison")

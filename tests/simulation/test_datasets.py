@@ -1,14 +1,14 @@
-"""Data sets whose processing outlasts its lock: each is done once, by one message at a time.
+"""Simulates data sets whose processing outlasts the lock of their message.
 
-What is simulated: messages of one session that come twice, out of turn or under another id; locks
-that are lost while a message is at work, so that it comes again; processing that takes longer than
-a function may run, which is then killed in the middle; claims that take long to be read or written;
-and a clock of the claims that is minutes away from that of the instances and is set back and
-forward. What must hold:
+The simulation delivers messages of one session twice, out of order, or under another id. Locks are
+lost while a message is being processed, so that it is redelivered. Processing takes longer than a
+function may run, and the function is then killed in the middle. Reads and writes of claims take
+long. The claims' clock differs from that of the instances by minutes, and is set back and forward.
+What must hold:
 
-- two messages are never at the same work at once, whatever they take for the time;
-- each work is done, or its messages are used up, and it is written down as done once;
-- once the world is calm, nothing is left in the queue.
+- no two messages process the same work at the same time, whatever time they believe it is;
+- each work is recorded as done exactly once, unless the deliveries of its messages are used up;
+- once the faults have stopped, the queue becomes empty.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tests.simulation.seeds import seeds
 
 FUNCTION_TIMEOUT = timedelta(minutes=5)
 LOCK = timedelta(minutes=1)
-"""A message that is at work comes again after so long, where its lock could not be renewed."""
+"""A message whose lock could not be renewed is redelivered after this long."""
 LOST_LOCK_RATE = 0.2
 DELIVERIES_MAX = 10
 SLOW_RATE = 0.5
 PROCESSING_SECONDS_MAX = 480
-"""More than a function may run."""
+"""Longer than a function may run."""
 STORAGE_SLOW_RATE = 0.1
 STORAGE_SECONDS_MAX = 200
 SKEW = timedelta(minutes=7)
@@ -47,13 +47,14 @@ STEP_SECONDS = 10
 HOSTILE, CALM = timedelta(hours=3), timedelta(hours=6)
 WORKS = [DatasetWork(f"set-{n}", "2026-03-01", NOW, NOW + timedelta(days=1)) for n in range(12)]
 MESSAGES = 4
-"""Of each work, all of them under ids of their own, as if duplicate detection had forgotten."""
+"""How many messages each work has. All have ids of their own, as if duplicate detection had
+forgotten the earlier ones."""
 BETWEEN_WORKS, BETWEEN_MESSAGES = timedelta(minutes=10), timedelta(minutes=7)
 
 
 @dataclass(eq=False)
 class Queued:
-    """A message in the queue. Its number stays the same however often it is delivered."""
+    """A message in the queue. Its number stays the same in each delivery."""
 
     number: str
     message: Message
@@ -63,7 +64,7 @@ class Queued:
 
 
 class Claims(MemoryClaims):
-    """The memory twin with a pause before and after each call, some of them long."""
+    """The in-memory adapter with a pause before and after each call. Some pauses are long."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.claims_now)
@@ -110,11 +111,11 @@ class World:
         return self.now + self.ahead
 
     def local_now(self) -> datetime:
-        """The clock of an instance: what no flow may go by."""
+        """The clock of an instance, which no flow may use."""
         skew = self.random.choice([-SKEW, SKEW]) if self.slow else timedelta(0)
         return self.claims_now() + skew
 
-    # --- what the flow asks for ---
+    # --- what the flow calls ---
 
     async def storage_call(self) -> None:
         await pause()
@@ -138,7 +139,7 @@ class World:
     def _noted(self, work: DatasetWork, holder: str) -> Iterator[None]:
         at_work = self.at_work[work.message_id]
         at_work[holder] += 1
-        if len(+at_work) > 1:  # noted, for the flow would survive an error
+        if len(+at_work) > 1:  # recorded instead of raised, because the flow would catch an error
             self.together.append(work.message_id)
         try:
             yield
@@ -166,7 +167,7 @@ class World:
         queued.at_work += 1
         lost = self.slow and self.random.random() < LOST_LOCK_RATE
         self.locks_lost += lost
-        if lost:  # it comes again while it is still at work
+        if lost:  # the message is redelivered while it is still being processed
             queued.at_work -= 1
             queued.due = self.now + LOCK
         dies_at = self.now + FUNCTION_TIMEOUT
@@ -184,7 +185,8 @@ class World:
         self.scheduler.start(flow, ended, dies_at=dies_at)
 
     def _settle(self, queued: Queued, *, failed: bool, lost: bool) -> None:
-        """Completed, or given back; who has lost the lock can do neither."""
+        """Complete the message or return it to the queue. Neither is possible if its lock was
+        lost."""
         if queued not in self.queue or lost:
             return
         if not failed:
@@ -194,7 +196,7 @@ class World:
             assert isinstance(queued.message.body, bytes)
             self.used_up[decode_work(queued.message.body).message_id] += 1
 
-    # --- the passing of time ---
+    # --- time ---
 
     def run(self, lasts: timedelta) -> None:
         end = self.now + lasts
@@ -213,7 +215,7 @@ class World:
 
 @dataclass(frozen=True)
 class Recompute:
-    """Processes for a message, so that it is known who is at work."""
+    """Records which message is processing."""
 
     world: World
     holder: str
@@ -230,7 +232,8 @@ def check_seed(seed: int) -> None:
 
 
 def check(world: World, seed: int) -> None:
-    assert not world.together, f"seed {seed}: two messages were at {world.together} at once"
+    together = f"two messages processed {world.together} at the same time"
+    assert not world.together, f"seed {seed}: {together}"
     assert not world.queue, f"seed {seed}: {world.queue}"
     for work in WORKS:
         name = work.message_id
@@ -239,12 +242,11 @@ def check(world: World, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(40))
-def test_each_data_set_is_done_once_and_by_one_message_at_a_time(seed: int) -> None:
+def test_each_data_set_is_processed_once_and_by_one_message_at_a_time(seed: int) -> None:
     check_seed(seed)
 
 
-def test_the_slowness_does_strike() -> None:
-    """Functions that are killed, and locks that are lost, while a data set is processed."""
+def test_the_simulation_kills_functions_and_loses_locks() -> None:
     worlds = [World(seed, 0, slow=True) for seed in range(10)]
     for world in worlds:
         world.run(HOSTILE)

@@ -1,4 +1,5 @@
-"""A hostile host and store: every event ends in exactly one of effect, dead letter, gap."""
+"""Simulates a faulty host and store: each event ends up in exactly one of effect, dead letter and
+gap."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, pairwise
-from typing import TypeVar
 
 import pytest
 
@@ -38,19 +38,19 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from tests.builders import NOW
+from tests.builders import NOW, thrice
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 ROWS_MAX = (8, 100)
-"""Of a transaction: few, so that most batches take several, or as many as a table takes."""
-T = TypeVar("T")
+"""The rows of a transaction: few, so that most batches need several, or as many as a table
+takes."""
 
 
 @contextmanager
 def failing_as(error: Exception) -> Iterator[None]:
-    """An outage of the scheduler is this error."""
+    """Turn an outage of the scheduler into this error."""
     try:
         yield
     except Outage as outage:
@@ -58,7 +58,7 @@ def failing_as(error: Exception) -> Iterator[None]:
 
 
 class Store(MemoryIngestionStore):
-    """The memory twin with a pause before and after each call, which remembers every commit."""
+    """The in-memory adapter with a pause before and after each call. It remembers every commit."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
@@ -102,7 +102,7 @@ class Store(MemoryIngestionStore):
 
 
 class Hub(MemoryHubReader):
-    """A partition that grows and forgets; reading it back may fail."""
+    """A partition that grows and expires. Reading it back may fail."""
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         with failing_as(HubUnavailable("read")):
@@ -114,14 +114,14 @@ class Hub(MemoryHubReader):
     async def state(self, stream: Stream) -> HubState:
         with failing_as(HubUnavailable("properties")):
             await pause()
-            found = await super().state(stream)
+            hub_state = await super().state(stream)
             await pause()
-        return found
+        return hub_state
 
 
 @dataclass(frozen=True)
 class Sender:
-    """Sends for the owner of an epoch."""
+    """Sends on behalf of the owner of an epoch."""
 
     world: World
     epoch: int
@@ -130,28 +130,18 @@ class Sender:
         await self.world.send(self.epoch, messages)
 
 
-async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
-    for _ in range(2):
-        try:
-            return await attempt()
-        except Exception as error:
-            if not worth(error):
-                raise
-    return await attempt()
-
-
 HOLDING = (
     StoreUnavailable,
     HubUnavailable,
     DependencyDown,
     ConnectionError,
-    CommitRefused,  # it lost too many races in a row
+    CommitRefused,  # after too many lost races in a row
 )
-"""What gives the batch back to the host, which delivers it again."""
+"""Errors after which the host delivers the batch again."""
 
 
 class World:
-    """One partition, whoever reads it, and a host that repeats, skips and steals."""
+    """One partition, its readers, and a host that repeats, skips and reassigns."""
 
     def __init__(
         self,
@@ -172,7 +162,7 @@ class World:
         self.next_sequence = self.first
         self.steps = 0
         self.in_flight: dict[str, tuple[int, datetime]] = {}
-        """Messages that are being sent, the epoch of who sends them, and since when."""
+        """Messages that are being sent, the epoch of their sender, and the start of the sending."""
         self.forgotten: set[int] = set()
         self.host_checkpoint = self.first - 1
         self.poison = self.random.choice(["none", "few", "first", "last", "all"])
@@ -186,7 +176,8 @@ class World:
         return self.store.rows[STREAM]
 
     def now(self) -> datetime:
-        """Each event takes a second to come, each step a tenth; making a hub anew takes an hour."""
+        """Each event takes a second to arrive, each step a tenth of a second, and recreating the
+        hub an hour."""
         hours = self.recreated_at is not None
         return NOW + timedelta(seconds=self.next_sequence + self.steps / 10, hours=hours)
 
@@ -208,11 +199,12 @@ class World:
         }[self.poison]
 
     def recreate(self, *, longer: bool, noticed: bool) -> None:
-        """The hub is deleted and made anew under the same name: it counts from the start again.
+        """The hub is deleted and created again under the same name, so its numbers start over.
 
-        ``longer`` than the old one before anybody looks: then its end does not give it away. Who
-        read the old one is cut off. Where the host has ``noticed`` it starts from nothing, with
-        readers that know the old hub; else right behind our checkpoint, as if nothing had been.
+        With ``longer`` it has more events than the old one before it is read, so that its end does
+        not reveal it. The readers of the old hub are disconnected. If the host has ``noticed`` the
+        change, it starts at the beginning, with readers that know the old hub. Otherwise it
+        continues right after our checkpoint.
         """
         for task in self.scheduler.tasks:
             task.work.close()
@@ -227,7 +219,7 @@ class World:
         self.steal(self.latest if noticed else None)
 
     def forget(self) -> None:
-        """Retention: the oldest events go, read or not; at times all of them."""
+        """The hub's retention removes the oldest events, read or not, sometimes all of them."""
         left = self.random.choice([0, 2, 20])
         before = self.next_sequence - left
         self.forgotten.update(e.sequence for e in self.hub.events[STREAM] if e.sequence < before)
@@ -248,7 +240,8 @@ class World:
         )
 
     async def together(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """As events come; or key by key, as if others had time before the first one began."""
+        """Run the work in the order of the events, or key by key, as if other tasks had run
+        first."""
         for piece in work if self.random.random() < 0.5 else list(work):
             await piece()
 
@@ -263,10 +256,10 @@ class World:
 
     async def send(self, epoch: int, messages: Sequence[OutboxMessage]) -> None:
         names = [message.message_id for message in messages]
-        in_time = self.now() - LEASE / 2  # a call that takes longer is not waited for
+        in_time = self.now() - LEASE / 2  # a longer call has been abandoned
         begun = [self.in_flight[name] for name in names if name in self.in_flight]
         others = {other for other, at in begun if at > in_time} - {epoch}
-        assert not others, f"{epoch} sends what {others} is sending"
+        assert not others, f"the owner of epoch {epoch} sends messages that {others} is sending"
         self.in_flight.update(dict.fromkeys(names, (epoch, self.now())))
         try:
             await pause()
@@ -280,8 +273,8 @@ class World:
     # --- the host ---
 
     def steal(self, consumer: Consumer | None = None) -> None:
-        """A new owner starts; the old one, if it lives, does not know yet. Or a ``consumer`` goes
-        on, after it was cut off."""
+        """Start a new owner. The old one, if it is alive, does not know about it. With
+        ``consumer``, that reader continues after it was disconnected."""
         self.epoch += 1
         epoch = self.epoch
         self.latest = consumer or self.consumer(epoch)
@@ -298,7 +291,7 @@ class World:
         self.scheduler.start(self.owner(self.latest), ended)
 
     async def owner(self, consumer: Consumer) -> None:
-        """Deliver batch after batch; the host's own checkpoint is a hint and may jump."""
+        """Deliver batch after batch. The host's own checkpoint is only a hint and may jump."""
         position = self.host_checkpoint + 1
         while True:
             batch = self._batch(position)
@@ -313,7 +306,7 @@ class World:
                     await outbox.drain(STREAM, self.store, sender, consumer.leases, limit=20)
             except HOLDING:
                 if not self._times_out():
-                    continue  # endless retry: the same batch again
+                    continue  # the host retries the same batch without end
             if batch:
                 position = batch[-1].sequence + 1
                 self.host_checkpoint = position - 1
@@ -331,7 +324,7 @@ class World:
     def _times_out(self) -> bool:
         return bool(self.scheduler.fault_rate) and self.random.random() < 0.1
 
-    # --- the passing of time ---
+    # --- time ---
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -346,7 +339,7 @@ class World:
                 self.forget()
 
     def calm(self, steps_max: int = 40_000) -> None:
-        """Faults stop; the last owner brings it to an end within so many steps."""
+        """Stop the faults. The last owner must finish within ``steps_max`` steps."""
         self.scheduler.fault_rate = 0
         for _ in range(steps_max // 100):
             self.run(100)
@@ -362,11 +355,12 @@ class World:
 
 
 def check_commits(world: World) -> None:
-    """The checkpoint only moves on, under epochs that only grow; each commit follows the last."""
+    """The checkpoint only advances, under epochs that never decrease, and each commit follows the
+    previous one."""
     commits = world.store.commits
     for before, after in pairwise([commit.checkpoint for commit in commits]):
         assert after.sequence > before.sequence, f"the checkpoint went back: {before} {after}"
-        assert after.epoch >= before.epoch, f"a zombie committed: {before} {after}"
+        assert after.epoch >= before.epoch, f"a fenced owner committed: {before} {after}"
         assert after.enqueued_at >= before.enqueued_at
         assert after.start == before.start
     assert [commit.previous for commit in commits[1:]] == [c.checkpoint for c in commits[:-1]]
@@ -374,14 +368,15 @@ def check_commits(world: World) -> None:
 
 
 def check_account(world: World) -> None:
-    """Each number once; a gap is what retention took, a dead letter what failed."""
+    """Each number occurs once. Gaps are events that have expired, and dead letters are events that
+    failed."""
     checkpoint, rows = world.rows.checkpoint, world.rows
     assert checkpoint is not None
     counted: Counter[int] = Counter([*rows.effects, *rows.dead_letters])
     for gap in rows.gaps.values():
         numbers = range(gap.first, gap.last + 1)
         counted.update(numbers)
-        assert world.forgotten.issuperset(numbers), f"given up too early: {gap}"
+        assert world.forgotten.issuperset(numbers), f"recorded as a gap too early: {gap}"
     assert counted == Counter(range(checkpoint.start, checkpoint.sequence + 1))
     assert all(
         letter.body == b"bad" or letter.kind is FailureKind.EXHAUSTED
@@ -390,15 +385,16 @@ def check_account(world: World) -> None:
 
 
 def check_outbox(world: World) -> None:
-    """What was received are the effects' messages, all of them, first time in order."""
+    """All messages of the effects were received, the first time in order."""
     expected = [message_id(STREAM, sequence) for sequence in sorted(world.rows.effects)]
     assert list(dict.fromkeys(world.received)) == expected
 
 
 def check_recreated(seed: int) -> None:
-    """Of a hub that was made anew nothing is taken for the old one's; its reader stops and says so.
+    """After the hub was recreated, none of its events counts as one of the old hub. Its reader
+    stops with an error.
 
-    What was delivered or read before may still be committed.
+    Events that were delivered or read before may still be committed.
     """
     world = World(seed, fault_rate=0.02)
     world.run(500)
@@ -431,11 +427,11 @@ def check_world(world: World, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(200))
-def test_every_event_is_accounted_for_exactly_once(seed: int) -> None:
+def test_each_event_is_accounted_for_exactly_once(seed: int) -> None:
     check_seed(seed)
 
 
-def test_the_faults_do_strike() -> None:
+def test_the_simulation_causes_each_kind_of_fault() -> None:
     """A simulation without faults would prove nothing."""
     struck: Counter[str] = Counter()
     for seed in range(30):

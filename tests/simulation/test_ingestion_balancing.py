@@ -1,6 +1,8 @@
-"""Processors that race, crash, sleep and come back: balanced in the end, never two per epoch.
+"""Simulates processors that race, crash and sleep: the shares end up even, with one owner per
+epoch.
 
-Besides, rows are given up, rows are lost, and the store's clock is set back.
+In addition, processors release partitions, ownership rows are deleted, and the store's clock is set
+back.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ BACK_SECONDS = 600
 
 
 class Store(MemoryOwnershipStore):
-    """The memory twin with a pause before and after each call, which remembers every write."""
+    """The in-memory adapter with a pause before and after each call. It remembers every write."""
 
     def __init__(self, world: World) -> None:
         super().__init__(lambda: world.store_now)
         self.written: list[Ownership] = []
         self.refused: set[tuple[str, str]] = set()
-        """Partitions and owners whose last write was refused."""
+        """The partitions and owners whose last write was refused."""
         self.in_flight: Counter[str] = Counter()
         self.committed: dict[str, int] = {}
-        """The epoch of the last commit, of each partition whose row was lost."""
+        """The epoch of the last commit, for each partition whose row was deleted."""
 
     async def owners(self) -> OwnershipSnapshot:
         await pause()
@@ -65,7 +67,7 @@ class Store(MemoryOwnershipStore):
         return row
 
     def lose(self, partition_id: str) -> bool:
-        """Somebody deletes a row, at a moment when nobody writes it."""
+        """A person deletes a row while no processor is writing it."""
         if self.in_flight[partition_id] or partition_id not in self._rows:
             return False
         self.committed[partition_id] = self._rows.pop(partition_id).epoch
@@ -74,7 +76,8 @@ class Store(MemoryOwnershipStore):
 
 @dataclass
 class World:
-    """Time, partitions, processors; who ends by a crash is replaced under a new name."""
+    """Time, partitions and processors. A processor that crashes is replaced by one with a new
+    name."""
 
     seed: int
     fault_rate: float
@@ -101,7 +104,9 @@ class World:
 
         def ended(_result: object, error: BaseException | None) -> None:
             self.alive.discard(name)
-            assert isinstance(error, Crash | Outage), error  # an outage before its first step
+            assert isinstance(error, Crash | Outage), (
+                error
+            )  # an outage before the processor's first step
             self.start()
 
         self.scheduler.start(self.processor(name), ended)
@@ -112,7 +117,7 @@ class World:
                 await self.cycle(me)
             until = self.now + timedelta(seconds=CYCLE_SECONDS * self.random.uniform(0.8, 1.2))
             if self.random.random() < self.scheduler.fault_rate:
-                until += timedelta(seconds=60)  # a process that sleeps past its expiry
+                until += timedelta(seconds=60)  # the process sleeps until its lease has expired
             while self.now < until:
                 await pause(sheltered=True)
 
@@ -121,7 +126,7 @@ class World:
         share = await balancer.cycle()
         kept = {lease.partition_id for lease in share.mine.values()}
         refused = {p for p, owner in self.store.refused if owner == me}
-        assert not kept & refused, f"{me} keeps what the store refused: {kept & refused}"
+        assert not kept & refused, f"{me} keeps partitions that the store refused: {kept & refused}"
         if self.random.random() < self.scheduler.fault_rate:
             self.given_up += 1
             await balancer.give_up(share.mine.values())
@@ -158,7 +163,7 @@ def check_epochs(world: World) -> None:
         assert row.epoch >= newest[row.partition_id], "an epoch went back"
         newest[row.partition_id] = row.epoch
     for names in owners.values():
-        names.discard("")  # given up
+        names.discard("")  # released
     assert all(len(names) <= 1 for names in owners.values()), f"seed {world.seed}: {owners}"
 
 
@@ -179,16 +184,18 @@ def check_seed(seed: int) -> None:
     assert all(floor <= shares[name] <= floor + 1 for name in world.alive), f"seed {seed}: {shares}"
     world.run(20)
     owners = {row.partition_id: row.epoch for row in world.store.written[:written]}
-    assert {r.partition_id: r.epoch for r in world.store._rows.values()} == owners, "stays put"
+    assert {r.partition_id: r.epoch for r in world.store._rows.values()} == owners, (
+        "the shares changed again"
+    )
     world.close()
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_balanced_within_one_once_faults_stop_and_one_owner_per_epoch(seed: int) -> None:
+def test_shares_are_even_once_faults_stop_and_each_epoch_has_one_owner(seed: int) -> None:
     check_seed(seed)
 
 
-def test_the_faults_do_strike() -> None:
+def test_the_simulation_causes_crashes_takeovers_lost_rows_and_releases() -> None:
     worlds = [World(seed, fault_rate=0.03) for seed in range(10)]
     for world in worlds:
         world.run(60)

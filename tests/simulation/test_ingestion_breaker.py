@@ -1,4 +1,5 @@
-"""Instances that fail, race and crash around one breaker: it opens, is told of, and closes."""
+"""Simulates instances that fail, race and crash around one breaker: it opens, is announced, and
+closes."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import pytest
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BreakerChanged
 from tests.builders import NOW
@@ -31,7 +32,7 @@ PROBE_TAKES_MAX = timedelta(seconds=20)
 
 
 class Store(MemoryBreakerStore):
-    """The memory twin with a pause before and after each call, which remembers every row."""
+    """The in-memory adapter with a pause before and after each call. It remembers every row."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.clock)
@@ -64,17 +65,17 @@ class Store(MemoryBreakerStore):
 
 
 class World:
-    """Four instances, a partition each, and a dependency that is down or not."""
+    """Four instances with one partition each, and a dependency that is up or down."""
 
     def __init__(self, seed: int, fault_rate: float) -> None:
         self.now, self.down, self.turned_at, self.started = NOW, False, NOW, 0
         self.scheduler = Scheduler(seed, fault_rate)
         self.random = self.scheduler.random
         self.store = Store(self)
-        self.told: list[int] = []
+        self.announced: list[int] = []
         self.links: list[str] = []
         self.closed: list[int] = []
-        """Incidents that a person closed with a link."""
+        """The incidents that a person closed through a link."""
         self.refused = 0
         for number in range(4):
             self.start(str(number))
@@ -84,7 +85,7 @@ class World:
 
     async def announce(self, breaker: Breaker) -> None:
         await pause()
-        self.told.append(breaker.epoch)
+        self.announced.append(breaker.epoch)
         self.links.append(issue(KEY, "breaker", breaker.epoch, self.now, LINK_VALID_FOR))
         await pause()
 
@@ -92,11 +93,11 @@ class World:
         self.down, self.turned_at = down, self.now
 
     def check_probe(self) -> None:
-        """A probe that began while the dependency was down did not succeed."""
+        """Check that no probe succeeded that began while the dependency was down."""
         assert not self.down or self.now - self.turned_at < PROBE_TAKES_MAX, "closed while down"
 
     def click(self) -> None:
-        """Somebody uses a link: the newest, or any old one again."""
+        """A person follows a link: the newest one, or any earlier one again."""
 
         def ended(_result: object, error: BaseException | None) -> None:
             assert error is None or isinstance(error, Crash | Outage), error
@@ -121,34 +122,34 @@ class World:
 
     def start(self, partition_id: str) -> None:
         self.started += 1
-        guard = BreakerGuard(f"i{self.started}", self.store, self, RULE, TIMES)
+        client = BreakerClient(f"i{self.started}", self.store, self, RULE, TIMES)
 
         def ended(_result: object, error: BaseException | None) -> None:
             assert isinstance(error, Crash | Outage), error
             self.start(partition_id)
 
-        self.scheduler.start(self.instance(guard, partition_id), ended)
+        self.scheduler.start(self.instance(client, partition_id), ended)
 
-    async def instance(self, guard: BreakerGuard, partition_id: str) -> None:
+    async def instance(self, client: BreakerClient, partition_id: str) -> None:
         while True:
             with suppress(Outage):
-                await self.batch(guard, partition_id)
+                await self.batch(client, partition_id)
             until = self.now + timedelta(seconds=self.random.uniform(0.5, 2))
             while self.now < until:
                 await pause(sheltered=True)
 
-    async def batch(self, guard: BreakerGuard, partition_id: str) -> None:
-        admitted = await guard.admit(partition_id)
-        if admitted.shut:
+    async def batch(self, client: BreakerClient, partition_id: str) -> None:
+        admitted = await client.admit(partition_id)
+        if admitted.is_held:
             return
         size = self.random.choice([4, 12])
         events = min(size, admitted.events_max or size)
         failed = self.down or self.random.random() < self.scheduler.fault_rate
-        guard.count(self.now, successes=0 if failed else events, failures=events if failed else 0)
+        client.count(self.now, successes=0 if failed else events, failures=events if failed else 0)
         await pause()
         if admitted.events_max is not None:
-            await guard.after_probe(events, "down" if failed else None)
-        await guard.after_batch()
+            await client.after_probe(events, "down" if failed else None)
+        await client.after_batch()
 
     def run(self, seconds: float) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -165,7 +166,7 @@ class World:
 
 
 def check_links(world: World) -> None:
-    """A link closes its own incident, once; whoever uses it later closes nothing."""
+    """A link closes its own incident once; when it is used again, it closes nothing."""
     counted = Counter(world.closed)
     assert all(count == 1 for count in counted.values()), counted
     for before, after in pairwise(world.store.rows):
@@ -175,7 +176,7 @@ def check_links(world: World) -> None:
 
 
 def check_rows(world: World) -> None:
-    """Epochs grow one by one, each by one opening; a probe has one holder."""
+    """Epochs increase one by one, each by one opening. A probe has one holder."""
     rows = world.store.rows
     for before, after in pairwise(rows):
         assert after.epoch - before.epoch in (0, 1)
@@ -198,20 +199,22 @@ def check_seed(seed: int) -> None:
     check_links(world)
     row = world.store.rows[-1]
     assert row.mode is BreakerMode.CLOSED, f"seed {seed}: {row}"
-    told = Counter(world.told)
+    announced = Counter(world.announced)
     assert row.announced_epoch == row.epoch, f"seed {seed}: {row}"
-    assert set(told) <= set(range(1, row.epoch + 1))
+    assert set(announced) <= set(range(1, row.epoch + 1))
     if seed % 3 == 0:
-        assert told == Counter(range(1, row.epoch + 1)), f"seed {seed}: {told}"
+        assert announced == Counter(range(1, row.epoch + 1)), f"seed {seed}: {announced}"
         assert row.epoch >= 1
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: int) -> None:
+def test_each_opening_is_announced_and_the_breaker_closes_once_the_dependency_recovers(
+    seed: int,
+) -> None:
     check_seed(seed)
 
 
-def test_the_faults_do_strike() -> None:
+def test_the_simulation_causes_crashes_closings_refusals_and_lost_probes() -> None:
     modes: Counter[BreakerMode] = Counter()
     started = closed = refused = lost_probes = 0
     for seed in range(10):

@@ -1,4 +1,5 @@
-"""Processors from lease to commit: balanced and complete soon after faults stop."""
+"""Simulates a fleet of processors, from lease to commit: shares are even and work is complete soon
+after faults stop."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ HOSTILE_SECONDS = 120
 
 
 def check_commits(world: World) -> None:
-    """Each partition's checkpoint only moves on, under epochs that only grow."""
+    """Each partition's checkpoint only advances, under epochs that never decrease."""
     for commits in world.store.commits.values():
         for before, after in pairwise([commit.checkpoint for commit in commits]):
             assert after.sequence > before.sequence, f"the checkpoint went back: {before} {after}"
@@ -40,7 +41,7 @@ def check_commits(world: World) -> None:
 
 
 def check_epochs(world: World) -> None:
-    """Of each partition and epoch there is one owner, and only it commits under that epoch."""
+    """Each partition has one owner per epoch, and only that owner commits under the epoch."""
     newest: dict[str, Ownership] = {}
     owners: set[tuple[str, int, str]] = set()
     for row in world.owners.written:
@@ -58,7 +59,8 @@ def check_epochs(world: World) -> None:
 
 
 def check_accounts(world: World) -> None:
-    """Every number of every partition once; what is bad or too large is dead, nothing is a gap."""
+    """Each number of each partition occurs once. Bad and too large events are dead letters, and
+    there are no gaps."""
     for partition in map(str, range(world.partitions)):
         rows = world.store.rows[stream_of(partition)]
         counted: Counter[int] = Counter([*rows.effects, *rows.dead_letters])
@@ -70,8 +72,8 @@ def check_accounts(world: World) -> None:
 
 
 def check_order(world: World) -> None:
-    """Of each key, events were handled in order, one at a time, and their messages came at least
-    once and the first time in order."""
+    """The events of each key were handled in order, one at a time. Their messages arrived at least
+    once, the first time in order."""
     assert not world.disorder, world.disorder
     for partition in map(str, range(world.partitions)):
         stream = stream_of(partition)
@@ -84,10 +86,13 @@ def check_order(world: World) -> None:
 
 
 def check_readers(world: World) -> None:
-    """Who does not reach the store stops when its lease has expired, in its next cycle."""
+    """A processor that cannot reach the store stops reading in the first cycle after its lease has
+    expired."""
     cycles = 2 * 1.2 * CYCLE_SECONDS
     longest = world.two_read_longest.total_seconds()
-    assert longest <= TIMES.expire_seconds + cycles, f"two read one partition for {longest:g} s"
+    assert longest <= TIMES.expire_seconds + cycles, (
+        f"two processors read one partition for {longest:g} s"
+    )
 
 
 def balanced(world: World) -> bool:
@@ -112,13 +117,13 @@ def complete(world: World) -> bool:
 
 
 def quiet(world: World) -> bool:
-    """No sleeper's lease is about to expire, no call is on its way."""
+    """Whether no sleeping processor's lease is about to expire and no late call is outstanding."""
     return not world.late and world.now > world.calm_since + timedelta(seconds=TIMES.expire_seconds)
 
 
 def recovery_seconds_max(world: World) -> float:
-    """Troubles end, leases expire, each partition is claimed or stolen in a cycle of its own, and
-    what has piled up is worked off."""
+    """The longest recovery: the troubles end, leases expire, each partition is claimed or stolen in
+    a cycle of its own, and the backlog is processed."""
     claims = 2 * world.partitions + len(world.instances)
     backlog = max(world.next_sequence.values())
     trouble = max(SLEEP_SECONDS_MAX, CUT_OFF_SECONDS_MAX, SILENT_SECONDS_MAX + NOTICED_SECONDS)
@@ -145,9 +150,11 @@ def check_world(world: World) -> None:
     written = len(world.owners.written)
     world.run(20)
     kept = {r.partition_id: r.epoch for r in world.owners.written[:written]}
-    assert kept == {r.partition_id: r.epoch for r in world.owners._rows.values()}, "it stays put"
+    assert kept == {r.partition_id: r.epoch for r in world.owners._rows.values()}, (
+        "the shares changed again"
+    )
     reading = [(r.lease.partition_id, r.lease.epoch) for r in world.readings if r.goes_on]
-    assert sorted(reading) == sorted(kept.items()), "each partition is read once, as it is owned"
+    assert sorted(reading) == sorted(kept.items()), "each partition must be read by its owner only"
     world.close()
     check_commits(world)
     check_epochs(world)
@@ -157,11 +164,11 @@ def check_world(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(60))
-def test_a_fleet_loses_nothing_and_balances_soon_after_faults_stop(seed: int) -> None:
+def test_a_fleet_loses_no_event_and_balances_soon_after_faults_stop(seed: int) -> None:
     check_seed(seed)
 
 
-def test_the_faults_do_strike() -> None:
+def test_the_simulation_causes_each_kind_of_trouble() -> None:
     """A simulation without faults would prove nothing."""
     struck: Counter[str] = Counter()
     for seed in range(20):

@@ -1,4 +1,5 @@
-"""People who redrive and give up the same dead letters at once, by calls that fail."""
+"""Simulates several people who redrive and purge the same dead letters concurrently, with failing
+calls."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ STREAM = Stream("ns", "hub", "$Default", "0")
 LETTERS = 12
 
 
-class Hostile:
+class FaultyStore:
     """A store with a pause before and after each call that changes something."""
 
     def __init__(self, store: MemoryIngestionStore) -> None:
@@ -60,16 +61,17 @@ class Hostile:
 
 
 class World:
-    """A stream of dead letters, and people who crash and start again until none is left."""
+    """A stream of dead letters, and people who start again after each crash until no dead letter is
+    left."""
 
     def __init__(self, seed: int, fault_rate: float) -> None:
         self.scheduler = Scheduler(seed, fault_rate)
         store = MemoryIngestionStore(lambda: NOW)
         asyncio.run(_fill(store))
-        self.store = Hostile(store)
+        self.store = FaultyStore(store)
         self.crashes = 0
-        self.told: Counter[int] = Counter()
-        """What people were told that they had done."""
+        self.reported: Counter[int] = Counter()
+        """What the operations reported as done."""
         self.failed: list[int] = []
         for purges in (False, False, seed % 2 == 0):
             self.start(purges)
@@ -96,7 +98,7 @@ class World:
             redriver = Redriver(self.store, MemoryHubReader(), lambda _s: self._handle, once)
             outcome = await redriver.run(letters)
         self.failed += [stored.letter.sequence for stored, _why in outcome.failed]
-        self.told.update(stored.letter.sequence for stored in outcome.done)
+        self.reported.update(stored.letter.sequence for stored in outcome.done)
 
     async def _handle(self, event: Event) -> Effect:
         with failing_as(TransientFailure("not yet")):
@@ -117,21 +119,21 @@ def check_seed(seed: int) -> None:
     world = World(seed, fault_rate=(0.0, 0.05, 0.2)[seed % 3])
     world.scheduler.run_until_idle()
     store = world.store
-    became = store.redriven + store.removed
-    assert became == Counter(range(LETTERS)), f"seed {seed}: {became}"
+    processed = store.redriven + store.removed
+    assert processed == Counter(range(LETTERS)), f"seed {seed}: {processed}"
     if world.scheduler.fault_rate == 0:
-        assert world.told == became, f"seed {seed}: {world.told}"
+        assert world.reported == processed, f"seed {seed}: {world.reported}"
         assert world.failed == [], f"seed {seed}"
     sent = [stored.message.message_id for stored in asyncio.run(store.store.outbox(STREAM, 100))]
     assert sorted(sent) == sorted(message_id(STREAM, n) for n in store.redriven), f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", seeds(60))
-def test_each_dead_letter_is_redriven_or_given_up_exactly_once(seed: int) -> None:
+def test_each_dead_letter_is_redriven_or_purged_exactly_once(seed: int) -> None:
     check_seed(seed)
 
 
-def test_the_faults_do_strike() -> None:
+def test_the_simulation_causes_crashes_and_purges() -> None:
     worlds = [World(seed, fault_rate=0.2) for seed in range(10)]
     for world in worlds:
         world.scheduler.run_until_idle()

@@ -1,4 +1,5 @@
-"""Many instances whose calls fail slowly: the breaker must open while their batches still run."""
+"""Simulates many instances whose calls fail slowly: the breaker opens while their batches still
+run."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from shared.adapters.memory.ingestion import (
     MemoryIngestionStore,
 )
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import BreakerOpen
 from shared.ingestion.events import ingest
@@ -44,21 +45,21 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 
 
 class Nobody:
-    """Hears of an opening, and is never sent anything."""
+    """Records announcements, and is never sent anything."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.announced: list[int] = []
 
     async def send(self, messages: object) -> None:
         raise AssertionError(messages)
 
     async def announce(self, breaker: Breaker) -> None:
-        self.told.append(breaker.epoch)
+        self.announced.append(breaker.epoch)
 
 
 @dataclass
 class World:
-    """Instances that start at different times, each with a partition; every call fails."""
+    """Instances that start at different times, with one partition each. Every call fails."""
 
     seed: int
     instances: int
@@ -85,7 +86,7 @@ class World:
     async def handle(self, event: Event) -> Effect:
         await self.sleep(self.call_seconds * self.random.uniform(0.9, 1.1))
         self.calls.append(self.now)
-        raise ValueError(f"nobody knows what is wrong with {event.sequence}")
+        raise ValueError(f"event {event.sequence} always fails")
 
     async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         over = False
@@ -113,10 +114,10 @@ class World:
             one_by_one,
             lambda: f"t{self.random.random()}",
         )
-        guard = BreakerGuard(
+        client = BreakerClient(
             f"i{partition_id}", self.breakers, Nobody(), self.rule, elapsed=self.elapsed
         )
-        line = PartitionPipeline(consumer, guard, Nobody(), self.elapsed, self.beside)
+        line = PartitionPipeline(consumer, client, Nobody(), self.elapsed, self.beside)
         await self.sleep(self.random.uniform(0, 40))
         first = 0
         while self.opened_after is None:
@@ -144,8 +145,8 @@ class World:
 
 
 def check_seed(seed: int) -> None:
-    """What fails until it opens: the limit, what the instances do in two beats, and the calls that
-    are at work then."""
+    """Bound the failures until the breaker opens: the limit of the rule, what the instances do in
+    two heartbeats, and the calls that are running then."""
     for instances, call_seconds, rule, needed in [
         (8, 45 / 66, TripRule(failures_max=100), 101),
         (8, 0.41, TripRule(failures_max=None, failure_ratio_max=0.5), 20),

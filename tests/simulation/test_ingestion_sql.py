@@ -1,4 +1,5 @@
-"""A SQL store does as its twin in memory, call by call, under the same crashes and lost replies."""
+"""Simulates crashes and lost replies: the SQL store behaves like the in-memory adapter in each
+call."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ T = TypeVar("T")
 
 
 async def inline(work: Callable[[], T]) -> T:
-    """Without a thread: the scheduler alone says who runs when."""
+    """Runs the work without a thread, so that only the scheduler decides about the order."""
     return work()
 
 
 class Both(MemoryIngestionStore):
-    """The twin and SQLite side by side: whatever one answers or refuses, so must the other."""
+    """The in-memory adapter and SQLite side by side: both must return or refuse the same."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
@@ -80,7 +81,7 @@ def _with(saved: StoredCheckpoint, version: object) -> StoredCheckpoint:
 
 
 class BothStores(Store, Both):
-    """With the scheduler's pauses and faults before and after each call to both."""
+    """Adds the scheduler's pauses and faults before and after each call."""
 
 
 @contextmanager
@@ -98,13 +99,13 @@ def world(seed: int, fault_rate: float) -> Iterator[tuple[World, BothStores]]:
 
 
 def run_now(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """The result of a coroutine that does not wait."""
     try:
         work.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
-    raise AssertionError("it waits")
+    raise AssertionError("the coroutine waited")
 
 
 def check_seed(seed: int) -> None:
@@ -113,17 +114,16 @@ def check_seed(seed: int) -> None:
         mine = run_now(MemoryIngestionStore.dead_letters(store, STREAM, None, 9999))
         theirs = run_now(store.sql.dead_letters(STREAM, None, 9999))
         assert mine == theirs, f"seed {seed}"
-        found = run_now(store.sql.gaps(STREAM, None, 9999))
-        assert found == list(hostile.rows.gaps.values()), f"seed {seed}"
+        gaps = run_now(store.sql.gaps(STREAM, None, 9999))
+        assert gaps == list(hostile.rows.gaps.values()), f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_a_sql_store_does_as_its_twin(seed: int) -> None:
+def test_the_sql_store_behaves_like_the_in_memory_adapter(seed: int) -> None:
     check_seed(seed)
 
 
-def test_commits_are_refused_now_and_then() -> None:
-    """A simulation without races would prove nothing."""
+def test_the_simulation_causes_refused_commits() -> None:
     refusals = 0
     for seed in range(2):
         with world(seed, 0.05) as (hostile, store):

@@ -1,8 +1,8 @@
-"""Functions that a host starts again, in the wrong order, twice at a time, or never: behind the
-breaker, with a tail timer, an outbox, and a dependency that is down for a while.
+"""Simulates a host that restarts functions, runs them out of order, twice at a time, or not at all.
 
-Handlers and the queue take their time: longer than the breaker's window, than the tail's minute,
-than the lease of a message.
+The functions run behind the breaker, with a tail timer, an outbox, and a dependency that is down
+for a while. Handlers and the queue may take longer than the breaker's window, than the tail's
+minute, and than the lease of a message.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from shared.adapters.memory.ingestion import (
     MemoryIngestionStore,
 )
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import (
@@ -64,7 +64,7 @@ PARTITIONS = ("0", "1", "2")
 RULE = TripRule(failures_max=20)
 TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=3, probe_seconds=15)
 SEEN_AFTER = timedelta(seconds=30)
-"""A batch that is at work for so long has said so, even where its first word was lost."""
+"""After this time a running batch has recorded its activity, even if the first record was lost."""
 KEEP = timedelta(seconds=40)
 RECOVERY_MAX = timedelta(minutes=15)
 LIMITS = CommitLimits(rows_max=12)
@@ -87,7 +87,7 @@ def stream_of(partition_id: str) -> Stream:
 
 @dataclass(frozen=True)
 class Sender:
-    """Sends for an instance."""
+    """Sends on behalf of an instance."""
 
     world: World
     instance: str
@@ -106,7 +106,7 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 
 
 class Store(MemoryIngestionStore):
-    """Fails before a call, or loses its reply; remembers what it removed."""
+    """Fails before a call or loses its reply. It remembers the removed effects."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
@@ -153,7 +153,7 @@ class Store(MemoryIngestionStore):
         self.removed[stream] |= before - set(effects)
         for sequence in before - set(effects):
             age = self._clock() - self.written_at[stream, sequence]
-            assert age >= KEEP, f"{sequence} went after {age}"
+            assert age >= KEEP, f"effect {sequence} was removed after {age}"
         return removed
 
 
@@ -184,7 +184,7 @@ async def pause_or(error: Exception) -> None:
 
 
 async def unreliable(call: Awaitable[T], error: type[Exception]) -> T:
-    """A fault strikes before the call or after it."""
+    """Strike with a fault before or after the call."""
     try:
         await pause()
     except BaseException as before:
@@ -201,38 +201,38 @@ async def unreliable(call: Awaitable[T], error: type[Exception]) -> T:
 
 
 class World:
-    """A hub that grows, and a host that delivers from it as hosts do."""
+    """A hub that grows, and a host that delivers its events as hosts do."""
 
     def __init__(self, seed: int, fault_rate: float) -> None:
         self.scheduler = Scheduler(seed, fault_rate, self.clock)
         self.random = self.scheduler.random
         self.now = NOW
         self.slow = (0.0, 0.004, 0.02)[seed // 2 % 3]
-        """The chance that a call takes its time."""
+        """The probability that a call is slow."""
         self.handling: dict[tuple[str, int], list[datetime]] = defaultdict(list)
-        """Events of batches that are being handled, and since when."""
+        """The events that batches are handling, and the start of each handling."""
         self.sending: dict[str, str] = {}
-        """Messages that are being sent, and by which instance."""
+        """The messages that are being sent, and the instance that sends each."""
         self.store = Store(self.clock, LIMITS.rows_max)
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
         self.down = False
         self.sent: list[str] = []
-        self.told: list[int] = []
+        self.announced: list[int] = []
         self.txids = count()
         self.instances = [
-            BreakerGuard(f"i{n}", self.breakers, self, RULE, TIMES, self.elapsed) for n in range(3)
+            BreakerClient(f"i{n}", self.breakers, self, RULE, TIMES, self.elapsed) for n in range(3)
         ]
         self.positions = dict.fromkeys(PARTITIONS, 0)
         self.owners = dict.fromkeys(PARTITIONS, self.instances[0])
         self.watch = TailWatch(one_by_one)
         self.busy: set[str] = set()
         self.begun: set[str] = set()
-        """Partitions of which a batch was taken in, or held by what handles it: from then on the
-        host may move past any other."""
+        """Partitions of which a batch was committed, or held by a failing dependency. From then on
+        the host may skip events."""
         self.repeating = ""
-        """A partition of which the host delivers nothing but what came before."""
-        self.lines: dict[tuple[str, str], PartitionPipeline] = {}
+        """A partition of which the host only redelivers events."""
+        self.pipelines: dict[tuple[str, str], PartitionPipeline] = {}
         self.counts: Counter[str] = Counter()
 
     def clock(self) -> datetime:
@@ -262,7 +262,8 @@ class World:
         return handle
 
     def sweep_of(self, partition_id: str) -> Handler:
-        """Of a sweep, which must see that a batch is at work, once that has had time to say so."""
+        """The handler of a sweep. The sweep must notice a running batch once that has had time to
+        record its activity."""
 
         async def handle(event: Event) -> Effect:
             self.counts["swept"] += 1
@@ -270,7 +271,7 @@ class World:
                 at for key, each in self.handling.items() for at in each if key[0] == partition_id
             ]
             oldest = min(begun, default=self.now)
-            assert self.now - oldest < SEEN_AFTER, f"a batch is at work since {oldest}"
+            assert self.now - oldest < SEEN_AFTER, f"a batch has been running since {oldest}"
             return await self.handle(event)
 
         return handle
@@ -287,7 +288,7 @@ class World:
     async def send(self, instance: str, messages: Sequence[OutboxMessage]) -> None:
         names = [message.message_id for message in messages]
         others = {self.sending.get(name, instance) for name in names} - {instance}
-        assert not others, f"{instance} sends what {others} is sending"
+        assert not others, f"{instance} sends messages that {others} is sending"
         self.sending.update(dict.fromkeys(names, instance))
         try:
             if self.random.random() < self.slow:
@@ -300,7 +301,7 @@ class World:
                 self.sending.pop(name, None)
 
     async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
-        """Beats go on until the work has ended, or died."""
+        """Beat until the work has ended or crashed."""
         over, beating = False, False
 
         async def beats() -> None:
@@ -328,19 +329,19 @@ class World:
 
     async def announce(self, breaker: Breaker) -> None:
         await pause_or(AnnouncementFailed("webhook"))
-        self.told.append(breaker.epoch)
+        self.announced.append(breaker.epoch)
 
-    def line(self, partition_id: str, guard: BreakerGuard) -> PartitionPipeline:
-        """An instance keeps its lines, and with them what it remembers."""
-        key = partition_id, guard.instance
-        if key not in self.lines:
-            self.lines[key] = self._line(partition_id, guard)
-        return self.lines[key]
+    def pipeline(self, partition_id: str, client: BreakerClient) -> PartitionPipeline:
+        """An instance keeps its pipelines, and with them what they remember."""
+        key = partition_id, client.instance
+        if key not in self.pipelines:
+            self.pipelines[key] = self._new_pipeline(partition_id, client)
+        return self.pipelines[key]
 
-    def _line(self, partition_id: str, guard: BreakerGuard) -> PartitionPipeline:
+    def _new_pipeline(self, partition_id: str, client: BreakerClient) -> PartitionPipeline:
         consumer = Consumer(
             stream_of(partition_id),
-            Writer(guard.instance),
+            Writer(client.instance),
             self.store,
             self.hub,
             self.handle_of(partition_id),
@@ -350,7 +351,7 @@ class World:
             LIMITS,
         )
         return PartitionPipeline(
-            consumer, guard, Sender(self, guard.instance), self.elapsed, self.beside
+            consumer, client, Sender(self, client.instance), self.elapsed, self.beside
         )
 
     # --- the host
@@ -366,9 +367,11 @@ class World:
             self.hub.add(stream_of(partition_id), event)
 
     def deliver(self, partition_id: str) -> None:
-        """A batch from where the host thinks it is; it may skip, go back, or do it twice.
+        """Deliver a batch from the host's position. The host may skip events, go back, or deliver
+        twice.
 
-        Mostly one at a time: the host waits for a batch that takes long, or gives it to another.
+        Usually it runs one batch at a time: it waits for a slow batch, or rarely gives the events
+        to another instance as well.
         """
         if partition_id in self.busy and self.random.random() < 0.99:
             return
@@ -382,18 +385,18 @@ class World:
         first = self.positions[partition_id]
         if partition_id == self.repeating:
             checkpoint = self.store.rows[stream_of(partition_id)].checkpoint
-            known = checkpoint.sequence if checkpoint else -1
-            first, log = 0, log[: known + 1]
+            accounted_for = checkpoint.sequence if checkpoint else -1
+            first, log = 0, log[: accounted_for + 1]
         batch = log[first : first + self.random.randint(1, 15)]
         if not batch:
             return
         if chance > 0.95:
             self.owners[partition_id] = self.random.choice(self.instances)
         zombies = [self.random.choice(self.instances)] if chance > 0.9 else []
-        for guard in (self.owners[partition_id], *zombies):
+        for client in (self.owners[partition_id], *zombies):
             self.counts["deliveries"] += 1
             self.busy.add(partition_id)
-            work = ingest.run(batch, self.line(partition_id, guard))
+            work = ingest.run(batch, self.pipeline(partition_id, client))
             self.scheduler.start(work, self.delivered(partition_id, batch[-1].sequence + 1))
 
     def delivered(
@@ -411,13 +414,13 @@ class World:
         return ended
 
     def look_at_tails(self) -> None:
-        guard = self.random.choice(self.instances)
+        client = self.random.choice(self.instances)
 
         def ended(_result: object, error: BaseException | None) -> None:
             assert error is None or isinstance(error, EXPECTED), repr(error)
 
         def line_of(partition_id: str) -> PartitionPipeline:
-            line = self.line(partition_id, guard)
+            line = self.pipeline(partition_id, client)
             return replace(
                 line, consumer=replace(line.consumer, handle=self.sweep_of(partition_id))
             )
@@ -462,16 +465,18 @@ class World:
             stream = stream_of(partition_id)
             rows, log = self.store.rows[stream], self.hub.events[stream]
             first = rows.checkpoint.start if rows.checkpoint else 0
-            assert first == 0, f"{partition_id}: begins at {first}"
+            assert first == 0, f"partition {partition_id} begins at {first}"
             removed = self.store.removed[stream]
             ends = Counter([*rows.effects, *removed, *rows.dead_letters])
-            assert ends == Counter(range(first, len(log))), f"{partition_id}: lost or twice"
+            assert ends == Counter(range(first, len(log))), (
+                f"partition {partition_id}: an event is missing or occurs twice"
+            )
             assert rows.gaps == {}, "the hub has everything"
             poison = {event.sequence for event in log[first:] if event.body == b"poison"}
-            assert set(rows.dead_letters) == poison, "no outage makes a dead letter"
+            assert set(rows.dead_letters) == poison, "an outage must not make a dead letter"
             assert rows.outbox == {}
-            wanted = {message_id(stream, sequence) for sequence in [*rows.effects, *removed]}
-            assert wanted == {name for name in self.sent if name.split(":")[1] == partition_id}
+            expected = {message_id(stream, sequence) for sequence in [*rows.effects, *removed]}
+            assert expected == {name for name in self.sent if name.split(":")[1] == partition_id}
 
 
 def check_seed(seed: int) -> World:
@@ -482,9 +487,9 @@ def check_seed(seed: int) -> World:
         world.run(120 if world.slow else 40)
     world.scheduler.fault_rate = 0
     while not world.caught_up and world.now < NOW + RECOVERY_MAX:
-        world.produce(PARTITIONS[0])  # a probe needs something to try
+        world.produce(PARTITIONS[0])  # so that the probe has new events
         world.run(20, produces=False)
-    world.run(TIMES.announce_seconds + 20, produces=False, skips_tail=True)  # all by the timer
+    world.run(TIMES.announce_seconds + 20, produces=False, skips_tail=True)  # only the timer works
     end = world.now + RECOVERY_MAX
     while not world.caught_up and world.now < end:
         world.produce(PARTITIONS[0])
@@ -493,19 +498,19 @@ def check_seed(seed: int) -> World:
     row = world.breakers._seen.breaker
     assert row.mode is BreakerMode.CLOSED, row
     assert row.announced_epoch == row.epoch
-    assert set(world.told) == set(range(1, row.epoch + 1))
+    assert set(world.announced) == set(range(1, row.epoch + 1))
     return world
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_every_event_is_accounted_for_once_and_every_message_sent(seed: int) -> None:
+def test_each_event_is_accounted_for_once_and_each_message_is_sent(seed: int) -> None:
     check_seed(seed)
 
 
-def test_the_breaker_does_open_and_the_host_does_fail() -> None:
+def test_the_simulation_opens_the_breaker_and_fails_functions() -> None:
     worlds = [check_seed(seed) for seed in range(6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
-    assert all(world.told for world in worlds)
+    assert all(world.announced for world in worlds)
     assert all(any(world.store.removed.values()) for world in worlds)
     for kind in ("BreakerOpen", "DependencyDown", "Crash", "StoreUnavailable", "NoneType"):
         assert counts[kind] > 10, counts

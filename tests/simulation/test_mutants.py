@@ -83,7 +83,7 @@ MUTANTS = [
         "return FailureCause.DEPENDENCY",
         "return FailureCause.EVENT",
     ),
-    Mutant("ingestion", "events.process_batch._next_pass", "(*fresh, *found)", "fresh"),
+    Mutant("ingestion", "events.process_batch._next_pass", "(*fresh, *restored)", "fresh"),
     Mutant(
         "ingestion_trigger",
         "events.process_batch._begun",
@@ -98,20 +98,29 @@ MUTANTS = [
     ),
     Mutant("ingestion_trigger", "events.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
     Mutant(
-        "ingestion_slow_failures", "events.ingest.HandlerCalls.beat", "await self._report()", "pass"
+        "ingestion_slow_failures",
+        "events.ingest.HandlerCalls.beat",
+        "await self._report_progress()",
+        "pass",
     ),
     Mutant(
-        "ingestion_slow_failures", "events.ingest.HandlerCalls.beat", "gate.shut and", "False and"
+        "ingestion_slow_failures",
+        "events.ingest.HandlerCalls.beat",
+        "admission.is_held and",
+        "False and",
     ),
     Mutant("ingestion", "events.outbox._send_some", "await sender.send(", "ready and str("),
     # --- leases
     Mutant("ingestion_balancing", "ownership.load_balancing._taking", "row.epoch + 1", "row.epoch"),
     Mutant(
-        "ingestion_balancing", "ownership.load_balancing._richest", "most = max(", "most = min("
+        "ingestion_balancing",
+        "ownership.load_balancing._largest_owner",
+        "most = max(",
+        "most = min(",
     ),
     Mutant(
         "ingestion_balancing",
-        "ownership.load_balancing._board",
+        "ownership.load_balancing._holdings",
         "now - row.modified_at < expires",
         "True",
     ),
@@ -122,7 +131,7 @@ MUTANTS = [
         f"self.me, {SKEWED}",
     ),
     Mutant(
-        "ingestion_balancing", "ownership.processor.Balancer.cycle", "in found.renewals", "in ()"
+        "ingestion_balancing", "ownership.processor.Balancer.cycle", "in planned.renewals", "in ()"
     ),
     Mutant(
         "ingestion_balancing",
@@ -147,13 +156,13 @@ MUTANTS = [
     Mutant(
         "ingestion_fleet",
         "ownership.processor.Processor.cycle",
-        "if not _same(held.lease, share, p)",
+        "if not _still_owned(held.lease, share, p)",
         "if False",
     ),
     Mutant(
         "ingestion_fleet",
-        "ownership.processor._same",
-        "now.epoch == lease.epoch",
+        "ownership.processor._still_owned",
+        "current.epoch == lease.epoch",
         "True",
     ),
     Mutant(
@@ -215,8 +224,8 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion_breaker",
-        "breaker.guard.BreakerGuard.after_batch",
-        "found.trip_reason is None",
+        "breaker.client.BreakerClient.after_batch",
+        "result.trip_reason is None",
         "True",
     ),
     # --- what is kept
@@ -230,9 +239,9 @@ MUTANTS = [
         "Mark(now, sequence + 9)",
     ),
     # --- dead letters
-    Mutant("ingestion_redrive", "dead_letters.redrive._insist", "return lost", "raise"),
+    Mutant("ingestion_redrive", "dead_letters.redrive._apply", "return lost", "raise"),
     Mutant(
-        "ingestion_redrive", "dead_letters.redrive._insist", "await store.remove(stored)", "pass"
+        "ingestion_redrive", "dead_letters.redrive._apply", "await store.remove(stored)", "pass"
     ),
 ]
 

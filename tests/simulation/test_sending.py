@@ -1,4 +1,5 @@
-"""A seeded broker that misbehaves: everything arrives once, in order, in batches that it takes."""
+"""Simulates a broker that misbehaves: all messages arrive once, in order, in batches that it
+accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from shared.messaging.send_state import RetryBudget
 
 SEEDS = range(150)
 ROOM_BESIDE_BODY = 200
-"""Bytes of a message alone in a batch beside those of its body, at most."""
+"""The most bytes that a message alone in a batch takes besides its body."""
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 
@@ -100,7 +101,7 @@ def check_order(seed: int, order: Order) -> None:
 
 
 @pytest.mark.parametrize("order", Order)
-def test_everything_arrives_once_and_in_order_under_every_fault(order: Order) -> None:
+def test_each_message_arrives_once_and_in_order_despite_faults(order: Order) -> None:
     for seed in SEEDS:
         check_order(seed, order)
 
@@ -119,7 +120,7 @@ def check_result(world: World, messages: list[Message], result: Result, seed: in
         assert world.pauses == [], seed
 
 
-def test_what_one_call_learns_the_next_one_knows() -> None:
+def test_limits_learned_in_one_call_are_used_in_the_next() -> None:
     for seed in SEEDS:
         world = World(random.Random(seed))
         world.fault_rate = 0
@@ -128,15 +129,15 @@ def test_what_one_call_learns_the_next_one_knows() -> None:
         assert last.retries == 0, seed
 
 
-def test_a_dead_link_stops_the_call_and_what_is_left_can_be_sent_by_another() -> None:
+def test_the_unsent_messages_of_a_stopped_call_can_be_sent_again() -> None:
     for seed in range(40):
         world = World(random.Random(seed))
         world.fault_rate = 0.99
         messages = world.messages(120)
         with pytest.raises(SendingStopped) as stopped:
             asyncio.run(world.send(messages, Order.KEPT))
-        left = list(stopped.value.unsent)
-        assert stopped.value.result.sent + len(left) == len(messages)
+        unsent = list(stopped.value.unsent)
+        assert stopped.value.result.sent + len(unsent) == len(messages)
         world.fault_rate = 0
-        asyncio.run(world.send(left, Order.KEPT))
+        asyncio.run(world.send(unsent, Order.KEPT))
         assert places(world.queue.messages) == places(messages), seed

@@ -1,4 +1,4 @@
-"""The app in a hostile world: queues that lose order, calls that fail, people who interfere."""
+"""A simulated world of the scaling functions: queues, timers, storage and a plan with faults."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ STEP_SECONDS_MAX = 3.0
 TASKS_PER_STEP = 6
 
 FUNCTION_TIMEOUT = timedelta(minutes=5)
-"""As in host.json: the function is killed, and nothing of it cleans up."""
+"""As in host.json. The function is then killed without any cleanup."""
 SOURCE_TIMEOUT = timedelta(seconds=10)
-"""The reconciler gives each resource up after this."""
+"""The time after which the reconciler gives up a resource."""
 ARM_TIMEOUT = timedelta(seconds=120)
 RETRIED_AFTER = timedelta(seconds=5)
-"""``visibilityTimeout`` of host.json: when the message of a failed function comes back."""
+"""``visibilityTimeout`` of host.json: when the message of a failed function is redelivered."""
 MESSAGE_LEASE = timedelta(minutes=10)
-"""When the message of a host that died comes back."""
+"""When the message of a crashed host is redelivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """How much slower than usual a world is, and how wrong its clocks are. Times in seconds."""
+    """The delays and clock errors of a world. Rates are probabilities, and times are seconds."""
 
     arm_rate: float = 0.0
     arm_seconds_max: float = 0.0
-    """A change of the plan takes up to so long, whoever waits for it."""
+    """The longest duration of a change of the plan."""
     storage_rate: float = 0.0
     storage_seconds_max: float = 0.0
-    """A storage call takes up to so long before it arrives, and again before its answer does."""
+    """The longest delay of a storage call, and again of its reply."""
     queue_rate: float = 0.0
     queue_seconds_max: float = 0.0
-    """A message is on its way for up to so long."""
+    """The longest delay of a message."""
     skew_seconds: float = 0.0
-    """The clock of an instance differs from that of the servers by so much, either way."""
+    """The difference between the clocks of an instance and of the servers, in either direction."""
     step_rate: float = 0.0
     step_seconds: float = 0.0
-    """How often the clock of the servers is set, at each change of the load, and by how much."""
+    """The step by which the clock of the servers may be set at each change of the load."""
 
 
 NONE = Slowness()
@@ -73,7 +73,7 @@ KINDS = (USUAL, ARM, STORAGE, QUEUES, CLOCKS, ALL)
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """When a state was read that something was decided from, and the capacity that there was."""
+    """The true time at which a decision read its state, and the actual capacity then."""
 
     at: datetime
     capacity: int
@@ -81,7 +81,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A desired state as it was written as confirmed; times by no clock that can be wrong."""
+    """A desired state that was written as confirmed. Its times are true times."""
 
     written_at: datetime
     changed_at: datetime
@@ -89,9 +89,9 @@ class Confirmation:
 
 
 class Store(MemoryStateStore):
-    """The memory twin with a pause before and after each call, some of them long.
+    """The in-memory adapter with a pause before and after each call, some of them long.
 
-    It remembers when, by no clock that can be wrong, each decision read what it was taken from.
+    It records the true time at which each decision read its state.
     """
 
     def __init__(self, world: World) -> None:
@@ -99,13 +99,13 @@ class Store(MemoryStateStore):
         self._world = world
         self._reads: dict[int, tuple[Snapshot, Read]] = {}
         self.read: dict[tuple[datetime, str], Read] = {}
-        """By time and id of the line of the log."""
+        """By the time and the id of the log entry."""
         self.misdated: list[LogEntry] = []
-        """Lines that are not dated by the clock of the store."""
+        """Log entries that are not dated by the clock of the store."""
         self.confirmed: list[Confirmation] = []
 
     def local_now(self) -> datetime:
-        """The clock of the instance that asks: what no flow may go by."""
+        """The clock of the calling instance, which no flow may use."""
         return self._world.local_now()
 
     async def load(self, resource_name: str) -> Snapshot:
@@ -135,7 +135,7 @@ class Store(MemoryStateStore):
             read = self._reads[id(snapshot)][1]
             set_since = any(read.at <= at for at in world.clock_set_at)
             in_between = snapshot.read_at <= entry.time <= world.server_now()
-            if not in_between and not set_since:  # noted, for the flow would survive an error
+            if not in_between and not set_since:  # recorded, because the flow would catch an error
                 self.misdated.append(entry)
             self.read[entry.time, entry.entry_id] = read
         before, after = snapshot.state.desired, state.desired
@@ -146,18 +146,18 @@ class Store(MemoryStateStore):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A change of capacity when it happened, whoever knew of it."""
+    """An actual change of the capacity, at its true time."""
 
     time: datetime
     before: int
     after: int
     late: bool
-    """By then something else had been decided; ARM does not fence writers."""
+    """True if another capacity was decided before: Resource Manager does not fence writers."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """A change that ARM has taken and carries out, whether or not anybody waits for it."""
+    """A change that Resource Manager has accepted and completes even if no caller waits for it."""
 
     target: CapacityTarget
     capacity: int
@@ -166,13 +166,13 @@ class Operation:
 
 
 class Control(MemoryCapacityControl):
-    """A plan that is at times busy, at times refuses, and whose answers get lost or take long."""
+    """A plan that is sometimes busy, refuses changes, loses replies or takes long."""
 
     def __init__(self, world: World, *, serial: bool) -> None:
         super().__init__(world.server_now, {"plan-1": 3})
         self._world = world
         self.serial = serial
-        """Refuses a change while another is under way, as App Service does most of the time."""
+        """True if a change is refused while another is under way, as App Service usually does."""
         self._operations: list[Operation] = []
         self.effective: list[Effect] = []
         self.overlapping = self.timed_out = 0
@@ -217,12 +217,12 @@ class Control(MemoryCapacityControl):
             raise CapacityDelayed("no answer within 120 s, outcome unknown", maybe_done=True)
 
     def hurry(self, end: datetime) -> None:
-        """Operations under way are done by then."""
+        """Complete all operations by ``end``."""
         for each in self._operations:
             each.done_at = min(each.done_at, end)
 
     def finish(self) -> None:
-        """Operations whose time has come take effect, in the order in which they are done."""
+        """Apply the operations that are due, in the order of their completion."""
         due = [each for each in self._operations if each.done_at <= self._world.now]
         for each in sorted(due, key=lambda operation: operation.done_at):
             self._operations.remove(each)
@@ -240,8 +240,7 @@ class Control(MemoryCapacityControl):
 
 
 class Rule(Threshold):
-    """A threshold that the log's counterfactual does not ask about: that takes twice the time of
-    everything else, and changes nothing."""
+    """A threshold without a counterfactual, which would take two thirds of the run time."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -257,7 +256,7 @@ class Message:
 
 
 class World:
-    """Time, queues, timers and one resource. ``load`` is what its backlog reads."""
+    """Time, queues, timers and one resource. ``load`` is the value of its backlog metric."""
 
     def __init__(self, seed: int, fault_rate: float, slow: Slowness = USUAL) -> None:
         self.scheduler = Scheduler(seed, fault_rate, lambda: self.now)
@@ -265,7 +264,7 @@ class World:
         self.kind = self.slow = slow
         self.now = NOW
         self.ahead = timedelta(0)
-        """By how much the clock of the servers is ahead of the true time."""
+        """The difference of the servers' clock from the true time."""
         self.clock_set_at: list[datetime] = []
         self.killed = self.slow_calls = 0
         self.store = Store(self)
@@ -280,7 +279,7 @@ class World:
     # --- the passing of time ---
 
     def server_now(self) -> datetime:
-        """What the servers' clock shows: that of the store, and of who is asked for samples."""
+        """The time by the servers' clock, which the store and the sources use."""
         return self.now + self.ahead
 
     def local_now(self) -> datetime:
@@ -288,7 +287,7 @@ class World:
         return (self.server_now() + skew).replace(microsecond=0)
 
     def set_clock(self, ahead_seconds: float) -> None:
-        """The clock of the servers is set, back or forward."""
+        """Set the clock of the servers back or forward."""
         if self.ahead != timedelta(seconds=ahead_seconds):
             self.ahead = timedelta(seconds=ahead_seconds)
             self.clock_set_at.append(self.now)
@@ -299,7 +298,7 @@ class World:
             self.set_clock(self.random.choice([-step, 0, step]))
 
     def seconds(self, rate: float, most: float) -> float:
-        """How long something takes: most often no time worth speaking of."""
+        """A random delay up to ``most`` seconds with probability ``rate``, otherwise none."""
         return self.random.uniform(0, most) if rate and self.random.random() < rate else 0.0
 
     async def storage_call(self) -> None:
@@ -310,7 +309,7 @@ class World:
             await sleep_until(self.now + timedelta(seconds=seconds))
 
     def step(self) -> None:
-        """A moment passes; timers fire, a message may be delivered, some task goes on."""
+        """Advance the time, fire due timers, deliver messages, and resume some tasks."""
         self.now += timedelta(seconds=self.random.random() * STEP_SECONDS_MAX)
         self.control.finish()
         if self._due("collect", COLLECT_SECONDS):
@@ -328,7 +327,7 @@ class World:
             self.step()
 
     def calm_down(self) -> None:
-        """Faults and slowness end, and what is under way ends soon."""
+        """End all faults and delays, and complete pending operations soon."""
         self.scheduler.fault_rate = 0.0
         self.control.hurry(self.now + FUNCTION_TIMEOUT)
         self.slow = replace(NONE, skew_seconds=self.slow.skew_seconds)
@@ -345,7 +344,7 @@ class World:
         skew = timedelta(seconds=self.random.uniform(-3, 3))
         capacity = self.control.capacities["plan-1"]
         for name, value in ((CAPACITY_METRIC, capacity), ("backlog", self.load)):
-            if self.random.random() >= self.scheduler.fault_rate:  # else the source failed
+            if self.random.random() >= self.scheduler.fault_rate:  # otherwise the source has failed
                 sample = MetricValue(self.server_now() + skew, float(value))
                 self._send("metrics", encode_metric(Metric("plan-1", name, sample)))
 
@@ -356,12 +355,12 @@ class World:
         return [action] if action else []
 
     async def _decide(self, body: str) -> list[ScaleAction]:
-        action = await scaling_logic.run(decode_metric(body), self.resources, self.store)
+        action = await scaling_logic.process_sample(decode_metric(body), self.resources, self.store)
         return [action] if action else []
 
     async def _scale(self, body: str) -> list[ScaleAction]:
         action = decode_action(body)
-        await scaler.run(action, self.resources, self.store, self.control, TIMING)
+        await scaler.execute(action, self.resources, self.store, self.control, TIMING)
         return []
 
     def _deliver(self, name: str) -> None:
@@ -371,7 +370,9 @@ class World:
             return
         message = self.random.choice(visible)
         message.dequeue_count += 1
-        message.hidden = self.random.random() >= DUPLICATE_RATE  # else a lease was lost
+        message.hidden = (
+            self.random.random() >= DUPLICATE_RATE
+        )  # otherwise the message is delivered twice
         work = self._decide(message.body) if name == "metrics" else self._scale(message.body)
         self._start(work, "actions", name, message)
 

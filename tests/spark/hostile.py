@@ -1,4 +1,4 @@
-"""Telemetry as hostile as it gets, from a seed: what must be read as the pure core reads it."""
+"""Makes hostile telemetry from a seed, which the job must read as ``shared.sampling`` reads it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MORE = ['"Amount":1,"Amount":5', '"Amount":5,"Amount":1', '"Amount":1,"Amount":"
 
 
 def hostile_files(root: Path, seed: int, lines: int = 400) -> None:
-    """A tree of exports: uneven, with copies, cut ends, other shapes, damage; and one undated."""
+    """Writes an export: uneven files with copies, cut ends, other formats and damage."""
     rng = random.Random(seed)
     known: list[str | bytes] = []
     files: dict[tuple[str, int], list[str | bytes]] = {}
@@ -116,7 +116,7 @@ def _properties(rng: random.Random) -> Any:
 
 
 def _written(rng: random.Random, record: dict[str, Any]) -> str:
-    """Compact or spaced, in any order, escaped or not."""
+    """Writes a record compact or spaced, in any order, escaped or not."""
     names = sorted(record)
     if rng.random() < 0.3:
         rng.shuffle(names)
@@ -130,7 +130,7 @@ def _written(rng: random.Random, record: dict[str, Any]) -> str:
 
 
 def _copy(rng: random.Random, known: list[str | bytes]) -> str | bytes:
-    """The same record again: as it was, or with its columns in another order, or in a body."""
+    """Returns a copy of a record: unchanged, with its columns in another order, or in a body."""
     line = rng.choice(known)
     if isinstance(line, str) and rng.random() < 0.3:
         one, other = rng.sample(MORE, 2)
@@ -151,7 +151,7 @@ def _copy(rng: random.Random, known: list[str | bytes]) -> str | bytes:
 
 
 def _classic(rng: random.Random) -> dict[str, Any]:
-    """The number that the service gave it stands for all of it."""
+    """Returns a classic record. Its key is the number that the service gave it."""
     number = rng.randint(0, 9)
     return {
         "event": [{"name": "OrderPlaced", "count": [1, 3, "x"][number % 3]}],
@@ -168,7 +168,7 @@ def _classic(rng: random.Random) -> dict[str, Any]:
 
 
 def _disputed(rng: random.Random, line: str) -> str:
-    """What readers of JSON differ about: numbers that are none, names twice, depth."""
+    """Adds what JSON readers disagree about: NaN and infinity, repeated names, depth."""
     number = rng.choice(["nan", "NaN", "-inf", "Infinity", "-Infinity", "INF", "iNf", "-NAN", "7"])
     depth = rng.choice([3, 400, 400, 2_000])
     inner = '{"a":' * depth

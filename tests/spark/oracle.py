@@ -1,4 +1,4 @@
-"""What trends should be, by the pure core alone and without Spark: one process, one pass."""
+"""Computes what trends should be in plain Python, by ``shared.sampling`` alone, in one pass."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from zoneinfo import ZoneInfo
 from shared.sampling.estimates import EventEstimates
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import read_line
-from spark_jobs.read.files import hour_of
+from spark_jobs.model import ROLE, Shape
+from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import LATE_AFTER, sendable
-from spark_jobs.shape import ROLE, Shape
 from tests.sampling.partials import Item, figures, partial_of
 
 Key = tuple[str, str, str, tuple[str, ...]]
 
 
 def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[EventEstimates, int, int]], int]:
-    """Figures, copies and late records by date, kind, event and dimensions; lines in quarantine."""
+    """Returns figures, copies and late records by key, and the number of quarantined lines."""
     copies: dict[tuple[str, Key], list[tuple[Record, bool]]] = {}
     quarantined = 0
     for path in sorted(root.rglob("*.json*")):
-        hour = hour_of(str(path))
+        hour = SourceFile(str(path), 0).hour
         for line in _lines(path):
             for outcome in read_line(line, str(path)):
                 if isinstance(outcome, Record):

@@ -1,4 +1,4 @@
-"""Exported telemetry for tests: lines of the diagnostic-settings export, and files of them."""
+"""Makes exported telemetry for tests: lines of the diagnostic-settings export, and files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
+from spark_jobs.model import Shape, Totals
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import Chunk
-from spark_jobs.read.lines import Place, batches_of
+from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import LocalFiles, Source, blocks_of
-from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import Totals
 from spark_jobs.sums.totals import sums_of_blocks, totals_of
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ FOLDER = "insights-logs-appevents/resourceId=/SUBSCRIPTIONS/S/COMPONENTS/C"
 
 
 def event(time: str, name: str = "OrderPlaced", **columns: Any) -> str:
-    """``time`` such as 2017-05-15T09:30:00; a column given as ... is left out."""
+    """``time`` is such as 2017-05-15T09:30:00. A column with the value ... is omitted."""
     found = {
         "time": f"{time}.1234567Z",
         "Type": "AppEvents",
@@ -45,7 +44,7 @@ def event(time: str, name: str = "OrderPlaced", **columns: Any) -> str:
 def put(
     root: Path, day: str, lines: Iterable[str | bytes], hour: int = 12, end: str = "\n"
 ) -> Path:
-    """The file of one hour, as the export lays it; ``end`` is behind its last line."""
+    """Writes the file of one hour where the export would. ``end`` follows its last line."""
     year, month, day_of_month = day.split("-")
     folder = root / FOLDER / f"y={year}/m={month}/d={day_of_month}/h={hour:02d}/m=00"
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,19 +87,17 @@ def compute(
 def batches_of_task(
     source: Source, chunks: Sequence[Chunk], shape: Shape
 ) -> Iterator[pa.RecordBatch]:
-    """What a task makes of its chunks, without Spark."""
-    pieces = (
-        (Place.of(chunk.file), bytes(piece))
-        for chunk in chunks
-        for piece in blocks_of(source, chunk)
-    )
+    """Returns what a task reads from its chunks, without Spark."""
+    pieces = ((chunk.file, piece) for chunk in chunks for piece in blocks_of(source, chunk))
     return batches_of(pieces, shape)
 
 
 def total_of(batches: Sequence[pa.RecordBatch]) -> tuple[Totals, int]:
-    """Of what tasks made of lines, and how many lines could not be read."""
+    """Adds up what tasks have read. Returns totals, and the number of quarantined lines."""
     blocks = [batch.filter(batch.column("reason").is_null()) for batch in batches]
     columns = [batch.select(["event_date", "bucket", "series", "block"]) for batch in blocks]
-    rows = [row for found in sums_of_blocks(columns) for row in found.to_pylist()]
+    rows = [row for sums in sums_of_blocks(columns) for row in sums.to_pylist()]
+    for row in rows:  # Spark's rows have tuples here
+        row["hours"] = [tuple(hour.values()) for hour in row["hours"]]
     quarantined = sum(b.num_rows for b in batches) - sum(b.num_rows for b in blocks)
     return totals_of(rows), quarantined

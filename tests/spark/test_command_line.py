@@ -1,10 +1,12 @@
-"""The command line as its user meets it: messages, exit codes, and one whole run."""
+"""The command line of the job: messages, exit codes, and one whole run."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,11 +22,11 @@ from spark_jobs import event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Request, run
+from spark_jobs.model import Shape
 from spark_jobs.options import parse
-from spark_jobs.publish.stores import HadoopStore
-from spark_jobs.read.sources import ClusterFiles
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read.sources import ClusterFiles, LocalFiles
 from spark_jobs.report.control import read_controls
-from spark_jobs.shape import Shape
 from tests.autoscaling.test_policies import seeing
 from tests.spark.telemetry import FOLDER, event, pack, put
 
@@ -37,7 +39,7 @@ TODAY = date(2017, 7, 1)
 
 
 def started(*arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and what was said on standard error; nothing may be published."""
+    """Returns the exit code and standard error of a run that publishes nothing."""
     output = tmp_path / "out"
     code = event_trends.main(["--output", str(output), *arguments])
     assert not (output / "manifests").exists()
@@ -51,14 +53,14 @@ def started(*arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--to", "2099-01-01"], "--to 2099-01-01: is in the future"),
         (["--from", "2017-05-02", "--to", "2017-05-01"], "is an empty range"),
         (["--date", "2017-05-02", "--late-days", "3"], "use one of --date"),
-        (["--date", "yesterday"], "'yesterday' is no date such as 2017-05-15"),
-        (["--late-days", "-1"], "'-1' is no number of days"),
+        (["--date", "yesterday"], "'yesterday' is not a date such as 2017-05-15"),
+        (["--late-days", "-1"], "'-1' is not a number of days"),
         (["--time-zone", "Mars/Base"], "--time-zone Mars/Base: no such zone"),
         (["--profile", "a=b"], "needs --tables"),
-        (["--engine", "duckdb"], "there is one engine; leave out --engine duckdb"),
+        (["--engine", "duckdb"], "there is only one engine; remove --engine duckdb"),
     ],
 )
-def test_wrong_options_are_told_before_anything_starts(
+def test_wrong_options_are_reported_before_anything_starts(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as error:
@@ -67,7 +69,7 @@ def test_wrong_options_are_told_before_anything_starts(
     assert message in capsys.readouterr().err
 
 
-def test_ranges() -> None:
+def test_options_choose_the_range_of_dates() -> None:
     def of(*arguments: str) -> tuple[date | None, date | None]:
         options = parse(["--input", "x", "--output", "y", *arguments], TODAY)
         return options.since, options.until
@@ -78,52 +80,72 @@ def test_ranges() -> None:
     assert of("--from", "2017-05-15") == (date(2017, 5, 15), None)
 
 
-def test_holidays() -> None:
+def test_a_holiday_is_a_date() -> None:
     options = parse(["--input", "x", "--output", "y", "--holiday", "2017-05-01"], TODAY)
     assert options.holidays == (date(2017, 5, 1),)
 
 
-def test_a_missing_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = started("--input", "/no/such", tmp_path=tmp_path, capsys=capsys)
-    assert (code, said) == (1, "event_trends: --input /no/such: no such file or folder\n")
+def test_a_missing_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, error = started("--input", "/no/such", tmp_path=tmp_path, capsys=capsys)
+    assert (code, error) == (1, "event_trends: --input /no/such: no such file or folder\n")
 
 
-def test_a_path_that_cannot_be_looked_at(
+def test_a_relative_path_written_as_the_url_of_a_machine_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = started("--input", 300 * "x", tmp_path=tmp_path, capsys=capsys)
+    code, error = started("--input", "file://data/in", tmp_path=tmp_path, capsys=capsys)
     assert code == 1
-    assert said.endswith("xxx: File name too long\n")
+    assert error == (
+        "event_trends: --input file://data/in: names the machine data; write data/in for a relative"
+        " path, or file:///data/in\n"
+    )
 
 
-def test_a_folder_without_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_gone_when_a_task_reads_it_is_named_with_the_machine(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(BadInput, match=f"gone.json: No such file or directory on {gethostname()}"):
+        LocalFiles(str(tmp_path)).read(str(tmp_path / "gone.json"), 0, 1)
+
+
+def test_an_input_that_the_file_system_refuses_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, error = started("--input", 300 * "x", tmp_path=tmp_path, capsys=capsys)
+    assert code == 1
+    assert error.endswith("xxx: File name too long\n")
+
+
+def test_a_folder_without_exports_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
-    code, said = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
+    code, error = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
     assert code == 1
-    assert "holds no file such as PT1H.json" in said
+    assert "holds no file such as PT1H.json" in error
 
 
-def test_a_range_without_files(
+def test_a_range_without_files_names_the_dates_that_have_files(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path / "in", "2017-05-15", [event("2017-05-15T09:00:00")])
-    code, said = started(
+    code, error = started(
         "--input", str(tmp_path / "in"), "--date", "2017-05-16", tmp_path=tmp_path, capsys=capsys
     )
     assert code == 1
-    assert "no files of 2017-05-16 to 2017-05-16; there are files of 2017-05-15 to" in said
+    assert "no files of 2017-05-16 to 2017-05-16; there are files of 2017-05-15 to" in error
 
 
-def test_a_bad_control_names_file_and_line(
+def test_a_bad_control_is_an_error_that_names_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control = tmp_path / "control.csv"
     control.write_text("date,value\n2017-05-15,many\n")
-    code, said = started(
+    code, error = started(
         "--input", "x", "--control", str(control), tmp_path=tmp_path, capsys=capsys
     )
     assert code == 1
-    assert f"--control {control}, line 2: could not convert string to float: 'many'" in said
+    assert f"--control {control}, line 2: could not convert string to float: 'many'" in error
 
 
 METRIC = {
@@ -147,7 +169,7 @@ METRIC = {
 
 
 def test_a_platform_metric_is_a_control(tmp_path: Path, spark: SparkSession) -> None:
-    """As ``az monitor metrics list`` prints it; a day without a figure is not known."""
+    """``az monitor metrics list`` prints null for an interval without a figure."""
     file = tmp_path / "control.json"
     file.write_text(json.dumps(METRIC, indent=2))
     for location in (str(file), file.as_uri()):
@@ -171,7 +193,7 @@ def test_a_platform_metric_is_a_control(tmp_path: Path, spark: SparkSession) -> 
         (event("2017-05-15T09:00:00", Type="AppMetrics"), "but no event, request or trace"),
     ],
 )
-def test_drifted_columns_and_other_products_name_file_and_field(
+def test_lines_that_cannot_be_read_are_reported_with_file_and_field(
     line: str,
     message: str,
     spark: SparkSession,
@@ -179,13 +201,13 @@ def test_drifted_columns_and_other_products_name_file_and_field(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = put(tmp_path / "in", "2017-05-15", [line])
-    code, said = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
+    code, error = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
     assert code == 1
-    assert message in said
-    assert str(file) in said or "metrics" in said
+    assert message in error
+    assert str(file) in error or "metrics" in error
 
 
-def test_blobs_without_permission(
+def test_a_refused_storage_account_is_an_error_without_its_key(
     azurite: Azurite,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,13 +216,13 @@ def test_blobs_without_permission(
     wrong_key = azurite.connection_string.replace("Eby8vdM0", "AAAAAAAA")
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", wrong_key)
     url = f"{BlobServiceClient.from_connection_string(wrong_key).url}secret"
-    code, said = started("--input", url, tmp_path=tmp_path, capsys=capsys)
+    code, error = started("--input", url, tmp_path=tmp_path, capsys=capsys)
     assert code == 1
-    assert said.startswith(f"event_trends: --input {url}: ")
-    assert "AAAAAAAA" not in said
+    assert error.startswith(f"event_trends: --input {url}: ")
+    assert "AAAAAAAA" not in error
 
 
-def test_a_night_from_blobs_to_pictures_and_tables(
+def test_a_nightly_run_reads_blobs_and_writes_pictures_and_tables(
     spark: SparkSession,
     azurite: Azurite,
     tmp_path: Path,
@@ -218,13 +240,13 @@ def test_a_night_from_blobs_to_pictures_and_tables(
             lines = [event(t, OperationId=f"{t}", ItemCount=weight) for t in times]
             pack(put(tmp_path / "in", day, lines, hour))
     blobs = BlobServiceClient.from_connection_string(azurite.connection_string)
-    container = blobs.create_container("night")
+    container = blobs.create_container(f"telemetry-{uuid.uuid4().hex}")
     for path in (tmp_path / "in").rglob("*.gz"):
         container.upload_blob(f"in/{path.relative_to(tmp_path / 'in')}", path.read_bytes())
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string)
 
     code = event_trends.main(
-        ["--input", f"{blobs.url}night/in", "--output", str(tmp_path / "out"), "--json",
+        ["--input", f"{container.url}/in", "--output", str(tmp_path / "out"), "--json",
          "--measurement", "Amount", "--tables", "AZURE_STORAGE_CONNECTION_STRING",
          "--profile", "OrderPlaced=workers"]
     )  # fmt: skip
@@ -235,7 +257,7 @@ def test_a_night_from_blobs_to_pictures_and_tables(
     assert found[30]["verdict"] == "sampling changed"
     assert (found[29]["adjusted_count"], found[30]["adjusted_count"]) == (240, 240)
     tables = TableServiceClient.from_connection_string(azurite.connection_string)
-    ours = "event eq 'OrderPlaced'"  # others write into this table too
+    ours = "event eq 'OrderPlaced'"  # other tests write to this table, too
     rows = [trend_of(row) for row in tables.get_table_client("Trends").query_entities(ours)]
     assert [trend.date for trend in rows] == days
     profile = profile_of(tables.get_table_client("Scaling").get_entity("workers", "profile"))
@@ -251,22 +273,21 @@ def test_a_night_from_blobs_to_pictures_and_tables(
 
 
 def monday(hour: int, profile: WeekProfile) -> Observation:
-    """What the scaling rules see of the resource, whose queue is empty, on a Monday."""
+    """Returns what the scaling rules observe on a Monday: a resource with an empty queue."""
     now = datetime(2017, 6, 12, hour, 30, tzinfo=UTC)
     return seeing([0], capacity=1, now=now, profile=profile, throughput=Throughput(None, 0))
 
 
-def test_files_and_folders_that_spark_itself_reaches(spark: SparkSession, tmp_path: Path) -> None:
-    """As abfss on a cluster; here with the file system that Spark has for this machine."""
+def test_spark_reads_an_input_that_only_it_reaches(spark: SparkSession, tmp_path: Path) -> None:
+    """Such as abfss on a cluster. Here it is Spark's own file system of this machine."""
     line = event("2017-05-15T09:00:00", ItemCount=3)
     put(tmp_path / "in", "2017-05-15", [line, line, line[:40]], hour=9)
     pack(put(tmp_path / "in", "2017-05-16", [line, event("2017-05-16T09:00:00")], hour=9))
     source = ClusterFiles(spark, (tmp_path / "in").as_uri())
     assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
-    store = HadoopStore(spark, (tmp_path / "out").as_uri())
+    store = LocalStore(tmp_path / "out")
     done = run(source, store, Engine(spark), Request(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
-    assert not store.create("manifests/000000001.json", b"{}")
     with pytest.raises(BadInput, match="does not exist"):
         ClusterFiles(spark, (tmp_path / "none").as_uri()).files()

@@ -1,4 +1,4 @@
-"""The job end to end: real Spark on real files."""
+"""The whole job, with Spark on files of this machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from shared.sampling.trend_rows import Trend, from_json
 from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Done
-from spark_jobs.shape import Shape
+from spark_jobs.model import Shape
 from tests.spark.telemetry import compute, event, pack, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def engine(spark: SparkSession) -> Engine:
     return Engine(spark)
 
@@ -29,7 +29,9 @@ def of(done: Done, day: str, name: str = "OrderPlaced") -> Trend:
     return found
 
 
-def test_a_day_of_mixed_reality_is_counted_right(engine: Engine, tmp_path: Path) -> None:
+def test_copies_late_records_and_cut_lines_of_a_day_are_counted_correctly(
+    engine: Engine, tmp_path: Path
+) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
     first = event("2017-05-15T09:30:00", OperationId="a", ItemCount=4)
     cut = event("2017-05-15T09:31:00")[:50]
@@ -67,7 +69,7 @@ def test_a_day_of_mixed_reality_is_counted_right(engine: Engine, tmp_path: Path)
     assert all(row["file"].endswith(("PT1H.json", "PT1H.json.gz")) for row in quarantined)
 
 
-def test_recomputing_replaces_what_it_read_and_late_data_change_their_own_date(
+def test_a_rerun_replaces_the_dates_that_it_read_and_a_late_record_changes_its_own_date(
     engine: Engine, tmp_path: Path
 ) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
@@ -92,7 +94,9 @@ def test_recomputing_replaces_what_it_read_and_late_data_change_their_own_date(
     assert (of(shrunk, "2017-05-15").records, of(shrunk, "2017-05-16").records) == (2, 1)
 
 
-def test_a_run_that_dies_leaves_the_old_result(engine: Engine, tmp_path: Path) -> None:
+def test_a_run_that_fails_leaves_the_published_result_unchanged(
+    engine: Engine, tmp_path: Path
+) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
     file = put(data, "2017-05-15", [event("2017-05-15T09:30:00")])
     compute(engine, data, output, "first")
@@ -103,7 +107,9 @@ def test_a_run_that_dies_leaves_the_old_result(engine: Engine, tmp_path: Path) -
     assert sorted(path for path in output.rglob("*") if path.is_file()) == before
 
 
-def test_dimensions_and_time_zones_split_days_as_asked(engine: Engine, tmp_path: Path) -> None:
+def test_series_are_split_by_dimension_and_days_by_time_zone(
+    engine: Engine, tmp_path: Path
+) -> None:
     lines = [
         event("2017-05-15T21:30:00", AppRoleName="web"),
         event("2017-05-15T22:30:00", AppRoleName="web"),

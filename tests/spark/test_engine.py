@@ -1,4 +1,4 @@
-"""The engine gives what the pure core gives, on hostile telemetry."""
+"""The engine computes what the plain-Python oracle computes, on hostile telemetry."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 from pyspark import TaskContext
 
 from shared.sampling.estimates import EventEstimates
+from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
+from spark_jobs.model import Extracted, Shape, Totals
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read import files, lines, reading
-from spark_jobs.read.extracted import Extracted
+from spark_jobs.read import files, lines
 from spark_jobs.read.sources import LocalFiles
-from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import Totals
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
 from tests.spark.telemetry import batches_of_task, total_of
@@ -38,40 +37,41 @@ def engine(spark: SparkSession) -> Engine:
 
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines, operations and copies are torn apart among many tasks."""
+    """Splits lines, operations and copies between many tasks."""
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_engine_gives_what_the_pure_core_gives(
-    engine: Engine, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_engine_computes_what_the_oracle_computes(
+    engine: Engine, seed: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(reading, "FILE_LINES", (10_000, 7)[seed])
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path / "in", seed)
     source = LocalFiles(str(tmp_path / "in"))
     partials = (tmp_path / "partials").as_uri()
-    store = LocalStore(tmp_path / "quarantine")
-    found = engine.extract(source, source.files(), shape, partials, store.write)
+    quarantine = (tmp_path / "quarantine").as_uri()
+    found = engine.extract(source, source.files(), shape, partials, quarantine)
     dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
     read = {day: partials for day, blob_date in found.blob_dates.items() if blob_date.records}
     quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
     assert_right(tmp_path / "in", shape, engine.total(read, dates, 1), quarantined)
-    assert_set_apart(tmp_path / "quarantine", found)
+    assert_quarantined(tmp_path / "quarantine", found)
     again, some = (tmp_path / "again").as_uri(), sorted(read)[::2]
     engine.extract(
-        source, [f for f in source.files() if f.blob_date in some], shape, again, store.write
+        source, [f for f in source.files() if f.blob_date in some], shape, again, f"{quarantine}2"
     )
     of_two_runs = {day: again if day in some else partials for day in read}
     assert_right(tmp_path / "in", shape, engine.total(of_two_runs, dates, 1_000_000), quarantined)
 
 
-def test_what_a_task_reads_before_it_fails_and_is_tried_again_is_counted_once(
+def test_a_task_that_fails_after_reading_and_is_retried_counts_once(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile_files(tmp_path / "in", 1)
     source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")
-    wanted = engine.extract(source, source.files(), SHAPES[0], store.url("once"), store.write)
+    once_read = engine.extract(
+        source, source.files(), SHAPES[0], store.url("once"), store.url("q1")
+    )
     failed, batches_of = tmp_path / "failed", lines.batches_of
     failed.mkdir()
 
@@ -80,12 +80,12 @@ def test_what_a_task_reads_before_it_fails_and_is_tried_again_is_counted_once(
         task = TaskContext.get()
         if task and task.attemptNumber() == 0:
             (failed / str(task.partitionId())).touch()
-            raise RuntimeError("the first attempt fails when all is read")
+            raise RuntimeError("the first attempt fails after it has read everything")
 
-    monkeypatch.setattr(reading, "batches_of", failing_at_first)
-    found = engine.extract(source, source.files(), SHAPES[0], store.url("twice"), store.write)
+    monkeypatch.setattr(engine_module, "batches_of", failing_at_first)
+    found = engine.extract(source, source.files(), SHAPES[0], store.url("twice"), store.url("q2"))
     assert len(list(failed.iterdir())) > 5
-    assert found == wanted
+    assert found == once_read
     dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
     once, twice = (
         engine.total(dict.fromkeys(found.blob_dates, store.url(folder)), dates, 1)
@@ -95,7 +95,7 @@ def test_what_a_task_reads_before_it_fails_and_is_tried_again_is_counted_once(
 
 
 @pytest.mark.parametrize("seed", range(2, 8))
-def test_tasks_give_what_the_pure_core_gives(seed: int, tmp_path: Path) -> None:
+def test_tasks_without_spark_compute_what_the_oracle_computes(seed: int, tmp_path: Path) -> None:
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path, seed)
     source = LocalFiles(str(tmp_path))
@@ -106,13 +106,16 @@ def test_tasks_give_what_the_pure_core_gives(seed: int, tmp_path: Path) -> None:
     assert_right(tmp_path, shape, found, quarantined)
 
 
-def assert_set_apart(folder: Path, found: Extracted) -> None:
-    """Every line that could not be read is there, by blob date, for the reason counted."""
+def assert_quarantined(folder: Path, found: Extracted) -> None:
+    """Asserts that quarantine holds each counted line, by blob date and reason."""
     lines = {
         day.name: [
-            json.loads(line) for file in day.iterdir() for line in file.read_bytes().splitlines()
+            json.loads(line)
+            for file in day.glob("part-*")
+            for line in file.read_bytes().split(b"\n")
+            if line
         ]
-        for day in folder.iterdir()
+        for day in folder.glob("blob_date=*")
     }
     counts = {day: one.quarantined for day, one in found.blob_dates.items() if one.quarantined}
     assert {day: len(rows) for day, rows in lines.items()} == {

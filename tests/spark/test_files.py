@@ -1,7 +1,8 @@
-"""Which bytes go to which task, and which lines come out."""
+"""Files are divided between tasks, and each line is read once."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from unittest import mock
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.read import files, sources
-from spark_jobs.read.files import Chunk, SourceFile, hour_of, is_export, spread
+from spark_jobs.read.files import Chunk, SourceFile, is_export, spread
 from spark_jobs.read.sources import LocalFiles, blocks_of
 
 
@@ -26,12 +27,12 @@ from spark_jobs.read.sources import LocalFiles, blocks_of
         ("events.json", None),
     ],
 )
-def test_dates_of_paths(path: str, hour: str | None) -> None:
-    found = hour_of(path)
-    assert (found and f"{found:%Y-%m-%d %H}") == hour
+def test_the_hour_of_a_file_is_in_its_path(path: str, hour: str | None) -> None:
+    received = SourceFile(path, 0).hour
+    assert (received and f"{received:%Y-%m-%d %H}") == hour
 
 
-def test_what_is_an_export() -> None:
+def test_only_export_files_are_read() -> None:
     assert all(is_export(f"a/{n}") for n in ("PT1H.json", "x.blob", "x.jsonl", "PT1H.json.gz"))
     assert not any(is_export(f"a/{n}") for n in ("_SUCCESS", ".x.json", "readme.md", "x.parquet"))
 
@@ -40,7 +41,7 @@ def test_what_is_an_export() -> None:
     st.lists(st.integers(0, 3 << 30), min_size=1, max_size=60),
     st.integers(1, 64),
 )
-def test_work_is_even_and_every_byte_is_read_once(sizes: list[int], cores: int) -> None:
+def test_tasks_share_the_bytes_evenly_and_read_each_byte_once(sizes: list[int], cores: int) -> None:
     found = [SourceFile(f"{n}.json", size) for n, size in enumerate(sizes)]
     tasks = spread(found, cores)
     chunks = sorted((c for task in tasks for c in task), key=lambda c: (c.file.path, c.start))
@@ -57,7 +58,7 @@ def test_work_is_even_and_every_byte_is_read_once(sizes: list[int], cores: int) 
 
 
 @pytest.mark.parametrize("cores", [2, 8, 64])
-def test_many_tiny_hours_and_a_huge_one_keep_all_cores_equally_busy(cores: int) -> None:
+def test_many_small_files_and_a_huge_one_keep_all_cores_equally_busy(cores: int) -> None:
     found = [SourceFile(f"{n:04}.json", 20_000 + n) for n in range(2_000)]
     found.insert(700, SourceFile("0700-huge.json", 3 << 30))
     costs = [sum(chunk.cost_bytes for chunk in task) for task in spread(found, cores)]
@@ -66,18 +67,18 @@ def test_many_tiny_hours_and_a_huge_one_keep_all_cores_equally_busy(cores: int) 
     assert len(costs) % cores == 0
 
 
-def test_packed_files_are_not_cut() -> None:
+def test_a_compressed_file_is_not_divided() -> None:
     ((chunk,),) = spread([SourceFile("a.json.gz", 1 << 30)], 1)
     assert (chunk.start, chunk.end) == (0, 1 << 30)
 
 
 @given(
     lines=st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), max_size=12),
-    cuts=st.lists(st.integers(0, 300), max_size=5),
+    cuts=st.lists(st.integers(0, 100), max_size=5),
     ended=st.booleans(),
     read_bytes=st.sampled_from([1, 7, sources.READ_BYTES]),
 )
-def test_each_line_comes_once_however_a_file_is_cut(
+def test_each_line_is_read_once_wherever_a_file_is_divided(
     lines: list[bytes],
     cuts: list[int],
     ended: bool,
@@ -90,18 +91,35 @@ def test_each_line_comes_once_however_a_file_is_cut(
     path = tmp_path_factory.mktemp("lines") / "a.json"
     path.write_bytes(content)
     file = SourceFile(str(path), len(content))
-    edges = sorted({0, len(content), *[cut for cut in cuts if cut < len(content)]})
+    edges = sorted({0, len(content), *[cut * len(content) // 100 for cut in cuts]})
     with mock.patch.object(sources, "READ_BYTES", read_bytes):
         found = [
             line
             for start, end in zip(edges, edges[1:], strict=False)
             for block in blocks_of(LocalFiles(str(path)), Chunk(file, start, end))
-            for line in bytes(block).split(b"\n")
+            for line in block.split(b"\n")
         ]
     assert [line for line in found if line] == [line for line in lines if line]
 
 
-def test_what_is_appended_after_the_listing_waits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_bytes", [7, sources.READ_BYTES])
+def test_concatenated_compressed_files_are_read_in_small_pieces(
+    read_bytes: int, tmp_path: Path
+) -> None:
+    lines = [b"line %d" % n * 9 for n in range(200)]
+    path = tmp_path / "a.json.gz"
+    halves = b"\n".join(lines[:100]) + b"\n", b"\n".join(lines[100:])
+    path.write_bytes(b"".join(map(gzip.compress, halves)))
+    chunk = Chunk(SourceFile(str(path), path.stat().st_size), 0, path.stat().st_size)
+    with (
+        mock.patch.object(sources, "READ_BYTES", read_bytes),
+        mock.patch.object(sources, "PACKED_BYTES", 50),
+    ):
+        blocks = list(blocks_of(LocalFiles(str(path)), chunk))
+    assert b"\n".join(blocks).split(b"\n") == lines
+
+
+def test_lines_that_are_appended_after_the_listing_are_left_to_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"one\ntwo\n")
     (listed,) = LocalFiles(str(tmp_path)).files()

@@ -1,4 +1,4 @@
-"""Lines → blocks of records: what the decoder takes means the same to the reference."""
+"""A line that the decoder accepts means the same to the reference, ``shared.sampling``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.model import Shape
 from spark_jobs.read import lines
 from spark_jobs.read.blocks import unpacked
 from spark_jobs.read.files import SourceFile
-from spark_jobs.read.lines import Place, batches_of
-from spark_jobs.shape import Shape
+from spark_jobs.read.lines import batches_of
 from tests.spark.telemetry import event, total_of
 
-PLACE = Place.of(SourceFile("y=2017/m=05/d=15/h=09/m=00/PT1H.json", 0))
+FILE = SourceFile("y=2017/m=05/d=15/h=09/m=00/PT1H.json", 0)
 SHAPE = Shape("Amount", ("tenant", "AppRoleName"), "Australia/Adelaide")
 GOOD = {"time": "2017-05-15T09:30:00.0Z", "Type": "AppEvents", "Name": "A", "ItemCount": 1}
 BROKEN = ('{"a":1,}', '{"a":[1, ]}', '{"a": -inf}', "[1,nan]", '{"a":1,\t}', "01", "1.", "'a'")
@@ -67,11 +67,11 @@ Records = list[tuple[Any, ...]]
 
 def read(some: Sequence[bytes | str], shape: Shape = SHAPE) -> list[pa.RecordBatch]:
     text = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in some)
-    return list(batches_of([(PLACE, text)], shape))
+    return list(batches_of([(FILE, text)], shape))
 
 
 def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
-    """With date and names of their series, in an order of their own; NaN as text."""
+    """Returns sorted records with date and series; NaN is a text, so that it equals itself."""
     found = []
     for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
         series, block = unpacked(row["series"], row["block"])
@@ -93,13 +93,13 @@ def by_reference(some: Sequence[bytes | str]) -> list[pa.RecordBatch]:
 
     with (
         mock.patch.object(lines, "decode", refuse),
-        mock.patch.object(lines, "_plain_line", return_value=None),
+        mock.patch.object(lines, "_plain_content", return_value=b""),
     ):
         return read(some)
 
 
 @given(st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=4), st.booleans())
-def test_what_the_decoder_takes_the_reference_reads_alike(
+def test_the_reference_reads_a_line_that_the_decoder_accepts_alike(
     changes: dict[str, Any], ascii: bool
 ) -> None:
     line = json.dumps({**GOOD, **changes}, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
@@ -109,7 +109,7 @@ def test_what_the_decoder_takes_the_reference_reads_alike(
 
 
 @given(st.lists(STAMPS, max_size=8))
-def test_times_are_read_alike(stamps: list[str]) -> None:
+def test_the_reference_reads_times_alike(stamps: list[str]) -> None:
     some = [json.dumps({**GOOD, "time": stamp}) for stamp in stamps]
     found, wanted = read(some), by_reference(some)
     assert records(found) == records(wanted)
@@ -117,7 +117,9 @@ def test_times_are_read_alike(stamps: list[str]) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=4))
-def test_a_record_has_one_key_whatever_stands_around_it(changes: dict[str, Any]) -> None:
+def test_a_record_has_the_same_key_on_a_line_of_its_own_and_in_a_body(
+    changes: dict[str, Any],
+) -> None:
     record = {**GOOD, **changes, "records": None}
     plain = json.dumps(record)
     other = {**dict(reversed(record.items())), "_BilledSize": 3}
@@ -128,7 +130,9 @@ def test_a_record_has_one_key_whatever_stands_around_it(changes: dict[str, Any])
 
 @pytest.mark.parametrize("line", BROKEN)
 @pytest.mark.parametrize("more", ['"more":', '"Properties":'])
-def test_what_only_a_lenient_reader_takes_is_quarantined(line: str, more: str) -> None:
+def test_a_line_that_only_a_lenient_reader_would_accept_is_quarantined(
+    line: str, more: str
+) -> None:
     good = json.dumps(GOOD)
     batches = read([good, f"{good[:-1]},{more}{line}}}"])
     assert (len(records(batches)), reasons(batches)) == (1, ["not_json"])
@@ -139,19 +143,19 @@ def test_a_broken_line_of_any_characters_is_quarantined(length: int) -> None:
     assert reasons(read([f"{{'{'x' * length}{'☃' * 99}}}"])) == ["not_json"]
 
 
-def test_a_line_that_is_no_text_where_nobody_looks_is_quarantined() -> None:
+def test_a_line_with_bad_utf8_in_an_unread_column_is_quarantined() -> None:
     good = json.dumps(GOOD).encode()
     batches = read([good, good[:-1] + b',"Unread":"\xff"}', good[:-1] + ',"Unread":"é"}'.encode()])
     assert (len(records(batches)), reasons(batches)) == (2, ["not_text"])
 
 
-def test_a_line_that_goes_on_behind_its_end_is_two_that_are_none() -> None:
+def test_a_record_that_spans_two_lines_is_quarantined_as_two_lines() -> None:
     first, second = json.dumps(GOOD).split(", ", 1)
     assert reasons(read([first + ",", second])) == ["not_json", "not_json"]
 
 
-def test_records_that_differ_in_an_entry_are_no_copies() -> None:
-    """Whether they are read many at once, singly (an entry is no number), or in a body."""
+def test_records_that_differ_in_one_property_are_not_copies() -> None:
+    """They are read together, singly (because a property is not a text), or in a body."""
     line = json.dumps({**GOOD, "Properties": "?"}).replace('"?"', '{"tenant": "t1"%s}')
     entries = ["", ', "b": "1"', ', "b": "2"', ', "b": 2', ', "c": {"d": [1, 2], "e": 2}']
     written = [line % entry for entry in entries]
@@ -161,26 +165,50 @@ def test_records_that_differ_in_an_entry_are_no_copies() -> None:
     assert (sums.records, sums.duplicates) == (5, 11)
 
 
-@pytest.mark.parametrize("together", [1, 3, 16_384])
-def test_lines_are_the_same_however_many_are_read_together(together: int) -> None:
+@pytest.mark.parametrize("together", [1, 3, 18])
+@pytest.mark.parametrize("held_bytes_max", [1, lines.HELD_BYTES_MAX])
+def test_records_are_the_same_however_many_lines_are_read_together(
+    together: int, held_bytes_max: int
+) -> None:
     some = [event(f"2017-05-15T09:30:{n:02d}", OperationId=str(n // 2)) for n in range(9)] * 2
-    with (
-        mock.patch.object(lines, "LINES_TOGETHER", together),
-        mock.patch.object(lines, "RECORDS_MAX", together),
-    ):
-        batches = read(some)
+    pieces = [
+        (FILE, "\n".join(some[at : at + together]).encode()) for at in range(0, len(some), together)
+    ]
+    with mock.patch.object(lines, "HELD_BYTES_MAX", held_bytes_max):
+        batches = list(batches_of(pieces, SHAPE))
     assert len(records(batches)) == 18
     ((_, sums),) = total_of(batches)[0].days.items()
     assert (sums.records, sums.duplicates) == (9, 9)
 
 
-def test_hashes_are_the_same_in_every_version() -> None:
-    """Partials of different runs are put together by them."""
+def test_records_with_one_number_and_different_names_are_different_records() -> None:
+    """The classic export numbers its records; the number alone is the key."""
+
+    def classic(name: str) -> str:
+        time = {"eventTime": "2017-05-15T09:30:00Z"}
+        number = {"data": {"id": "id1"}}
+        return json.dumps(
+            {"event": [{"name": name}], "internal": number, "context": {"data": time}}
+        )
+
+    totals, _ = total_of(read([classic(name) for name in "ABAB"]))
+    assert [(sums.records, sums.duplicates) for sums in totals.days.values()] == [(1, 1), (1, 1)]
+
+
+def test_records_that_differ_in_the_version_of_their_sdk_alone_are_copies() -> None:
+    some = [event("2017-05-15T09:30:00", SDKVersion=version) for version in ("a", "b")]
+    body = json.dumps({"records": [json.loads(some[0])]})
+    (sums,) = total_of(read([*some, body]))[0].days.values()
+    assert (sums.records, sums.duplicates) == (1, 2)
+
+
+def test_hashes_never_change() -> None:
+    """Records in partials of different runs are matched by their hashes."""
     found = lines._hashed(["a1", b"a1", "é"]).tolist()
     assert found == [5117438720084766524, 5117438720084766524, 16908809132758853863]
 
 
-def test_the_first_and_the_last_time_that_there_are_have_a_date_in_every_zone() -> None:
+def test_the_earliest_and_the_latest_time_have_a_date_in_every_zone() -> None:
     times = ["0001-01-01T00:00:00.0Z", "9999-12-31T23:59:59.0Z"]
     some = [json.dumps({**GOOD, "time": time}) for time in times]
     for zone in ("America/New_York", "Australia/Adelaide"):

@@ -1,11 +1,11 @@
-"""What people look at: all of an event's days on one page, whatever their figures and names are."""
+"""Pictures show all days of an event on one page, whatever its figures and names are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs.report.pictures import SERIES_MAX, left_out, most_telling, pictures
+from spark_jobs.report.pictures import SERIES_MAX, pictures, series_to_draw, undrawn_count
 
 DAY = Trend(
     date="2017-05-15",
@@ -31,7 +31,7 @@ def drawn(*trends: Trend) -> dict[str, str]:
     }
 
 
-def test_the_page_needs_nothing_else_and_tells_what_the_picture_shows() -> None:
+def test_a_page_needs_no_other_file_and_describes_its_picture() -> None:
     found = drawn(DAY, replace(DAY, date="2017-05-16", verdict="normal"))
     assert found["png"].startswith("�PNG")
     for text in ("<svg", "events lost</b> 47% of what was expected", "as recorded", "kept, %"):
@@ -39,13 +39,13 @@ def test_the_page_needs_nothing_else_and_tells_what_the_picture_shows() -> None:
     assert 'src="' not in found["html"]
 
 
-def test_names_are_names_and_no_markup() -> None:
+def test_names_of_events_are_escaped() -> None:
     page = drawn(replace(DAY, event="<script>x</script> $a$ 事件"))["html"]
     assert "<script>" not in page
     assert "事件" in page
 
 
-def test_a_series_that_cannot_be_drawn_says_so_and_stops_no_other() -> None:
+def test_a_series_that_cannot_be_drawn_gets_a_page_and_the_others_are_drawn() -> None:
     beyond = replace(DAY, event="huge", adjusted_sum=-1e308, adjusted_sum_high=1e308)
     found = pictures([beyond, DAY])
     assert len(found) == 3
@@ -54,8 +54,8 @@ def test_a_series_that_cannot_be_drawn_says_so_and_stops_no_other() -> None:
     assert b"2017-05-15" in page
 
 
-def test_of_very_many_those_with_a_loss_come_first() -> None:
+def test_of_too_many_series_those_with_a_loss_are_drawn_first() -> None:
     calm = [replace(DAY, event=f"e{n}", verdict="normal", adjusted_count=9) for n in range(60)]
-    assert left_out([*calm, DAY]) == 61 - SERIES_MAX
-    assert most_telling([*calm, DAY])[0] == [DAY]
-    assert len(most_telling([*calm, DAY])) == SERIES_MAX
+    assert undrawn_count([*calm, DAY]) == 61 - SERIES_MAX
+    assert series_to_draw([*calm, DAY])[0] == [DAY]
+    assert len(series_to_draw([*calm, DAY])) == SERIES_MAX

@@ -1,4 +1,4 @@
-"""Runs that die, meet or overlap: readers see whole results, and nothing that was read is lost."""
+"""Runs that fail or overlap: readers see whole results, and no record that was read is lost."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, BadOutput
 from spark_jobs.job import Done, Request, run
+from spark_jobs.model import BlobDate, Extracted, Series, Shape, Totals
 from spark_jobs.publish import publishing
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.extracted import BlobDate, Extracted
 from spark_jobs.read.files import SourceFile
-from spark_jobs.read.reading import Quarantine
 from spark_jobs.read.sources import Source
-from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import Series, Sums, Totals
 
 DAY = "2017-05-15"
 SHAPE = Shape("Amount")
@@ -30,7 +28,7 @@ ORDERS = Series("event", "OrderPlaced")
 
 @dataclass(frozen=True)
 class Files:
-    """A source whose files hold as many records as bytes, all of their own date."""
+    """A source of files with one record a byte, all of the file's own date."""
 
     sizes: Mapping[str, int]
     name: str = "files"
@@ -44,7 +42,7 @@ class Files:
 
 @dataclass
 class Counting(Engine):
-    """An engine that counts bytes; partials are real files, so that deleted ones are missed."""
+    """An engine that counts bytes. Its partials are real files, so a wrong deletion is noticed."""
 
     name: str = "counting"
     fail: str = ""
@@ -56,7 +54,7 @@ class Counting(Engine):
         files: Sequence[SourceFile],
         shape: Shape,
         folder: str,
-        quarantine: Quarantine,
+        quarantine: str,
     ) -> Extracted:
         for file in files:
             path = Path(folder.removeprefix("file://")) / f"blob_date={file.blob_date}"
@@ -67,7 +65,7 @@ class Counting(Engine):
         if self.fail == "extract":
             raise RuntimeError("task 3: spark_jobs.errors.BadInput: a.json: no permission\n at x")
         return Extracted(
-            {f.blob_date: BlobDate(1, f.size_bytes, f.size_bytes, 0, (f.blob_date,)) for f in files}
+            {f.blob_date: BlobDate(f.size_bytes, f.size_bytes, 0, (f.blob_date,)) for f in files}
         )
 
     def total(
@@ -96,7 +94,7 @@ def counts(trends: Sequence[Trend]) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("step", ["extract", "total"])
-def test_a_run_that_fails_leaves_everything_as_it_was(step: str, tmp_path: Path) -> None:
+def test_a_run_that_fails_changes_no_file(step: str, tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises((BadInput, RuntimeError)):
@@ -104,13 +102,13 @@ def test_a_run_that_fails_leaves_everything_as_it_was(step: str, tmp_path: Path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-def test_what_a_task_says_of_its_input_is_the_message(tmp_path: Path) -> None:
+def test_the_message_of_a_bad_input_in_a_task_is_that_of_the_job(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^a\.json: no permission$"):
         compute(tmp_path, {"15": 9}, "run", Counting(fail="extract"))
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_runs_at_once_do_not_mix_and_none_is_lost(round_: int, tmp_path: Path) -> None:
+def test_concurrent_runs_are_all_published(round_: int, tmp_path: Path) -> None:
     meet = threading.Barrier(4)
     sizes = {"15": 1, "16": 2, "17": 3, "18": 4}
     runs = [
@@ -126,8 +124,10 @@ def test_runs_at_once_do_not_mix_and_none_is_lost(round_: int, tmp_path: Path) -
     assert done.manifest.version == 5
 
 
-def test_of_two_that_read_the_same_date_the_one_that_saw_more_stays(tmp_path: Path) -> None:
-    """The one that listed early and published late must not take newer records away."""
+def test_of_two_runs_that_read_the_same_date_the_one_that_saw_more_bytes_stays(
+    tmp_path: Path,
+) -> None:
+    """A run that lists files early and publishes late must not remove newer records."""
     meet = threading.Barrier(2)
     early = threading.Thread(
         target=compute, args=(tmp_path, {"15": 3}, "early", Counting(meet=meet))
@@ -138,25 +138,32 @@ def test_of_two_that_read_the_same_date_the_one_that_saw_more_stays(tmp_path: Pa
     compute(tmp_path, {"15": 8}, "late")
     meet.wait(20)
     early.join()
-    assert publishing.latest(LocalStore(tmp_path)).entries[DAY].found.records == 8
+    assert publishing.latest(LocalStore(tmp_path), SHAPE).entries[DAY].read.records == 8
 
 
-def test_old_versions_go_and_what_is_needed_stays(tmp_path: Path) -> None:
-    for number in range(1, 9):
-        compute(tmp_path, {"15": number}, f"run{number}")
-        done = compute(tmp_path, {"16": 1}, f"other{number}")
-    assert counts(done.trends) == {15: 8, 16: 1}
+def test_superseded_folders_are_deleted_after_a_week_and_needed_ones_stay(tmp_path: Path) -> None:
+    compute(tmp_path, {"14": 5}, "20170601T010000-needed")
+    for day in range(1, 21):
+        compute(tmp_path, {"15": day}, f"201706{day:02}T020000-a")
+        done = compute(tmp_path, {"16": 1}, f"201706{day:02}T030000-b")
+    assert counts(done.trends) == {14: 5, 15: 20, 16: 1}
     assert len(list((tmp_path / "manifests").iterdir())) == publishing.KEPT_VERSIONS
-    assert len(list((tmp_path / "partials").iterdir())) <= 2 * publishing.KEPT_VERSIONS
-    assert (tmp_path / "partials/run8").exists()
+    superseded, needed = range(1, 13), range(13, 21)
+    for folder in ("partials", "results"):
+        names = {path.name for path in (tmp_path / folder).iterdir()}
+        assert not names & {f"201706{day:02}T020000-a" for day in superseded}
+        assert names >= {f"201706{day:02}T030000-b" for day in needed}
+    assert (tmp_path / "partials/20170601T010000-needed").exists()
 
 
-def test_what_a_killed_run_left_goes_after_a_week_and_what_counts_stays(tmp_path: Path) -> None:
+def test_folders_of_a_killed_run_are_deleted_after_a_week_and_needed_ones_stay(
+    tmp_path: Path,
+) -> None:
     counted, killed = "20170515T020000-a", "20170601T020000-b"
     compute(tmp_path, {"15": 1}, counted)
     (tmp_path / f"partials/{killed}/blob_date=2017-05-15").mkdir(parents=True)
     compute(tmp_path, {"16": 1}, "20170607T020000-c")
-    assert (tmp_path / "partials" / killed).exists()  # it may still work
+    assert (tmp_path / "partials" / killed).exists()  # the run may still be working
     done = compute(tmp_path, {"17": 1}, "20170609T020000-d")
     assert not (tmp_path / "partials" / killed).exists()
     assert (tmp_path / "partials" / counted).exists()
@@ -170,8 +177,8 @@ def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:
         run(Files({DAY: 3}), LocalStore(tmp_path), Counting(), request)
 
 
-def test_another_engine_reads_everything_again_once(tmp_path: Path) -> None:
-    """Its partials cannot be put together with those that are there."""
+def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) -> None:
+    """Its partials cannot be added to those of the earlier format."""
     compute(tmp_path, {"15": 3, "16": 4}, "first")
     found = Files({DAY: 3, "2017-05-16": 5})
     request = Request(SHAPE, "second", date(2017, 7, 1), since=date(2017, 5, 16))
@@ -187,8 +194,8 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
         compute(tmp_path, {"15": 3}, "second")
 
 
-def test_days_without_files_within_a_range_have_been_read(tmp_path: Path) -> None:
-    """An event that has stopped must not go unseen."""
+def test_dates_without_files_within_a_range_count_as_read(tmp_path: Path) -> None:
+    """An event that has stopped must be noticed."""
     done = compute(tmp_path, {"15": 3, "18": 3}, "first")
     assert counts(done.trends) == {15: 3, 16: 0, 17: 0, 18: 3}
     assert all(trend.complete for trend in done.trends)

@@ -1,4 +1,4 @@
-"""Results are the same to the last byte, however the work is cut, ordered, repeated or broken."""
+"""Results are the same to the last byte, however work is divided, ordered, repeated or killed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import TaskContext
 
+from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
-from spark_jobs.read import files, lines, reading
+from spark_jobs.model import Shape
+from spark_jobs.read import files, lines
 from spark_jobs.read.sources import LocalFiles
-from spark_jobs.shape import Shape
 from spark_jobs.sums import totals
 from tests.spark.hostile import hostile_files
 from tests.spark.telemetry import batches_of_task, compute, event, put, total_of
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHAPE = Shape("Amount", ("tenant",), "Australia/Adelaide")
-TABLES = ("sums.jsonl", "hours.jsonl", "trends.jsonl")
+TABLES = ("sums.jsonl", "trends.jsonl")
 LATE_DAY, LATE_HOUR = "2017-05-17", 3
 Published = dict[str, bytes]
 
 
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines, operations and copies are torn apart among many tasks."""
+    """Splits lines, operations and copies between many tasks."""
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
 
 
 def late_lines() -> list[str]:
-    """Of dates before; some are copies, some of operations that others are part of."""
+    """Returns records of earlier dates, among them copies and parts of other operations."""
     rng = random.Random(7)
     return [
         event(
@@ -63,7 +64,7 @@ def published(output: Path, run_id: str = "run") -> Published:
 
 
 @pytest.fixture
-def wanted(data: Path, spark: SparkSession, tmp_path: Path) -> Published:
+def expected_bytes(data: Path, spark: SparkSession, tmp_path: Path) -> Published:
     compute(Engine(spark), data, tmp_path / "once", shape=SHAPE)
     found = published(tmp_path / "once")
     assert len(found["sums.jsonl"].splitlines()) > 20
@@ -71,17 +72,17 @@ def wanted(data: Path, spark: SparkSession, tmp_path: Path) -> Published:
 
 
 def test_a_rerun_gives_the_same_bytes(
-    wanted: Published, data: Path, spark: SparkSession, tmp_path: Path
+    expected_bytes: Published, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     for run_id in ("first", "second"):
         compute(Engine(spark), data, tmp_path / "out", run_id, SHAPE)
-        assert published(tmp_path / "out", run_id) == wanted
+        assert published(tmp_path / "out", run_id) == expected_bytes
 
 
 @pytest.mark.parametrize("chunk_bytes", [3_000, 1 << 20])
 def test_other_partition_counts_give_the_same_bytes(
     chunk_bytes: int,
-    wanted: Published,
+    expected_bytes: Published,
     data: Path,
     spark: SparkSession,
     tmp_path: Path,
@@ -90,11 +91,11 @@ def test_other_partition_counts_give_the_same_bytes(
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", chunk_bytes)
     monkeypatch.setattr("spark_jobs.engine.TASK_RECORDS", chunk_bytes // 300)
     compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
-    assert published(tmp_path / "out") == wanted
+    assert published(tmp_path / "out") == expected_bytes
 
 
 def test_another_order_of_files_gives_the_same_bytes(
-    wanted: Published,
+    expected_bytes: Published,
     data: Path,
     spark: SparkSession,
     tmp_path: Path,
@@ -103,31 +104,31 @@ def test_another_order_of_files_gives_the_same_bytes(
     listed = LocalFiles.files
     monkeypatch.setattr(LocalFiles, "files", lambda self: listed(self)[::-1])
     compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
-    assert published(tmp_path / "out") == wanted
+    assert published(tmp_path / "out") == expected_bytes
 
 
-def test_a_late_and_an_appended_blob_give_the_bytes_of_all_at_once(
-    wanted: Published, data: Path, spark: SparkSession, tmp_path: Path
+def test_a_late_and_an_appended_blob_give_the_bytes_of_reading_all_at_once(
+    expected_bytes: Published, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     engine, output = Engine(spark), tmp_path / "out"
     (late,) = [p for p in data.rglob("PT1H.json") if f"d={LATE_DAY[-2:]}/h=03" in str(p)]
     content = late.read_bytes()
     late.unlink()
     compute(engine, data, output, "before", SHAPE)
-    assert published(output, "before") != wanted
+    assert published(output, "before") != expected_bytes
     late.write_bytes(content[: len(content) // 2])
     compute(engine, data, output, "late", SHAPE, (LATE_DAY, LATE_DAY))
-    assert published(output, "late") != wanted
+    assert published(output, "late") != expected_bytes
     late.write_bytes(content)
     compute(engine, data, output, "appended", SHAPE, (LATE_DAY, LATE_DAY))
-    assert published(output, "appended") == wanted
+    assert published(output, "appended") == expected_bytes
 
 
 Work = Callable[..., Any]
 
 
 def dying_at_first(work: Work, folder: Path, deaths: int) -> Work:
-    """Its process is killed when all is done, for some tasks the first time that they are tried."""
+    """Wraps a task's work: its process exits at the end of the first attempt of some tasks."""
 
     def working(*arguments: Any) -> Any:
         yield from work(*arguments)
@@ -140,20 +141,20 @@ def dying_at_first(work: Work, folder: Path, deaths: int) -> Work:
 
 
 def test_three_killed_executors_give_the_same_bytes(
-    wanted: Published,
+    expected_bytes: Published,
     data: Path,
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The processes that Spark's tasks run in, while they read and while they add up."""
+    """Kills processes that run Spark's tasks, while they read and while they add."""
     killed = tmp_path / "killed"
     killed.mkdir()
-    monkeypatch.setattr(reading, "batches_of", dying_at_first(lines.batches_of, killed, 3))
+    monkeypatch.setattr(engine_module, "batches_of", dying_at_first(lines.batches_of, killed, 3))
     monkeypatch.setattr(totals, "_work", dying_at_first(totals._work, killed, 1))
     compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert len(list(killed.iterdir())) >= 3
-    assert published(tmp_path / "out") == wanted
+    assert published(tmp_path / "out") == expected_bytes
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -169,11 +170,14 @@ def test_sums_without_spark_are_the_same_whatever_the_order_of_lines(
         batches = [batch for task in tasks for batch in batches_of_task(source, task, SHAPE)]
         rng.shuffle(batches)
         found.append(total_of(batches))
-    assert repr(found[0]) == repr(found[1]) == repr(found[2])  # NaN is not itself
+    assert repr(found[0]) == repr(found[1]) == repr(found[2])  # NaN does not equal itself
 
 
-def test_spark_connect_gives_the_same_bytes(wanted: Published, data: Path, tmp_path: Path) -> None:
-    """A client and a server of its own on this machine; a process has sessions of one kind."""
+@pytest.mark.parametrize("spark", ["classic"], indirect=True)
+def test_a_spark_connect_server_of_its_own_gives_the_same_bytes(
+    expected_bytes: Published, data: Path, tmp_path: Path
+) -> None:
+    """The client starts a server on this machine, as SPARK_REMOTE=local does."""
     pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
     program = (
         "import sys, warnings; warnings.simplefilter('ignore');"
@@ -191,4 +195,4 @@ def test_spark_connect_gives_the_same_bytes(wanted: Published, data: Path, tmp_p
         env=environment, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert published(tmp_path / "out") == wanted
+    assert published(tmp_path / "out") == expected_bytes

@@ -1,21 +1,22 @@
-"""How Spark's JVM is started on this machine."""
+"""Spark starts on this machine with defaults that the environment can override."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import JobError
-from spark_jobs.session import JAVA_OPTIONS, SMALL_HEAP, collector, cores, submitted
+from spark_jobs.session import SMALL_HEAP, SMALL_JVM, collector, cores, with_defaults
 
 
 @pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC", "-XX:+UseParallelGC", SMALL_HEAP])
-def test_the_jvm_starts_with_whatever_collector_the_environment_names(chosen: str) -> None:
+def test_the_jvm_starts_with_the_collector_that_the_environment_names(chosen: str) -> None:
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": chosen, "JDK_JAVA_OPTIONS": ""}
-    options = [*JAVA_OPTIONS.split(), *collector(environment)]
+    options = [*SMALL_JVM.split(), *collector(environment)]
     command = ["java", *options, "-XX:+PrintCommandLineFlags", "-version"]
     started = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -24,26 +25,51 @@ def test_the_jvm_starts_with_whatever_collector_the_environment_names(chosen: st
     assert (chosen or SMALL_HEAP) in started.stdout
 
 
-def test_what_the_environment_submits_is_heard() -> None:
-    words = "--master 'local[3]' --driver-memory 1g --name x --conf spark.ui.enabled=true"
-    assert submitted({"PYSPARK_SUBMIT_ARGS": f"{words} --conf a.b='c=d' pyspark-shell"}) == {
-        "spark.master": "local[3]",
-        "spark.app.name": "x",
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "true",
-        "a.b": "c=d",
-    }
-    assert submitted({}) == {}
+def test_arguments_of_the_environment_override_the_defaults() -> None:
+    given = "--master 'local[3]' --driver-memory 1g --conf spark.ui.enabled=true pyspark-shell"
+    arguments = with_defaults({"PYSPARK_SUBMIT_ARGS": given})
+    assert arguments.endswith(given)
+    assert "--conf spark.ui.enabled=false" in arguments.removesuffix(given)
+    assert with_defaults({}).endswith(" pyspark-shell")
 
 
-@pytest.mark.parametrize("words", ["--master", "--conf 'a=b"])
-def test_what_cannot_be_submitted_is_named(words: str) -> None:
-    with pytest.raises(JobError, match="PYSPARK_SUBMIT_ARGS"):
-        submitted({"PYSPARK_SUBMIT_ARGS": words})
+CLUSTERS = ["--master yarn", "--master=spark://host:7077", "--conf spark.master=k8s://host"]
 
 
-def test_the_session_of_these_tests_is_as_it_was_submitted(spark: SparkSession) -> None:
-    settings = spark.sparkContext.getConf()
-    assert settings.get("spark.master") == "local[2,2]"
-    assert settings.get("spark.sql.shuffle.partitions") == "1"
+@pytest.mark.parametrize("given", CLUSTERS)
+def test_a_cluster_gets_no_defaults_of_this_machine(given: str) -> None:
+    arguments = with_defaults({"PYSPARK_SUBMIT_ARGS": given})
+    assert arguments == f"--conf spark.excludeOnFailure.enabled=true {given}"
+
+
+@pytest.mark.parametrize(("given", "loopback"), [(CLUSTERS[1], False), ("", True)])
+def test_a_cluster_reaches_the_driver_by_the_address_of_its_machine(
+    given: str, loopback: bool
+) -> None:
+    """A driver that binds to the loopback address serves executors of its own machine only."""
+    program = (
+        "import os; from pyspark.sql import SparkSession; from spark_jobs import session;"
+        "SparkSession.Builder.getOrCreate = lambda self: None; session.send_code = lambda s: None;"
+        "session.open_session(); print('SPARK_LOCAL_IP' in os.environ)"
+    )
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": given}
+    environment.pop("SPARK_LOCAL_IP", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(loopback), done.stderr
+
+
+def test_arguments_that_cannot_be_split_are_an_error_that_names_their_variable() -> None:
+    with pytest.raises(JobError, match="PYSPARK_SUBMIT_ARGS: No closing quotation"):
+        with_defaults({"PYSPARK_SUBMIT_ARGS": "--conf 'a=b"})
+
+
+def test_the_session_of_these_tests_has_the_settings_of_the_environment(
+    spark: SparkSession,
+) -> None:
+    assert spark.conf.get("spark.master") == "local[2,2]"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert spark.conf.get("spark.ui.enabled") == "false"
     assert cores(spark) == 2

@@ -1,4 +1,4 @@
-"""Partials of another format whose raw files are gone: what was published stands, the rest goes on.
+"""Partials of another format whose files are deleted: their published totals stay.
 
 A lifecycle rule deletes exported files after some weeks, and a new version may change its format.
 """
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import PREFIX
 from spark_jobs import event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
+from spark_jobs.model import Extracted, Totals
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.extracted import Extracted
-from spark_jobs.sums.sums import Sums, Totals
 from tests.spark.telemetry import compute, event, put
 from tests.spark.test_publishing import ORDERS, SHAPE, Counting, Files, counts
 
@@ -34,7 +34,7 @@ GONE, LEFT = DAYS[:2], DAYS[2:]
 
 
 class OldFormat(Engine):
-    """The job as an older version was, with partials that are of no use to this one."""
+    """An older version of the job, with partials that the current version cannot read."""
 
     name = "blocks-0"
 
@@ -59,7 +59,7 @@ def delete(data: Path, days: tuple[str, ...]) -> None:
             shutil.rmtree(folder)
 
 
-def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_computed(
+def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_recomputed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     old, new = OldFormat, Engine
@@ -79,17 +79,17 @@ def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_co
         assert not of(done, LEFT[1]).warnings
         assert set(done.unreadable.blob_dates) == set(GONE)
         assert done.unreadable.event_dates == set(GONE)
-        told = done.unreadable.told()
-        assert f"{GONE[0]} to {GONE[1]}" in told
-        assert old(spark).name in told
-        assert new(spark).name in told
+        summary = done.unreadable.summary()
+        assert f"{GONE[0]} to {GONE[1]}" in summary
+        assert old(spark).name in summary
+        assert new(spark).name in summary
         report = json.loads((output / f"results/{night}/report.json").read_text())
         assert [found["blob_date"] for found in report["unreadable"]] == list(GONE)
         assert report["unreadable"][0]["event_dates"] == [GONE[0]]
         assert report["unreadable"][0]["engine"] == old(spark).name
 
 
-def test_the_command_succeeds_and_names_what_it_could_not_read(
+def test_the_command_succeeds_and_names_the_dates_that_it_could_not_read(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
@@ -105,7 +105,7 @@ def test_the_command_succeeds_and_names_what_it_could_not_read(
     assert "their files are gone" in line
 
 
-# --- the rules behind it, without Spark -------------------------------------------------------
+# --- the same rules without Spark -------------------------------------------------------
 
 
 def night(
@@ -117,16 +117,16 @@ def night(
     return run(found, LocalStore(output), engine, request)
 
 
-def test_a_foreign_date_of_which_only_some_files_are_left_is_not_read_again(tmp_path: Path) -> None:
-    """A lifecycle rule deletes a date's files one by one: what is left looks like lost events."""
+def test_a_date_in_another_format_with_some_files_deleted_is_not_read_again(tmp_path: Path) -> None:
+    """A lifecycle rule deletes files one by one; the remaining ones would look like lost events."""
     night(tmp_path, {"15": 9, "16": 4}, "first", Counting("old"), ("15", "16"))
     done = night(tmp_path, {"15": 3, "16": 5}, "second", Counting("new"), ("16", "16"))
     assert counts(done.trends) == {15: 9, 16: 5}
-    assert "some of their files are gone" in done.unreadable.told()
+    assert "some of their files are gone" in done.unreadable.summary()
 
 
-def test_partials_that_cannot_be_read_are_kept_for_who_can(tmp_path: Path) -> None:
-    """Going back to the old engine, or bringing the files back, ends it."""
+def test_partials_that_cannot_be_read_are_kept_for_an_engine_that_can(tmp_path: Path) -> None:
+    """Returning to the old engine, or restoring the files, repairs the date."""
     night(tmp_path, {"15": 9, "16": 4}, "first", Counting("old"), ("15", "16"))
     done = night(tmp_path, {"16": 5}, "second", Counting("new"), ("16", "16"))
     assert set(done.unreadable.blob_dates) == {"2017-05-15"}
@@ -140,17 +140,17 @@ def test_partials_that_cannot_be_read_are_kept_for_who_can(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("engine", ["old", "new"])
-def test_a_range_over_dates_without_files_empties_no_date_that_had_some(
+def test_a_range_with_deleted_files_leaves_the_dates_that_had_records(
     engine: str, tmp_path: Path
 ) -> None:
-    """That a lifecycle rule deleted the files does not mean that nothing was sent."""
+    """A lifecycle rule may have deleted the files: that does not mean that nothing was sent."""
     night(tmp_path, {"14": 7, "15": 9, "16": 4}, "first", Counting("old"), ("14", "16"))
     done = night(tmp_path, {"16": 5}, "second", Counting(engine), ("14", "16"))
     assert counts(done.trends) == {14: 7, 15: 9, 16: 5}
 
 
 class ClockAhead(Counting):
-    """One record of 15 May says that it is of the 17th."""
+    """One record in a file of 15 May has a time of 17 May."""
 
     def extract(self, *arguments: Any) -> Extracted:
         found = super().extract(*arguments)
@@ -164,7 +164,7 @@ class ClockAhead(Counting):
         return Totals({(day, ORDERS): Sums(1, weight_sum=1) for day in event_dates})
 
 
-def test_a_stray_record_that_cannot_be_read_again_keeps_no_later_day_from_its_figures(
+def test_a_date_with_one_unreadable_record_still_gets_its_new_totals(
     tmp_path: Path,
 ) -> None:
     night(tmp_path, {"15": 9}, "first", ClockAhead("old"), ("15", "15"))

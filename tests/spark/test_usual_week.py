@@ -1,4 +1,4 @@
-"""The usual week of an event counts only the hours in which the event was known to exist."""
+"""The usual week of an event counts hours from the first one in which the event occurred."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from shared.adapters.tables.scaling_rows import profile_of
+from shared.sampling.estimates import Sums
 from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek, profile_row
+from spark_jobs.model import HourSums, Series, Totals, hours_until
 from spark_jobs.report.tables import usual_week
-from spark_jobs.sums.sums import HourSums, Series, Sums, Totals, hours_until
 
 ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
 FIRST, LAST = date(2017, 3, 6), date(2017, 4, 30)  # eight weeks, Monday to Sunday
@@ -56,7 +57,7 @@ def profile(found: UsualWeek | NoProfile) -> UsualWeek:
     return found
 
 
-def test_an_event_of_two_days_has_no_usual_week_and_the_reason_is_told() -> None:
+def test_an_event_with_two_days_of_records_has_no_usual_week_and_the_reason_says_so() -> None:
     first = datetime(2017, 4, 29, tzinfo=UTC)
     found = usual_week(
         totals({ORDERS: since(first), OTHERS: lambda _: 60}), "OrderPlaced", COMPLETE, "UTC"
@@ -68,7 +69,7 @@ def test_an_event_of_two_days_has_no_usual_week_and_the_reason_is_told() -> None
 
 
 def test_dates_before_an_events_first_hour_are_not_zeros() -> None:
-    """Known since the middle of a Wednesday, 18 days before the end."""
+    """The first record is in the middle of a Wednesday, 18 days before the end."""
     first = datetime(2017, 4, 12, 12, tzinfo=UTC)
     found = profile(
         usual_week(
@@ -81,7 +82,7 @@ def test_dates_before_an_events_first_hour_are_not_zeros() -> None:
     assert found.weeks[0] == 2
 
 
-def test_after_its_first_hour_an_event_that_does_not_come_has_true_zeros() -> None:
+def test_hours_without_the_event_are_zeros_after_its_first_hour() -> None:
     def by_day(hour: datetime) -> float:
         return 60 if 8 <= hour.hour < 20 else 0
 
@@ -93,7 +94,7 @@ def test_after_its_first_hour_an_event_that_does_not_come_has_true_zeros() -> No
 
 
 def test_a_date_without_any_telemetry_is_unknown_and_not_zero() -> None:
-    """The export stood still for four of eight Mondays, and dates without files count as read."""
+    """The export was interrupted on Mondays, and dates without files count as read."""
     gone = {"2017-03-13", "2017-03-20", "2017-03-27", "2017-04-03", "2017-04-10"}
     seen = [day for day in COMPLETE if day not in gone]
     found = profile(
@@ -104,7 +105,7 @@ def test_a_date_without_any_telemetry_is_unknown_and_not_zero() -> None:
     assert found.weeks[24 + 9] == 8
 
 
-def test_a_date_on_which_only_other_events_came_is_a_true_zero() -> None:
+def test_a_date_on_which_only_other_events_occurred_is_zero() -> None:
     loads: dict[Series, Load] = {
         ORDERS: lambda hour: 0 if hour.weekday() == 0 and hour.day > 10 else 60,
         OTHERS: lambda _: 60,
@@ -128,9 +129,9 @@ def test_an_hour_that_no_week_supports_is_missing_and_not_zero() -> None:
 @pytest.mark.parametrize(
     "time_zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland"]
 )
-def test_days_are_cut_at_local_midnight_whatever_the_clocks_do(time_zone: str) -> None:
-    """The load tells the local weekday; Wednesdays and Thursdays are not complete. The clocks of
-    Berlin, New York and Auckland change within these weeks."""
+def test_days_begin_at_local_midnight_even_when_the_clocks_change(time_zone: str) -> None:
+    """The load is a function of the local weekday. Wednesdays and Thursdays are not complete. The
+    clocks of Berlin, New York and Auckland change within these weeks."""
     zone = ZoneInfo(time_zone)
     complete = [day for day in COMPLETE if date.fromisoformat(day).weekday() not in (2, 3)]
 
@@ -158,7 +159,7 @@ def test_days_are_cut_at_local_midnight_whatever_the_clocks_do(time_zone: str) -
     assert skipped is None or found.weeks[skipped] == 7
 
 
-def test_of_nothing_there_is_no_usual_week() -> None:
+def test_without_records_or_complete_dates_there_is_no_usual_week() -> None:
     nothing = usual_week(Totals(), "OrderPlaced", COMPLETE, "UTC")
     assert isinstance(nothing, NoProfile)
     assert "no records of OrderPlaced" in nothing.reason
@@ -167,7 +168,7 @@ def test_of_nothing_there_is_no_usual_week() -> None:
     assert "complete" in incomplete.reason
 
 
-def test_the_rules_read_the_weeks_behind_each_hour_the_gaps_and_why_there_is_no_profile() -> None:
+def test_scaling_rules_read_the_profile_with_its_gaps_or_the_reason_for_its_absence() -> None:
     seen = [day for day in COMPLETE if date.fromisoformat(day).weekday() != 6]
     found = profile(
         usual_week(totals({ORDERS: lambda _: 60}, seen), "OrderPlaced", COMPLETE, "UTC")

@@ -1,6 +1,6 @@
-"""Decoders of what comes from outside, against numbers, sizes and types that nobody means well.
+"""Decoders of external input, tested with malicious numbers, sizes and types.
 
-Each either understands what it is given or raises the one error that it declares.
+Each decoder either returns a valid value or raises the one error that it declares.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ DEEP = "[" * 900 + "]" * 900
 
 
 def changed(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """The fields with some of them replaced by anything."""
+    """The fields, with arbitrary values in some of them."""
     return st.dictionaries(st.sampled_from(sorted(fields)), values).map(lambda new: fields | new)
 
 
@@ -100,7 +100,7 @@ PERIODS = [Period(timedelta(days=1)), Period(timedelta(hours=2)), Period(timedel
 
 
 def body_of(message: Message) -> bytes:
-    """A scheduled message has a single one."""
+    """The body of a scheduled message, which is a single byte string."""
     assert isinstance(message.body, bytes)
     return message.body
 
@@ -121,7 +121,9 @@ ARRIVAL = {
 
 @pytest.mark.parametrize("decode", [decode_metric, decode_samples, decode_action])
 @given(changed(METRIC) | changed(ACTION) | changed(SAMPLES) | values)
-def test_a_message_is_understood_or_bad(decode: Callable[[str], object], fields: object) -> None:
+def test_a_message_is_decoded_or_raises_bad_message(
+    decode: Callable[[str], object], fields: object
+) -> None:
     text = json.dumps(fields)
     named_resource(text)
     with suppress(BadMessage):
@@ -129,7 +131,9 @@ def test_a_message_is_understood_or_bad(decode: Callable[[str], object], fields:
 
 
 @pytest.mark.parametrize("decode", [decode_metric, decode_samples, decode_action])
-def test_a_message_as_deep_as_json_can_be_is_bad(decode: Callable[[str], object]) -> None:
+def test_a_deeply_nested_message_is_decoded_or_raises_bad_message(
+    decode: Callable[[str], object],
+) -> None:
     for fields in (METRIC, ACTION, SAMPLES):
         for name in fields:
             text = json.dumps({**fields, name: "DEEP"}).replace('"DEEP"', DEEP)
@@ -138,16 +142,16 @@ def test_a_message_as_deep_as_json_can_be_is_bad(decode: Callable[[str], object]
 
 
 @given(st.lists(values, max_size=4))
-def test_a_pair_of_time_and_value_is_understood_or_refused(pairs: list[object]) -> None:
+def test_each_pair_of_time_and_value_is_decoded_or_refused(pairs: list[object]) -> None:
     good = ["2026-03-01T12:00:00Z", 5]
     fields = {**SAMPLES, "samples": {"backlog": [*pairs, good]}}
-    found = decode_samples(json.dumps(fields))
-    assert found.metrics[-1] == metric(5)
-    assert len(found.metrics) + len(found.refused) == len(pairs) + 1
+    decoded = decode_samples(json.dumps(fields))
+    assert decoded.metrics[-1] == metric(5)
+    assert len(decoded.metrics) + len(decoded.refused) == len(pairs) + 1
 
 
 @given(changed(ACTION))
-def test_an_action_that_is_understood_can_be_written_down(fields: dict[str, Any]) -> None:
+def test_a_decoded_action_can_be_written_to_the_log(fields: dict[str, Any]) -> None:
     with suppress(BadMessage):
         action = decode_action(json.dumps(fields))
         assert 1 <= action.target <= CAPACITY_SANE_MAX < 2**31
@@ -159,21 +163,21 @@ def test_an_action_that_is_understood_can_be_written_down(fields: dict[str, Any]
 
 
 @pytest.mark.parametrize("change", [{"target": 2**31}, {"epoch": 2**31}, {"target": 1001}])
-def test_a_forged_action_beyond_all_bounds_is_named(change: dict[str, int]) -> None:
+def test_a_forged_action_with_a_value_out_of_bounds_is_refused(change: dict[str, int]) -> None:
     (name,) = change
     with pytest.raises(BadMessage, match=f"action: {name} is"):
         decode_action(json.dumps({**ACTION, **change}))
 
 
-async def test_a_poison_action_of_another_target_does_not_fail_the_order_of_its_epoch() -> None:
+async def test_a_poison_action_with_another_target_does_not_fail_the_action_of_its_epoch() -> None:
     store, resources = MemoryStateStore(lambda: NOW), {"plan-1": resource()}
-    await scaling_logic.run(metric(2, 90, CAPACITY_METRIC), resources, store)
-    ordered = None
+    await scaling_logic.process_sample(metric(2, 90, CAPACITY_METRIC), resources, store)
+    pending = None
     for age in (80, 60, 40, 20, 0):
-        ordered = await scaling_logic.run(metric(200, age), resources, store) or ordered
-    assert ordered is not None
-    forged = ScaleAction("plan-1", ordered.target + 1, ordered.epoch, "forged", NOW)
-    for action, status in ((forged, ActionStatus.PENDING), (ordered, ActionStatus.FAILED)):
+        pending = await scaling_logic.process_sample(metric(200, age), resources, store) or pending
+    assert pending is not None
+    forged = ScaleAction("plan-1", pending.target + 1, pending.epoch, "forged", NOW)
+    for action, status in ((forged, ActionStatus.PENDING), (pending, ActionStatus.FAILED)):
         message = PoisonMessage("actions", f"m-{action.target}", encode_action(action), NOW)
         await poison.run_action(message, resources, store, TIMING)
         desired = (await store.load("plan-1")).state.desired
@@ -185,7 +189,7 @@ async def test_a_poison_action_of_another_target_does_not_fail_the_order_of_its_
 
 
 @given(changed(WORK) | values)
-def test_work_is_understood_or_a_bad_event(fields: object) -> None:
+def test_a_work_message_is_decoded_or_unreadable(fields: object) -> None:
     with suppress(UnreadableMessage):
         work = decode_work(json.dumps(fields))
         assert work.end - work.start <= timedelta(days=7)
@@ -193,7 +197,7 @@ def test_work_is_understood_or_a_bad_event(fields: object) -> None:
 
 
 class Sending:
-    """Takes every message."""
+    """Accepts every message."""
 
     async def send(self, messages: Any, *_: Any) -> Any:
         return messages
@@ -215,7 +219,7 @@ paths = st.one_of(
 
 
 @given(changed(ARRIVAL) | values, paths, st.sampled_from(PERIODS))
-async def test_an_arrival_is_scheduled_or_a_bad_event(
+async def test_an_arrival_is_scheduled_or_unreadable(
     fields: Any, path: str, period: Period
 ) -> None:
     if isinstance(fields, dict) and "subject" in fields:
@@ -227,7 +231,7 @@ async def test_an_arrival_is_scheduled_or_a_bad_event(
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.sampled_from(PERIODS))
-def test_any_time_has_a_period_or_a_clear_error(time: datetime, period: Period) -> None:
+def test_every_time_has_a_period_or_raises_an_error(time: datetime, period: Period) -> None:
     if 1970 <= time.year < 2999:
         message = schedule_processing("sales", period, NOW, time)
         assert decode_work(body_of(message)).dataset == "sales"
@@ -237,7 +241,7 @@ def test_any_time_has_a_period_or_a_clear_error(time: datetime, period: Period) 
 
 
 @given(st.dictionaries(st.sampled_from(["body", "time_to_live_seconds", "scheduled_at"]), values))
-def test_a_line_of_a_person_is_a_message_or_a_bad_line(fields: dict[str, Any]) -> None:
+def test_a_line_of_a_message_file_is_read_or_refused(fields: dict[str, Any]) -> None:
     with suppress(BadLines):
         read_messages([json.dumps(fields)])
 
@@ -248,7 +252,9 @@ SYSTEM = {"SequenceNumber": 5, "Offset": "1", "EnqueuedTimeUtc": "2026-03-01T12:
 
 
 @given(changed(SYSTEM) | values, values, values)
-def test_a_delivery_is_understood_or_bad(system: object, properties: object, context: Any) -> None:
+def test_a_delivery_of_the_trigger_is_parsed_or_refused(
+    system: object, properties: object, context: Any
+) -> None:
     metadata = {
         "PartitionContext": {"PartitionId": context},
         "SystemPropertiesArray": [system],
@@ -260,14 +266,14 @@ def test_a_delivery_is_understood_or_bad(system: object, properties: object, con
         assert event.enqueued_at.tzinfo is UTC
 
 
-# --- people -----------------------------------------------------------------------------------
+# --- operators --------------------------------------------------------------------------------
 
 OVERRIDE = {"mode": "paused", "reason": "r", "by": "b", "for": "2h", "floor": None, "exact": None}
 JSON = {"content-type": "application/json"}
 
 
 @given(changed({**OVERRIDE, "freeze_scale_in": False, "clear": False}) | values)
-async def test_what_a_person_asks_for_is_done_or_refused(fields: Any) -> None:
+async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None:
     store = MemoryStateStore(lambda: NOW)
     served = Board({"plan-1": resource()}, store, RecentLog(store))
     request = Request(headers=JSON, body=json.dumps(fields).encode())
@@ -278,7 +284,7 @@ async def test_what_a_person_asks_for_is_done_or_refused(fields: Any) -> None:
 
 
 @given(st.one_of(texts, numbers.map(str)))
-async def test_any_number_of_a_query_is_read_or_refused(text: str) -> None:
+async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
     request = Request(query={"hours": text})
     with suppress(Refused):
         assert 0.01 <= request.number("hours", 3, 0.01, 72) <= 72
@@ -289,7 +295,7 @@ async def test_any_number_of_a_query_is_read_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.just("older_than_days"), values) | values)
-def test_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
+def test_the_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
     asked = Request(headers={"content-type": "application/json"}, body=json.dumps(fields).encode())
     with suppress(Refused):
         assert 0 <= dead_letters_http._days(asked) <= 36_500
@@ -299,7 +305,7 @@ def test_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["mode", "floor", "exact", "expires_at", "reason"]), values))
-def test_a_row_that_a_person_wrote_is_an_override(row: dict[str, Any]) -> None:
+def test_any_row_of_an_override_is_read_with_plausible_capacities(row: dict[str, Any]) -> None:
     override = override_of(row)
     assert override.floor is None or override.floor >= 0
     for capacity in (override.floor, override.exact):
@@ -307,14 +313,14 @@ def test_a_row_that_a_person_wrote_is_an_override(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("number", [2**31, 2**63, "9" * 5000, 10**400])
-def test_a_floor_that_no_plan_can_have_pauses_the_resource(number: object) -> None:
+def test_an_override_row_with_an_impossible_capacity_pauses_the_resource(number: object) -> None:
     override = override_of({"floor": number, "reason": "r"})
     assert override.mode == "paused"
     assert len(override.reason) < 300
 
 
 @given(values.map(json.dumps) | texts)
-def test_samples_that_no_row_should_hold_are_missing_or_the_row_is_refused(text: str) -> None:
+def test_invalid_samples_in_a_row_are_left_out_or_the_row_is_unreadable(text: str) -> None:
     row = {**state_row("plan-1", "metric|backlog", state([1]).histories["backlog"])}
     row["samples_0"] = text
     with suppress(ScalingRowUnreadable):
@@ -322,14 +328,14 @@ def test_samples_that_no_row_should_hold_are_missing_or_the_row_is_refused(text:
         assert all(0 <= kept.value <= 1e15 for kept in loaded.histories["backlog"].samples)
 
 
-def test_a_sample_of_an_older_version_that_is_too_large_is_missing_and_the_others_stand() -> None:
+def test_a_sample_in_a_row_that_is_too_large_is_left_out_and_the_others_are_kept() -> None:
     history = state([1, 2]).histories["backlog"]
     row = state_row("plan-1", "metric|backlog", history)
     row["samples_0"] = row["samples_0"].replace(",1]", ",1e200]")
     assert state_of([row])[0].histories["backlog"].samples == (sample(2),)
 
 
-def test_check_names_what_it_refuses() -> None:
+def test_the_error_about_a_huge_floor_is_short() -> None:
     change = board._change(
         Request(headers=JSON, body=json.dumps({**OVERRIDE, "floor": 10**400}).encode()), "id"
     )
@@ -338,7 +344,7 @@ def test_check_names_what_it_refuses() -> None:
     assert len(str(raised.value)) < 300
 
 
-# --- each bound by itself ---------------------------------------------------------------------
+# --- single bounds ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -353,17 +359,17 @@ def test_check_names_what_it_refuses() -> None:
         {"dataset": "x" * 81},
     ],
 )
-def test_work_beyond_its_bounds_is_a_bad_event(change: dict[str, Any]) -> None:
+def test_a_work_message_with_a_value_out_of_bounds_is_unreadable(change: dict[str, Any]) -> None:
     with pytest.raises(UnreadableMessage) as raised:
         decode_work(json.dumps({**WORK, **change}))
     assert len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize("path", ["y=0001/m=01/d=01/x", "y=1969/m=12/d=31/x", "9999-12-31/x"])
-def test_a_blob_filed_under_a_time_without_telemetry_is_a_bad_event(path: str) -> None:
+def test_a_blob_whose_path_has_an_impossible_date_is_unreadable(path: str) -> None:
     subject = f"/blobServices/default/containers/sales/blobs/{path}"
     arrival = decode_arrival(json.dumps({**ARRIVAL, "subject": subject}))
-    with pytest.raises(UnreadableMessage, match="is filed under"):
+    with pytest.raises(UnreadableMessage, match="holds the date"):
         _ = arrival.observed_at
 
 
@@ -379,20 +385,20 @@ def test_a_blob_filed_under_a_time_without_telemetry_is_a_bad_event(path: str) -
         {"EnqueuedTimeUtc": "2" * 100_000},
     ],
 )
-def test_a_delivery_beyond_all_bounds_holds_the_partition_with_a_clear_error(
+def test_a_delivery_with_a_value_out_of_bounds_is_refused_with_a_short_error(
     change: dict[str, Any],
 ) -> None:
     metadata = {
         "PartitionContext": {"PartitionId": "3"},
         "SystemPropertiesArray": [{**SYSTEM, **change}],
     }
-    with pytest.raises(BadDelivery, match="a property that cannot be") as raised:
+    with pytest.raises(BadDelivery, match="an event has an invalid system property") as raised:
         parse_batch([b"x"], metadata)
     assert len(str(raised.value)) < 400
 
 
 @pytest.mark.parametrize("load", [1e16, 1e308, float("inf"), float("nan"), -1.0])
-def test_a_profile_of_loads_that_cannot_be_is_refused(load: float) -> None:
+def test_a_week_profile_with_an_impossible_load_is_refused(load: float) -> None:
     sound = WeekProfile((5.0,) * 168)
     assert profile_of(profile_row("plan-1", sound)) == sound
     with pytest.raises(ValueError, match="items per minute"):

@@ -1,4 +1,4 @@
-"""Secrets in texts and errors are hidden, whoever wrote them; what is no secret stays readable."""
+"""Secrets in texts and errors are hidden, and all other text stays readable."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SECRETS = {
     "the key of an account alone": f"cannot decode {STORAGE_KEY}",
     "a token of Entra alone": f"cannot decode {TOKEN}",
 }
-SHOWN = ("hunter2", STORAGE_KEY, BUS_KEY, TOKEN)
+REVEALING = ("hunter2", STORAGE_KEY, BUS_KEY, TOKEN)
 
 HARMLESS = [
     "StoreUnavailable: table Ingestion: Cannot connect to host 127.0.0.1:10002 ssl:default",
@@ -95,27 +95,27 @@ HARMLESS = [
 
 @pytest.mark.parametrize("kind", SECRETS)
 def test_a_secret_is_hidden(kind: str) -> None:
-    shown = redacted(SECRETS[kind])
-    assert HIDDEN in shown
-    assert not [secret for secret in SHOWN if secret.lower() in shown.lower()], shown
-    assert redacted(shown) == shown
+    clean = redacted(SECRETS[kind])
+    assert HIDDEN in clean
+    assert not [secret for secret in REVEALING if secret.lower() in clean.lower()], clean
+    assert redacted(clean) == clean
 
 
-@pytest.mark.parametrize("said", HARMLESS)
-def test_what_is_no_secret_stays(said: str) -> None:
-    assert redacted(said) == said
+@pytest.mark.parametrize("text_without_secret", HARMLESS)
+def test_text_without_a_secret_is_not_changed(text_without_secret: str) -> None:
+    assert redacted(text_without_secret) == text_without_secret
 
 
 @pytest.mark.parametrize("kind", SECRETS)
-def test_a_secret_is_hidden_wherever_it_stands(kind: str) -> None:
+def test_a_secret_is_hidden_in_any_surrounding_text(kind: str) -> None:
     for around in ("{}", "x {} y", '{{"error": "{}"}}', "[{}]", "({})", "a\n{}\nb", "GET {}: 403"):
-        shown = redacted(around.replace("{}", SECRETS[kind]))
-        assert not [secret for secret in SHOWN if secret.lower() in shown.lower()], shown
+        clean = redacted(around.replace("{}", SECRETS[kind]))
+        assert not [secret for secret in REVEALING if secret.lower() in clean.lower()], clean
 
 
 @given(st.text(alphabet="sig=&?:/@ '\"\\codeBearerAuthorization-_.0{}\n", max_size=200))
-def test_redacting_twice_changes_nothing_more(said: str) -> None:
-    assert redacted(redacted(said)) == redacted(said)
+def test_redacting_twice_changes_nothing_more(dirty: str) -> None:
+    assert redacted(redacted(dirty)) == redacted(dirty)
 
 
 LONG_PARTS = ["a", "://a:", "sig", "sig=", "a-", "Bearer ", "https://", '"', "token:", "a@", "{"]
@@ -123,10 +123,10 @@ TRICKY_PARTS = ["-", "--a-", "eyJ-", 'secret://"', "pwd:x", "sig={ "]
 
 
 @pytest.mark.parametrize("part", [*LONG_PARTS, *TRICKY_PARTS])
-def test_a_long_text_costs_little(part: str) -> None:
+def test_a_long_text_is_redacted_quickly(part: str) -> None:
     started = time.process_time()
-    shown = redacted(part * 1_000_000)
-    assert len(shown) <= TEXT_LENGTH_MAX * 2
+    clean = redacted(part * 1_000_000)
+    assert len(clean) <= TEXT_LENGTH_MAX * 2
     assert time.process_time() - started < 2
 
 
@@ -134,18 +134,18 @@ def test_a_long_text_costs_little(part: str) -> None:
 
 
 class Response:
-    """Of a service that repeats what it was sent."""
+    """The response of a service that repeats what it was sent."""
 
     status_code = 403
     reason = "Forbidden"
-    headers: dict[str, str] = {"Retry-After": "7"}  # noqa: RUF012  as the client's has it
+    headers: dict[str, str] = {"Retry-After": "7"}  # noqa: RUF012  like the class of the client
 
     def text(self) -> str:
         return f"<html>you sent sig={SECRET}</html>"
 
 
 def http_error() -> ResourceNotFoundError:
-    response: Any = Response()  # as much of one as is read
+    response: Any = Response()  # only the attributes that are read
     return ResourceNotFoundError(response=response)
 
 
@@ -162,7 +162,7 @@ def database_error() -> Exception:
             connection.execute(text("select :x from nothing"), {"x": f"sig={SECRET}"})
     except Exception as error:
         return error
-    raise AssertionError("it did not fail")
+    raise AssertionError("the query must fail")
 
 
 def grouped() -> Exception:
@@ -189,43 +189,43 @@ ERRORS: dict[str, Callable[[], Exception]] = {
 }
 
 
-def told(error: BaseException) -> str:
-    """All that a log could print of an error."""
+def printed(error: BaseException) -> str:
+    """Everything that a log could print of an error."""
     return f"{error} {error!r} {error.args}" + "".join(traceback.format_exception(error))
 
 
-def raised(error: Exception, **led: Exception) -> Exception:
+def raised(error: Exception, **links: Exception) -> Exception:
     try:
         try:
-            raise led.get("context", error)
+            raise links.get("context", error)
         except Exception as first:
-            if "cause" in led:
-                raise error from led["cause"]
+            if "cause" in links:
+                raise error from links["cause"]
             if first is not error:
-                raise error  # noqa: B904  the context is what is looked at
+                raise error  # noqa: B904  the context is what is tested
             raise
     except Exception as caught:
         return caught
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_an_error_tells_no_secret_however_it_is_printed(kind: str) -> None:
+def test_a_redacted_error_reveals_no_secret_in_any_form(kind: str) -> None:
     error = ERRORS[kind]()
-    assert "hunter2" in told(error)
+    assert "hunter2" in printed(error)
     redact(error)
-    assert "hunter2" not in told(error)
+    assert "hunter2" not in printed(error)
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_what_led_to_an_error_tells_no_secret_either(kind: str) -> None:
-    for led in ("cause", "context"):
-        error = raised(ValueError("outer"), **{led: ERRORS[kind]()})
+def test_the_cause_and_context_of_a_redacted_error_reveal_no_secret(kind: str) -> None:
+    for link in ("cause", "context"):
+        error = raised(ValueError("outer"), **{link: ERRORS[kind]()})
         redact(error)
-        assert "hunter2" not in told(error)
-        assert "direct cause" in told(error) or "During handling" in told(error)
+        assert "hunter2" not in printed(error)
+        assert "direct cause" in printed(error) or "During handling" in printed(error)
 
 
-def test_an_error_stays_what_it_was() -> None:
+def test_redacting_keeps_the_class_and_the_attributes_of_an_error() -> None:
     error = http_error()
     redact(error)
     assert isinstance(error, ResourceNotFoundError)
@@ -244,7 +244,7 @@ def test_an_error_without_a_secret_keeps_its_class_and_its_arguments() -> None:
     assert (type(error), error.args, error.errno) == (ConnectionRefusedError, (111, "refused"), 111)
 
 
-def test_an_error_that_cannot_be_printed_stays_and_the_others_are_redacted() -> None:
+def test_an_error_that_cannot_be_printed_does_not_prevent_redacting_its_cause() -> None:
     class Unprintable(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
@@ -255,7 +255,7 @@ def test_an_error_that_cannot_be_printed_stays_and_the_others_are_redacted() -> 
     assert str(cause) == "sig=***"
 
 
-def test_a_circle_and_a_long_chain_of_causes_end() -> None:
+def test_cyclic_and_long_chains_of_causes_are_redacted() -> None:
     first, second = ValueError("1"), ValueError(f"sig={SECRET}")
     first.__cause__, second.__cause__ = second, first
     redact(first)
@@ -265,7 +265,7 @@ def test_a_circle_and_a_long_chain_of_causes_end() -> None:
         following = ValueError(f"sig={SECRET}")
         following.__cause__, last = last, following
     redact(last)
-    assert "hunter2" not in told(last)
+    assert "hunter2" not in printed(last)
 
 
 # --- around a class -------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Adapter:
         raise ValueError(f"sig={SECRET}")
 
 
-async def test_errors_leave_an_adapter_without_secrets() -> None:
+async def test_errors_of_a_decorated_adapter_contain_no_secrets() -> None:
     with pytest.raises(ValueError, match=r"^sig=\*\*\*$"):
         await Adapter().read()
     with pytest.raises(ValueError, match=r"^sig=\*\*\*$"):

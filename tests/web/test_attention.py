@@ -1,4 +1,4 @@
-"""What the page says needs a person, before anything else."""
+"""The list of problems at the top of the page: severity, order, description, and remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shared.web.attention import attention
 from tests.builders import NOW, ago, desired, history, resource, sample, state
 
 HEALTHY = state([5, 5])
-FAILING = Recommendation(2, "the rule raised KeyError: 'x'; holding", "error")
+FAILING = Recommendation(2, "the policy raised KeyError: 'x'; holding", "error")
 
 
 def card(
@@ -34,15 +34,16 @@ def card(
     }
 
 
-def line(wish: Recommendation) -> LogEntry:
-    return LogEntry("plan-1", NOW, EntryKind.DECISION, "d-1", wish.reason, 2, 2, candidates=(wish,))
+def line(recommended: Recommendation) -> LogEntry:
+    reason, candidates = recommended.reason, (recommended,)
+    return LogEntry("plan-1", NOW, EntryKind.DECISION, "d-1", reason, 2, 2, candidates=candidates)
 
 
-def test_where_nothing_is_wrong_nobody_is_needed() -> None:
+def test_the_list_is_empty_when_nothing_is_wrong() -> None:
     series = panels.trends([Trend("2026-02-28", "checkout", "AppEvents", verdict="normal")])
     closed = [panels.breaker("metric_ingest", Breaker(), "")]
-    well = card(resource(), HEALTHY, line(Recommendation(2, "holding")), age=4)
-    assert attention([well], {"breakers": closed, "dead-letters": [], "trends": series}) == []
+    healthy = card(resource(), HEALTHY, line(Recommendation(2, "holding")), age=4)
+    assert attention([healthy], {"breakers": closed, "dead-letters": [], "trends": series}) == []
 
 
 REFUSED = desired(status=ActionStatus.FAILED, last_error="the identity lacks the right")
@@ -50,53 +51,58 @@ PAUSED = Override(Mode.PAUSED, "incident")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "severity", "said", "todo"),
+    ("troubled", "severity", "what", "todo"),
     [
         (
             card(resource(), state([5], capacity=None)),
             "bad",
-            "the plan does not answer",
+            "the capacity of the plan cannot be read",
             "validate",
         ),
         (card(resource(), HEALTHY, line(FAILING)), "bad", "raised KeyError", "scaling_rules.py"),
         (
             card(resource(), state([5], 2, REFUSED)),
             "bad",
-            "3 instances were refused: the id",
+            "scaling to 3 instances was refused: the id",
             "val",
         ),
-        (card(resource(), state([5], 5), age=9), "bad", "late, at the maximum of 5", "raise the"),
-        (card(resource(), HEALTHY, age=9), "warn", "older than it should get", ""),
-        (card(resource(), state()), "warn", "backlog: never seen", "validate"),
-        (card(resource(), state([5], override=PAUSED)), "info", "paused", "a person's word"),
-        (card(resource(mode=Mode.DRY_RUN), HEALTHY), "info", "dry run: nothing", "set DryRun"),
+        (
+            card(resource(), state([5], 5), age=9),
+            "bad",
+            "longer than the age limit, at the maximum of 5 instances",
+            "raise the",
+        ),
+        (card(resource(), HEALTHY, age=9), "warn", "has waited longer than the age limit", ""),
+        (card(resource(), state()), "warn", "backlog: no sample yet", "validate"),
+        (card(resource(), state([5], override=PAUSED)), "info", "paused", "operator's override"),
+        (card(resource(mode=Mode.DRY_RUN), HEALTHY), "info", "dry run: decisions", "set DryRun"),
         (card(resource(mode=Mode.PAUSED), HEALTHY), "info", "paused: nothing", "scaling_rules.py"),
     ],
 )
-def test_what_is_wrong_with_a_resource_is_said_with_what_to_do(
-    wrong: dict[str, Any], severity: str, said: str, todo: str
+def test_each_problem_of_a_resource_is_described_together_with_its_remedy(
+    troubled: dict[str, Any], severity: str, what: str, todo: str
 ) -> None:
-    (item,) = attention([wrong], {})
+    (item,) = attention([troubled], {})
     assert (item["severity"], item["href"]) == (severity, "#name-1")
     assert item["what"].startswith("plan-1: ")
-    assert said in item["what"]
+    assert what in item["what"]
     assert todo in item["todo"]
 
 
-def test_a_refusal_of_old_that_nobody_wants_undone_is_no_news() -> None:
-    content, wanting = (line(Recommendation(capacity, "x")) for capacity in (2, 3))
-    assert attention([card(resource(), state([5], 2, REFUSED), content)], {}) == []
-    assert len(attention([card(resource(), state([5], 2, REFUSED), wanting)], {})) == 1
+def test_a_refused_action_is_not_reported_once_the_rules_desire_the_present_capacity() -> None:
+    satisfied, unsatisfied = (line(Recommendation(capacity, "x")) for capacity in (2, 3))
+    assert attention([card(resource(), state([5], 2, REFUSED), satisfied)], {}) == []
+    assert len(attention([card(resource(), state([5], 2, REFUSED), unsatisfied)], {})) == 1
 
 
-def test_an_error_as_long_as_a_book_does_not_hide_the_rest() -> None:
+def test_a_very_long_error_is_cut() -> None:
     letter = {"failed_at": "2026-03-01T12:00", "error": "w" * 5000}
     (item,) = attention([], {"dead-letters": [letter]})
     assert item["what"].startswith("dead letters: 1; the newest: www")
     assert len(item["what"]) < 250
 
 
-def test_the_worst_comes_first_and_a_panel_that_fails_is_no_silence() -> None:
+def test_problems_are_sorted_by_severity_and_include_panels_that_cannot_be_read() -> None:
     late = card(resource(), HEALTHY, age=9)
     paused = card(resource("plan-2", mode=Mode.PAUSED), HEALTHY)
     opened = Breaker(mode=BreakerMode.OPEN, reason="12 failures in 30 s", changed_at=NOW)
@@ -105,28 +111,27 @@ def test_the_worst_comes_first_and_a_panel_that_fails_is_no_silence() -> None:
         {"failed_at": "2026-03-01T11:00", "error": "old"},
         {"failed_at": "2026-03-01T12:00", "error": "new"},
     ]
-    shown = {
+    shown_panels = {
         "breakers": [panels.breaker("metric_ingest", opened, "")],
         "dead-letters": letters,
         "trends": panels.trends([lost]),
     }
-    found = attention([late, paused], shown)
-    assert [item["severity"] for item in found] == ["bad", "warn", "warn", "warn", "info"]
-    assert [item["href"] for item in found] == [
+    items = attention([late, paused], shown_panels)
+    assert [item["severity"] for item in items] == ["bad", "warn", "warn", "warn", "info"]
+    assert [item["href"] for item in items] == [
         "#breakers", "#name-1", "#dead-letters", "#trends", "#name-2",
     ]  # fmt: skip
-    assert "dead letters: 2; the newest: new" in found[2]["what"]
+    assert "dead letters: 2; the newest: new" in items[2]["what"]
     (failed,) = attention([], {"dead-letters": {"error": "cannot be shown now: OSError"}})
     assert failed["what"] == "dead letters: cannot be shown now: OSError"
 
 
-def test_a_source_that_has_fallen_silent_is_said() -> None:
-    silent = replace(HEALTHY, histories={**HEALTHY.histories, "backlog": history([1])})
-    later = card(resource(), silent)
-    assert attention([later], {}) == []
-    old = replace(silent.histories["backlog"], samples=(sample(1, 3600),))
-    quiet = card(resource(), replace(silent, histories={**silent.histories, "backlog": old}))
-    (item,) = attention([quiet], {})
-    said = "plan-1: backlog: no sample for a while. Nothing is scaled in meanwhile."
-    assert item["what"] == said
+def test_a_metric_without_recent_samples_is_reported_with_its_effect_on_decisions() -> None:
+    fresh = replace(HEALTHY, histories={**HEALTHY.histories, "backlog": history([1])})
+    assert attention([card(resource(), fresh)], {}) == []
+    old = replace(fresh.histories["backlog"], samples=(sample(1, 3600),))
+    silent = card(resource(), replace(fresh, histories={**fresh.histories, "backlog": old}))
+    (item,) = attention([silent], {})
+    what = "plan-1: backlog: no sample for a while. The resource is not scaled in meanwhile."
+    assert item["what"] == what
     assert ago(3600) == old.samples[0].time

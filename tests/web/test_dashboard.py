@@ -1,4 +1,4 @@
-"""The page and its JSON: what is answered, what is refused, and hostile text that stays text."""
+"""The page and the JSON endpoints: replies, refused requests, and escaping of hostile text."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ JSON_TYPE = {"content-type": "application/json"}
 
 
 class Counting(MemoryStateStore):
-    """A store that knows how many lines were read."""
+    """A store that counts how many lines of the log are read."""
 
     lines_read = 0
 
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
-        found = await super().log(resource_name, limit, since)
-        self.lines_read += len(found)
-        return found
+        lines = await super().log(resource_name, limit, since)
+        self.lines_read += len(lines)
+        return lines
 
 
-def asked(path: str, **query: str) -> Request:
-    """What the host makes of an address below ``resources``."""
+def request_for(path: str, **query: str) -> Request:
+    """The request that the host makes of an address below ``resources``."""
     _, *parts = path.split("/")
     return Request(query=query, route=dict(zip(("name", "view"), parts, strict=False)))
 
@@ -55,10 +55,10 @@ class World:
         self.now += timedelta(minutes=1)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", backlog)):
             sent = Metric("plan-1", name, MetricValue(self.now, value))
-            await scaling_logic.run(sent, {"plan-1": self.resource}, self.store)
+            await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
 
     async def get(self, path: str, **query: str) -> Any:
-        reply = await read(self.board, asked(path, **query))
+        reply = await read(self.board, request_for(path, **query))
         return (
             json.loads(reply.body) | {"status": reply.status}
             if reply.status != 200
@@ -76,7 +76,7 @@ def world() -> World:
     return World()
 
 
-async def test_json_of_resources_decisions_and_history(world: World) -> None:
+async def test_resources_decisions_and_history_are_served_as_json(world: World) -> None:
     for _ in range(8):
         await world.minute()
     (status,) = await world.get("resources")
@@ -89,7 +89,7 @@ async def test_json_of_resources_decisions_and_history(world: World) -> None:
     assert {event["applies"] for event in history["events"]} <= {True}
 
 
-async def test_a_point_has_the_highest_value_and_no_change_is_lost_between_points(
+async def test_a_point_has_the_highest_value_of_its_step_and_every_change_has_a_point(
     world: World,
 ) -> None:
     for backlog in (5, 5, 5, 5, 300, 400, 7):
@@ -100,23 +100,23 @@ async def test_a_point_has_the_highest_value_and_no_change_is_lost_between_point
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "status", "said"),
+    ("path", "query", "status", "error"),
     [
-        ("resources/plan-9", {}, 404, "known: plan-1"),
+        ("resources/plan-9", {}, 404, "declared: plan-1"),
         ("resources/plan-1/secrets", {}, 404, "known: decisions, history"),
         ("resources/plan-1/decisions", {"limit": "many"}, 400, "a number from 1 to 1000"),
         ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 72"),
     ],
 )
-async def test_what_is_not_there_says_what_is(
-    world: World, path: str, query: dict[str, str], status: int, said: str
+async def test_an_invalid_request_is_answered_with_what_would_be_valid(
+    world: World, path: str, query: dict[str, str], status: int, error: str
 ) -> None:
     answer = await world.get(path, **query)
     assert answer["status"] == status
-    assert said in answer["error"]
+    assert error in answer["error"]
 
 
-async def test_a_second_look_reads_only_what_is_new(world: World) -> None:
+async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
     for _ in range(30):
         await world.minute()
     first = await world.get("resources/plan-1/history", hours="1")
@@ -130,9 +130,9 @@ async def test_a_second_look_reads_only_what_is_new(world: World) -> None:
     assert wider["points"] == second["points"]
 
 
-async def test_a_word_is_said_and_taken_back(world: World) -> None:
-    said = {"floor": 3, "freeze_scale_in": True, "reason": "sale", "for": "2h", "by": "anna"}
-    reply = await world.post(said)
+async def test_an_override_is_set_and_cleared(world: World) -> None:
+    fields = {"floor": 3, "freeze_scale_in": True, "reason": "sale", "for": "2h", "by": "anna"}
+    reply = await world.post(fields)
     assert reply.status == 200
     override = (await world.store.load("plan-1")).state.override
     assert override == Override(
@@ -143,7 +143,7 @@ async def test_a_word_is_said_and_taken_back(world: World) -> None:
     assert (await world.store.load("plan-1")).state.override is None
 
 
-async def test_who_signed_in_is_named_whatever_the_body_says(world: World) -> None:
+async def test_the_signed_in_user_is_logged_as_author_whatever_the_body_says(world: World) -> None:
     headers = {**JSON_TYPE, "x-ms-client-principal-name": "carla@example.org"}
     await world.post({"mode": "paused", "reason": "x", "by": "anna"}, headers)
     assert "by carla@example.org" in (await world.store.log("plan-1"))[0].reason
@@ -153,43 +153,45 @@ async def test_who_signed_in_is_named_whatever_the_body_says(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    ("fields", "headers", "status", "said"),
+    ("fields", "headers", "status", "error"),
     [
         ({"mode": "paused", "reason": "x", "by": "a"}, {}, 415, "application/json"),
         ({}, {"content-type": "text/plain"}, 415, "application/json"),
+        (b"", None, 411, "content-length: is missing. Send the body with its length"),
+        (b"", {**JSON_TYPE, "content-length": "0"}, 400, "JSON object"),
         (b"{", None, 400, "JSON object"),
         (b"[" * 9000, None, 400, "JSON object"),
         (b" " * (BODY_BYTES_MAX + 1), None, 413, "at most"),
-        ({"exact": 3, "lasts": "2h", "reason": "x", "by": "a"}, None, 400, "'lasts' is not known"),
+        ({"exact": 3, "lasts": "2h", "reason": "x", "by": "a"}, None, 400, "unknown field 'lasts'"),
         (
             {"floor": 3, "freeze_scale_in": "yes", "reason": "x", "by": "a"},
             None,
             400,
-            "freeze_scale_in: true or false",
+            "freeze_scale_in: must be true or false",
         ),
         ({"mode": "off", "reason": "x", "by": "a"}, None, 400, "one of active, dry_run, paused"),
-        ({"floor": "3", "reason": "x", "by": "a"}, None, 400, "floor: a whole number"),
-        ({"floor": True, "reason": "x", "by": "a"}, None, 400, "floor: a whole number"),
+        ({"floor": "3", "reason": "x", "by": "a"}, None, 400, "floor: must be a whole number"),
+        ({"floor": True, "reason": "x", "by": "a"}, None, 400, "floor: must be a whole number"),
         ({"exact": 50, "reason": "x", "by": "a"}, None, 400, "must be 1 to 5"),
         ({"exact": 2, "reason": "x", "by": "a", "for": "ever"}, None, 400, "90m, 2h"),
-        ({"exact": 2, "reason": ["x"], "by": "a"}, None, 400, "reason: text"),
+        ({"exact": 2, "reason": ["x"], "by": "a"}, None, 400, "reason: must be text"),
     ],
 )
-async def test_what_cannot_be_said_is_refused_and_changes_nothing(
-    world: World, fields: Any, headers: dict[str, str] | None, status: int, said: str
+async def test_an_invalid_override_is_refused_and_changes_nothing(
+    world: World, fields: Any, headers: dict[str, str] | None, status: int, error: str
 ) -> None:
     reply = await world.post(fields, headers)
     assert reply.status == status
-    assert said in json.loads(reply.body)["error"]
+    assert error in json.loads(reply.body)["error"]
     assert (await world.store.load("plan-1")).state.override is None
 
 
-async def test_hostile_text_stays_text(world: World) -> None:
+async def test_hostile_text_in_the_log_and_in_overrides_is_escaped(world: World) -> None:
     await world.minute()
-    wish = Recommendation(3, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    candidate = Recommendation(3, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
     line = LogEntry(
         "plan-1", NOW, EntryKind.DECISION, HOSTILE, HOSTILE, 2, 3, 1, applies=True,
-        limited_by=(HOSTILE,), candidates=(wish,), evidence={HOSTILE: HOSTILE},
+        limited_by=(HOSTILE,), candidates=(candidate,), evidence={HOSTILE: HOSTILE},
         counterfactual=HOSTILE, metric=HOSTILE, value=1.0,
     )  # fmt: skip
     await world.store.record(line)
@@ -205,64 +207,64 @@ async def test_hostile_text_stays_text(world: World) -> None:
     assert "unsafe" not in policy
 
 
-async def test_a_page_without_any_decision_says_what_to_look_at(world: World) -> None:
+async def test_a_page_without_any_decision_names_the_functions_to_check(world: World) -> None:
     reply = await page(world.board, Request())
-    assert "do <code>metric_collector</code>" in reply.body
+    assert "Check that the functions <code>metric_collector</code>" in reply.body
     assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
 
 
-async def test_what_is_of_another_day_is_shown_with_its_date(world: World) -> None:
+async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:
     await world.minute()
-    seen = f"{world.now:%H:%M:%S}"
-    assert f"<time>{seen}</time>" in (await page(world.board, Request())).body
+    decided_at = f"{world.now:%H:%M:%S}"
+    assert f"<time>{decided_at}</time>" in (await page(world.board, Request())).body
     world.now += timedelta(days=1)
     text = (await page(world.board, Request())).body
-    assert f"<time>{NOW:%m-%d} {seen}</time>" in text
-    assert text.count(f"since {NOW:%m-%d} {seen}") == 2  # the capacity, and the backlog
+    assert f"<time>{NOW:%m-%d} {decided_at}</time>" in text
+    assert text.count(f"as of {NOW:%m-%d} {decided_at}") == 2  # the capacity, and the backlog
 
 
-async def test_numbers_that_json_does_not_know_are_not_known(world: World) -> None:
+async def test_nan_and_infinity_never_appear_in_the_json(world: World) -> None:
     evidence = {"backlog": float("nan"), "arrivals_per_minute": 2.0, "age": float("inf")}
-    wish = Recommendation(2, "because", "rule", evidence)
+    candidate = Recommendation(2, "because", "rule", evidence)
     line = LogEntry("plan-1", NOW, EntryKind.DECISION, "d-1", "because", current=2, desired=2)
-    line = replace(line, metric="backlog", value=1, evidence=evidence, candidates=(wish,))
+    line = replace(line, metric="backlog", value=1, evidence=evidence, candidates=(candidate,))
     await world.store.record(line)
     for path in ("resources", "resources/plan-1/decisions", "resources/plan-1/history"):
-        text = (await read(world.board, asked(path))).body
+        text = (await read(world.board, request_for(path))).body
         assert "NaN" not in text
         assert "Infinity" not in text
     assert "NaN" not in (await page(world.board, Request())).body
 
 
-# --- the log, kept between requests -----------------------------------------------------------
+# --- the cache of the log --------------------------------------------------------------------
 
 
-async def lines_of(recent: RecentLog, world: World, hours: float) -> int:
+async def count_lines(recent: RecentLog, world: World, hours: float) -> int:
     return len(await recent.lines("plan-1", world.now - timedelta(hours=hours)))
 
 
-async def test_a_look_at_a_short_span_leaves_no_gap_in_a_long_one(world: World) -> None:
+async def test_reading_a_short_time_span_leaves_no_gap_in_a_longer_one(world: World) -> None:
     recent = RecentLog(world.store)
     await world.minute()
-    await lines_of(recent, world, 3)
+    await count_lines(recent, world, 3)
     world.now += timedelta(hours=5)
     await world.minute()
     world.now += timedelta(hours=5)
     await world.minute()
-    await lines_of(recent, world, 1)
-    everything = await lines_of(RecentLog(world.store), world, 12)
-    assert await lines_of(recent, world, 12) == everything
+    await count_lines(recent, world, 1)
+    everything = await count_lines(RecentLog(world.store), world, 12)
+    assert await count_lines(recent, world, 12) == everything
 
 
-async def test_more_lines_than_are_kept_are_not_read_over_and_over(
+async def test_a_log_that_exceeds_the_cache_is_not_read_in_full_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.web.board.KEPT_LINES_MAX", 10)
+    monkeypatch.setattr("shared.web.board.CACHED_LINES_MAX", 10)
     recent = RecentLog(world.store)
     for _ in range(20):
         await world.minute()
-        await lines_of(recent, world, 12)
+        await count_lines(recent, world, 12)
     before = world.store.lines_read
     await world.minute()
-    assert await lines_of(recent, world, 12) == 10
+    assert await count_lines(recent, world, 12) == 10
     assert world.store.lines_read - before <= 4

@@ -1,4 +1,4 @@
-"""The page shows the dead letters that failed last, of whatever partition."""
+"""The page shows the dead letters that failed last, across all partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.wiring.app import App
 from tests.builders import NOW
 
 
-async def test_the_newest_of_all_partitions_are_shown_first_and_the_oldest_not_at_all() -> None:
+async def test_only_the_50_newest_dead_letters_of_all_partitions_are_shown() -> None:
     store = MemoryIngestionStore(lambda: NOW)
     for partition in range(3):
         stream = Stream("bus", "metrics", "$Default", str(partition))

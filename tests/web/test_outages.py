@@ -1,4 +1,4 @@
-"""What the page says while something that it reads from is gone, hangs, or changes nothing."""
+"""The page and its JSON while a store or the plan is unavailable, hangs, or has no effect."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ GONE = (
 )
 
 
-class Ailing(MemoryStateStore):
-    """Fails or hangs for the resources named."""
+class Failing(MemoryStateStore):
+    """Fails or hangs when one of the named resources is loaded."""
 
     def __init__(self, broken: set[str], *, hangs: bool) -> None:
         super().__init__(lambda: NOW)
@@ -52,7 +52,7 @@ def board(store: StateStore, *names: str) -> Board:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.2)
 
 
@@ -60,21 +60,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ("hangs", "why"),
     [(False, "cannot be shown now: OSError"), (True, "no answer within 0.2 s")],
 )
-async def test_a_resource_that_cannot_be_read_is_named_with_the_reason_beside_the_others(
+async def test_a_resource_that_cannot_be_read_shows_the_reason_and_hides_no_other(
     hangs: bool, why: str
 ) -> None:
-    shown = board(Ailing({"plan-1"}, hangs=hangs), "plan-1", "plan-2")
+    shown = board(Failing({"plan-1"}, hangs=hangs), "plan-1", "plan-2")
     async with asyncio.timeout(SECONDS_MAX):
         reply = await page(shown, Request())
     assert reply.status == 200
-    assert reply.body.count(why) == 2, "in its place, and among what needs attention"
+    assert reply.body.count(why) == 2, "once in its card and once in the list of problems"
     assert 'data-resource="plan-2"' in reply.body
     assert "Nothing needs attention" not in reply.body
     assert "hunter2" not in reply.body
 
 
 @pytest.mark.parametrize("query", [{}, {"live": ""}])
-async def test_with_storage_gone_the_page_says_so_as_503_within_a_bounded_time(
+async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounded_time(
     query: dict[str, str],
 ) -> None:
     store = TableStateStore(StorageConnection("Storage", GONE))
@@ -92,10 +92,10 @@ async def test_with_storage_gone_the_page_says_so_as_503_within_a_bounded_time(
     "route", [{}, {"name": "plan-1"}, {"name": "plan-1", "view": "history"}, None]
 )
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_json_of_what_cannot_be_read_is_a_503_with_the_reason(
+async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
     route: dict[str, str] | None, hangs: bool
 ) -> None:
-    store = Ailing({"plan-1"}, hangs=hangs)
+    store = Failing({"plan-1"}, hangs=hangs)
 
     async def trends() -> Any:
         await store.load("plan-1")
@@ -111,50 +111,53 @@ async def test_json_of_what_cannot_be_read_is_a_503_with_the_reason(
     assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
 
 
-async def test_a_word_that_may_not_have_been_written_is_answered_with_503() -> None:
+async def test_an_override_with_an_unknown_outcome_is_answered_with_503() -> None:
     body = json.dumps({"mode": "paused", "reason": "x", "by": "anna"}).encode()
-    asked = Request(headers={"content-type": "application/json"}, body=body)
+    request = Request(headers={"content-type": "application/json"}, body=body)
     reply = await put_override(
-        board(Ailing({"plan-1"}, hangs=True), "plan-1"), "plan-1", asked, "c-1"
+        board(Failing({"plan-1"}, hangs=True), "plan-1"), "plan-1", request, "c-1"
     )
     assert reply.status == 503
     assert "it is not known whether" in json.loads(reply.body)["error"]
 
 
-def told(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
+def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
     status = presenting.status(resource(**declared), Snapshot("plan-1", of, NOW), None)
     card = {"status": status, "history": {"points": []}, "age_limit_minutes": 5}
     return [(item["severity"], item["what"]) for item in attention([card], {})]
 
 
-def test_a_plan_that_has_fallen_silent_is_told_a_minute_after_the_other_sources() -> None:
+def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources() -> None:
     fresh = state([5, 5])
+    not_read = "plan-1: the capacity of the plan has not been read"
     for silent, expected in (
         (45, []),
-        (75, [("warn", "plan-1: the plan has not answered for 75 s, other sources have")]),
-        (200, [("bad", "plan-1: the plan does not answer")]),
+        (75, [("warn", f"{not_read} for 75 s, although other sources have")]),
+        (200, [("bad", "plan-1: the capacity of the plan cannot be read")]),
     ):
         capacity = replace(history([2]), samples=(sample(2, silent),))
         of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: capacity})
-        assert told(of) == expected
-    pushed = {"backlog": HubMetric()}  # comes whether or not the collector runs
+        assert problems_of(of) == expected
+    pushed = {"backlog": HubMetric()}  # arrives whether or not the collector runs
     of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: _capacity(75)})
-    assert told(of, metrics=pushed) == []
+    assert problems_of(of, metrics=pushed) == []
     both = {"backlog": SOURCE, "other": SOURCE}
     late = {**of.histories, "backlog": replace(history([5]), samples=(sample(5, 70),))}
-    assert [severity for severity, _ in told(replace(of, histories=late), metrics=both)] == ["warn"]
+    assert [severity for severity, _ in problems_of(replace(of, histories=late), metrics=both)] == [
+        "warn"
+    ]
 
 
 def _capacity(seconds: float) -> Any:
     return replace(history([2]), samples=(sample(2, seconds),))
 
 
-def test_an_order_that_nothing_comes_of_is_told_with_the_last_error() -> None:
+def test_an_action_pending_for_too_long_is_reported_with_its_last_error() -> None:
     hung = desired(requested_at=sample(0, 720).time, last_error="no answer within 30 s")
-    (item,) = told(state([5, 5], 2, hung))
-    said = "plan-1: 3 instances, ordered 12 min ago, do not come: no answer within 30 s"
-    assert item == ("warn", said)
+    (item,) = problems_of(state([5, 5], 2, hung))
+    requested = "plan-1: scaling to 3 instances was requested 12 min ago and is not confirmed"
+    assert item == ("warn", f"{requested}: no answer within 30 s")
     young = desired(requested_at=sample(0, 200).time)
-    assert told(state([5, 5], 2, young)) == []
+    assert problems_of(state([5, 5], 2, young)) == []
     done = replace(hung, status=ActionStatus.CONFIRMED, last_error="")
-    assert told(state([5, 5], 2, done)) == []
+    assert problems_of(state([5, 5], 2, done)) == []

@@ -1,4 +1,4 @@
-"""The panels of the page: breakers, dead letters, trends; hostile text stays text."""
+"""The panels of the page: breakers, dead letters, and trends, with escaping of hostile text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST = date(2026, 2, 1)
 
 
 def days(count: int = 30, **changes: Any) -> list[Trend]:
-    made = [
+    ordinary = [
         Trend(
             (FIRST + timedelta(days=n)).isoformat(),
             "checkout",
@@ -46,7 +46,7 @@ def days(count: int = 30, **changes: Any) -> list[Trend]:
         )
         for n in range(count)
     ]
-    return [*made[:-1], replace(made[-1], **changes)]
+    return [*ordinary[:-1], replace(ordinary[-1], **changes)]
 
 
 def board(**shown: Any) -> Board:
@@ -56,24 +56,24 @@ def board(**shown: Any) -> Board:
         return value
 
     store = MemoryStateStore(lambda: NOW)
-    found = {name.replace("_", "-"): (lambda v=value: answer(v)) for name, value in shown.items()}
-    return Board({}, store, RecentLog(store), found)
+    named = {name.replace("_", "-"): (lambda v=value: answer(v)) for name, value in shown.items()}
+    return Board({}, store, RecentLog(store), named)
 
 
-def test_a_breaker_that_is_open_has_a_link_and_one_that_is_closed_has_none() -> None:
+def test_only_a_breaker_that_is_not_closed_has_a_link() -> None:
     shown = panels.breaker("metric_ingest", OPEN, "https://app/x")
     assert (shown["mode"], shown["link"]) == ("open", "https://app/x")
     closed = replace(OPEN, mode=BreakerMode.CLOSED, retry_at=None)
     assert panels.breaker("metric_ingest", closed, "https://app/x")["link"] == ""
 
 
-def test_a_body_that_is_no_text_is_shown_in_base64_and_one_that_is_not_kept_as_none() -> None:
+def test_a_body_that_is_not_text_is_shown_in_base64_and_a_missing_one_as_none() -> None:
     assert panels.dead_letter(STREAM, LETTER)["body"] == "/2FiYw=="
     assert panels.dead_letter(STREAM, replace(LETTER, body=b"{}"))["body"] == "{}"
     assert panels.dead_letter(STREAM, replace(LETTER, body=None))["body"] is None
 
 
-def test_series_with_an_alarm_come_first_and_days_are_in_order() -> None:
+def test_series_with_an_alarm_come_first_and_their_days_are_in_order() -> None:
     other = [replace(day, event="a") for day in days()]
     lost = days(verdict="events_lost")
     shown = panels.trends([*other, *reversed(lost)])
@@ -95,7 +95,7 @@ def test_sums_are_shown_where_there_is_a_measurement() -> None:
     assert (series["days"][0]["raw"], series["days"][0]["adjusted"]) == (5, 12.5)
 
 
-async def test_series_of_one_event_are_told_apart_by_their_dimensions() -> None:
+async def test_series_of_one_event_are_distinguished_by_their_dimensions() -> None:
     both = [replace(day, dimensions={"country": c}) for c in ("CH", "DE") for day in days()]
     text = (await page(board(trends=panels.trends(both)), Request())).body
     for country in ("CH", "DE"):
@@ -103,20 +103,20 @@ async def test_series_of_one_event_are_told_apart_by_their_dimensions() -> None:
         assert f"<h3>checkout country={country}" in text
 
 
-async def test_a_panel_that_fails_or_hangs_hides_no_other(
+async def test_a_panel_that_fails_or_hangs_hides_no_other_panel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.01)
     shown = board(breakers=OSError("hunter2"), trends=[])
     hanging = replace(shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60)})
     text = (await page(hanging, Request())).body
-    assert text.count("cannot be shown now") == 4, "where it belongs, and among what needs people"
+    assert text.count("cannot be shown now") == 4, "once in each panel and once each among problems"
     assert "hunter2" not in text
     reply = await read_panel(hanging, "breakers")
     assert json.loads(reply.body) == {"error": "cannot be shown now: OSError"}
 
 
-async def test_hostile_text_in_panels_stays_text() -> None:
+async def test_hostile_text_in_panels_is_escaped() -> None:
     shown = board(
         breakers=[panels.breaker(HOSTILE, replace(OPEN, reason=HOSTILE), "https://app/x")],
         dead_letters=[
@@ -135,14 +135,14 @@ async def test_hostile_text_in_panels_stays_text() -> None:
     assert "<script>alert" not in text
 
 
-async def test_what_changes_once_a_night_is_not_read_at_every_look() -> None:
-    asked, clock = [], {"now": 0.0}
+async def test_a_cached_panel_is_read_again_only_after_its_lifetime() -> None:
+    reads, clock = [], {"now": 0.0}
 
     async def panel() -> int:
-        asked.append(clock["now"])
-        return len(asked)
+        reads.append(clock["now"])
+        return len(reads)
 
-    often = cached(panel, 300, lambda: clock["now"])
-    assert [await often() for _ in range(5)] == [1] * 5
+    cached_panel = cached(panel, 300, lambda: clock["now"])
+    assert [await cached_panel() for _ in range(5)] == [1] * 5
     clock["now"] = 300.0
-    assert await often() == 2
+    assert await cached_panel() == 2

@@ -1,4 +1,4 @@
-"""The one object that builds the parts of the app and closes them."""
+"""`App`, the object that builds the parts of the app and closes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.builders import NOW
 
 
 class Part:
-    """Notes in a list when it is closed."""
+    """Appends its name to a list when it is closed."""
 
     def __init__(self, name: str, closed: list[str], error: Exception | None = None) -> None:
         self.name, self.closed, self.error = name, closed, error
@@ -27,7 +27,7 @@ class Part:
             raise self.error
 
 
-async def test_what_was_opened_is_closed_once_the_last_first_though_one_fails() -> None:
+async def test_parts_are_closed_once_in_reverse_order_even_if_one_fails() -> None:
     app, closed = App(), list[str]()
     for name, error in (("a", None), ("b", OSError("lost")), ("c", None)):
         app.open(Part, name, closed, error)
@@ -37,8 +37,8 @@ async def test_what_was_opened_is_closed_once_the_last_first_though_one_fails() 
     assert closed == ["c", "b", "a"]
 
 
-async def test_nothing_is_opened_once_the_app_is_closing() -> None:
-    """An invocation that was interrupted, or goes on, opens nothing that nobody would close."""
+async def test_no_part_is_opened_once_the_app_is_closing() -> None:
+    """Otherwise an invocation that is still running would open a part that is never closed."""
     app, closed = App(ENVIRON), list[str]()
     app.open(Part, "a", closed)
 
@@ -57,7 +57,7 @@ async def test_nothing_is_opened_once_the_app_is_closing() -> None:
 
 
 async def test_an_interrupted_invocation_leaves_nothing_open() -> None:
-    """What is built is known to the app before anybody waits, so it is closed with it."""
+    """The app registers a part before anything is awaited, so it closes the part."""
     app, closed = App(), list[str]()
 
     async def invocation() -> None:
@@ -71,7 +71,7 @@ async def test_an_interrupted_invocation_leaves_nothing_open() -> None:
     assert closed == ["a"]
 
 
-async def test_a_client_is_not_opened_by_a_reader_that_was_closed() -> None:
+async def test_a_closed_reader_opens_no_client() -> None:
     app = App(ENVIRON)
     app.scaling.control = MemoryCapacityControl(lambda: NOW, {})
     reader = app.scaling.reader
@@ -82,7 +82,7 @@ async def test_a_client_is_not_opened_by_a_reader_that_was_closed() -> None:
         await reader.read(source)
 
 
-async def test_a_part_is_built_once_and_a_twin_takes_its_place() -> None:
+async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter() -> None:
     async with App(ENVIRON) as app:
         store = MemoryStateStore(lambda: NOW)
         app.scaling.store = store
@@ -91,7 +91,7 @@ async def test_a_part_is_built_once_and_a_twin_takes_its_place() -> None:
         assert app.ingestion.pipeline("0") is app.ingestion.pipeline("0")
 
 
-async def test_two_apps_have_nothing_in_common() -> None:
+async def test_two_apps_share_no_parts() -> None:
     async with App(ENVIRON) as one, App({**ENVIRON, "EventHubName": "other"}) as another:
         assert one.scaling.store is not another.scaling.store
         assert (one.ingestion.stream("0").hub, another.ingestion.stream("0").hub) == (
@@ -100,7 +100,7 @@ async def test_two_apps_have_nothing_in_common() -> None:
         )
 
 
-def test_settings_are_read_when_they_are_first_needed() -> None:
+def test_settings_are_read_on_first_use() -> None:
     app = App({})
     with pytest.raises(SettingsError, match="AzureWebJobsStorage"):
         _ = app.settings

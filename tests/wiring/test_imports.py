@@ -1,4 +1,4 @@
-"""Who may import whom, for the modules that import-linter cannot take as roots."""
+"""Rules on imports that import-linter cannot check, because their modules are at the top level."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOADED = "import json, sys, function_app; print(json.dumps([*sys.modules]))"
 
 
 def imported(within: ast.AST) -> Iterator[str]:
-    """Everything that is imported there, but for the standard library."""
+    """The names of all imported modules except those of the standard library."""
     for node in ast.walk(within):
         names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
@@ -39,36 +39,36 @@ def tree(path: Path) -> ast.AST:
         ("scaling_rules.py", ("shared.autoscaling", "shared.settings")),
     ],
 )
-def test_a_module_at_the_top_imports_only_what_is_below_it(
+def test_a_top_level_module_imports_only_the_allowed_packages(
     file: str, allowed: tuple[str, ...]
 ) -> None:
-    found = list(imported(tree(ROOT / file)))
-    assert found
-    wrong = [name for name in found if not any(f"{name}.".startswith(f"{a}.") for a in allowed)]
+    names = list(imported(tree(ROOT / file)))
+    assert names
+    wrong = [name for name in names if not any(f"{name}.".startswith(f"{a}.") for a in allowed)]
     assert wrong == []
 
 
-def test_nothing_below_imports_them_but_the_check_of_the_rules() -> None:
-    found = {
+def test_only_the_check_of_the_rules_imports_a_top_level_module() -> None:
+    importers = {
         (name, path.relative_to(ROOT).as_posix())
         for path in (ROOT / "shared").rglob("*.py")
         for name in imported(tree(path))
         if name.split(".")[0] in ("function_app", "scaling_rules")
     }
-    assert found == {("scaling_rules", "shared/wiring/checks.py")}
+    assert importers == {("scaling_rules", "shared/wiring/checks.py")}
 
 
-def test_no_import_within_a_function_is_of_a_module_that_is_loaded_anyway() -> None:
+def test_no_function_imports_a_module_that_function_app_loads_anyway() -> None:
     command = [sys.executable, "-c", LOADED]
     done = subprocess.run(
         command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, check=True
     )
     loaded = set(json.loads(done.stdout))
-    found = {
+    deferred = {
         name
         for path in [ROOT / "function_app.py", *(ROOT / "shared").rglob("*.py")]
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for name in imported(node)
     }
-    assert found & loaded == {"scaling_rules"}, "it belongs to the user, and is checked with care"
+    assert deferred & loaded == {"scaling_rules"}, "the user's file, whose errors are reported"

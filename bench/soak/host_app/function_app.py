@@ -1,4 +1,4 @@
-"""The product's own functions, with the soak's handler in the place of the rules."""
+"""The app's own functions, with the soak test's handler instead of metric decoding."""
 
 from bench.host_app.function_app import app, functions
 from bench.soak.handler import handler_of

@@ -1,5 +1,5 @@
-"""A broker without a wire: entities, messages, locks, sessions and hubs as plain objects.
+"""The broker's model, without network code: entities, messages, locks, sessions and event hubs.
 
-Nothing here reads a clock, a socket or a thread. Every operation that time matters to takes
-`now`; what has become due by then (locks, schedules, lifetimes, retention) takes effect first.
+Nothing here uses a clock, a socket or a thread. Every operation that depends on time takes `now`,
+and first applies what is due by then: locks, schedules, lifetimes, retention.
 """

@@ -1,4 +1,4 @@
-"""Queues, subscriptions and topics: an entrance, and behind it a store or subscriptions."""
+"""Queues, subscriptions and topics: an intake, followed by a store or by subscriptions."""
 
 from datetime import datetime, timedelta
 
@@ -20,13 +20,13 @@ class Queue:
         self.path = path
         self.properties = properties
         self.intake = Intake(properties.duplicate_window)
-        aside = QueueProperties(lock_duration=properties.lock_duration, max_delivery_count=None)
-        self.dead_letters = Store(path + DEAD_LETTER_SUFFIX, aside, new_token)
-        self.transfer_dead_letters = Store(path + TRANSFER_DEAD_LETTER_SUFFIX, aside, new_token)
+        limits = QueueProperties(lock_duration=properties.lock_duration, max_delivery_count=None)
+        self.dead_letters = Store(path + DEAD_LETTER_SUFFIX, limits, new_token)
+        self.transfer_dead_letters = Store(path + TRANSFER_DEAD_LETTER_SUFFIX, limits, new_token)
         self.store = Store(path, properties, new_token, self.dead_letters)
 
     def check(self, content: Content) -> None:
-        """NotAllowed for what must not come in."""
+        """Raise NotAllowed if the entity cannot accept this message."""
         if self.properties.requires_session and content.session_id is None:
             raise NotAllowed(f"'{self.path}' requires a session id on every message.")
 
@@ -38,7 +38,7 @@ class Queue:
         return message
 
     def refuse_transfer(self, message: Message, reason: str, description: str) -> None:
-        """Keep what could not be forwarded."""
+        """Keep a message that could not be forwarded in the transfer dead-letter queue."""
         message.dead_letter = DeadLetter(reason, description, self.path)
         message.expires_at = None
         self.transfer_dead_letters.put(message)
@@ -65,7 +65,7 @@ class Queue:
 
 
 class Topic:
-    """A topic. Every subscription gets every message: there are no rules."""
+    """A topic. Every subscription receives every message, because rules are not supported."""
 
     def __init__(self, path: str, properties: TopicProperties) -> None:
         self.path = path
@@ -87,7 +87,7 @@ def shortest(*lifetimes: timedelta | None) -> timedelta | None:
 
 
 def _end(now: datetime, lifetime: timedelta | None) -> datetime | None:
-    """None for lifetimes that reach beyond the calendar: SDKs write "for ever" that way."""
+    """None if the lifetime exceeds the calendar: the SDKs write "no limit" that way."""
     if lifetime is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Why the broker refuses. The docstring is what the client is told when nothing better is known."""
+"""Errors of the broker. A docstring is the message to the client if no other one is given."""
 
 
 class BrokerError(Exception):
-    """The broker refused."""
+    """The broker refused the operation."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or type(self).__doc__)
@@ -13,7 +13,7 @@ class EntityNotFound(BrokerError):
 
 
 class EntityExists(BrokerError):
-    """An entity of that name exists."""
+    """An entity with this name already exists."""
 
 
 class InvalidProperties(BrokerError, ValueError):
@@ -21,7 +21,7 @@ class InvalidProperties(BrokerError, ValueError):
 
 
 class NotAllowed(BrokerError):
-    """The entity does not do that."""
+    """The entity does not allow this operation."""
 
 
 class InvalidArgument(BrokerError, ValueError):
@@ -29,14 +29,14 @@ class InvalidArgument(BrokerError, ValueError):
 
 
 class NotSupported(BrokerError):
-    """A client may ask for it and Azure has it."""
+    """The operation exists in Azure but not in this stand-in."""
 
     def __init__(self, feature: str) -> None:
         super().__init__(f"This stand-in does not support {feature}.")
 
 
 class LockLost(BrokerError):
-    """The lock supplied is invalid: it expired, or the message was settled already."""
+    """The lock supplied is invalid: it expired, or the message was already settled."""
 
 
 class SessionLockLost(LockLost):
@@ -48,8 +48,8 @@ class SessionCannotBeLocked(BrokerError):
 
 
 class ReceiverDisconnected(BrokerError):
-    """A receiver of a higher owner level holds the partition."""
+    """A receiver with a higher owner level holds the partition."""
 
 
 class TooManyReceivers(BrokerError):
-    """More receivers without an owner level than one consumer group may have."""
+    """The consumer group already has the maximum number of receivers without an owner level."""

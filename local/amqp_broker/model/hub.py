@@ -1,9 +1,9 @@
-"""Event hubs: partitions that remember, positions to read from, and who may read.
+"""Event hubs: partitions, positions to read from, and the rules for competing readers.
 
 Sources:
 - learn.microsoft.com/azure/event-hubs/event-hubs-features: partitions, partition keys, offsets,
   sequence numbers, retention.
-- learn.microsoft.com/archive/blogs/gyan/event-hubs-receiver-epoch: which receiver wins.
+- learn.microsoft.com/archive/blogs/gyan/event-hubs-receiver-epoch: which reader may read.
 """
 
 import zlib
@@ -29,7 +29,7 @@ Mark = TypeVar("Mark", int, datetime)
 
 @dataclass(frozen=True, slots=True)
 class EventContent:
-    """What a producer sent."""
+    """An event as its sender sent it."""
 
     payload: bytes
     partition_key: str | None = None
@@ -37,7 +37,7 @@ class EventContent:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`offset` is the number of bytes that came before it in its partition."""
+    """A stored event. `offset` is the number of bytes that precede it in its partition."""
 
     sequence_number: int
     offset: int
@@ -46,7 +46,7 @@ class Event:
 
 
 class PositionKind(Enum):
-    """By what a reader says where to begin."""
+    """How a reader states where to begin."""
 
     OFFSET = "offset"
     SEQUENCE_NUMBER = "sequence-number"
@@ -56,7 +56,7 @@ class PositionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Read what lies after `value`; `inclusive` adds the event at it."""
+    """Read the events after `value`. `inclusive` also includes the event at `value`."""
 
     kind: PositionKind
     value: int | datetime = -1
@@ -68,7 +68,7 @@ START = Position(PositionKind.OFFSET, -1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What `get_partition_properties` tells. The last three are -1 and None while empty."""
+    """The answer to `get_partition_properties`. Without events: numbers -1 and time None."""
 
     begin_sequence_number: int
     last_sequence_number: int
@@ -79,7 +79,7 @@ class PartitionFacts:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One receiver of one consumer group on one partition; it is equal to no other."""
+    """One receiver of a consumer group on a partition. Readers compare by identity."""
 
     consumer_group: str
     owner_level: int | None
@@ -88,7 +88,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Partition:
-    """A log that forgets its beginning after `retention`."""
+    """A log of events that removes those older than `retention`."""
 
     id: str
     retention: timedelta
@@ -127,10 +127,10 @@ class Partition:
     def attach(
         self, group: str, position: Position, owner_level: int | None, now: datetime
     ) -> tuple[Reader, list[Reader]]:
-        """A new reader, and those that it drives out.
+        """Add a reader. Return it with the readers that it disconnects.
 
-        A level drives out equal and lower ones and readers without; a reader without a level
-        is let in only where nobody has one.
+        A reader with an owner level disconnects readers with an equal, a lower or no level. A
+        reader without a level is refused if another reader has one.
         """
         present = [reader for reader in self._readers if reader.consumer_group == group]
         levels = [reader.owner_level for reader in present if reader.owner_level is not None]
@@ -138,7 +138,7 @@ class Partition:
             raise ReceiverDisconnected(f"A receiver with epoch {max(levels)} already exists.")
         if owner_level is None and len(present) >= RECEIVERS_WITHOUT_LEVEL_MAX:
             raise TooManyReceivers(
-                f"{RECEIVERS_WITHOUT_LEVEL_MAX} receivers read partition {self.id} already."
+                f"{RECEIVERS_WITHOUT_LEVEL_MAX} receivers already read partition {self.id}."
             )
         next_number = self.resolve(position, now)
         driven_out = present if owner_level is not None else []
@@ -149,12 +149,12 @@ class Partition:
         return reader, driven_out
 
     def detach(self, reader: Reader) -> None:
-        """Let a reader go; one that was driven out is gone already."""
+        """Remove a reader, unless it was already disconnected."""
         if reader in self._readers:
             self._readers.remove(reader)
 
     def read(self, reader: Reader, limit: int, now: datetime) -> list[Event]:
-        """The next events, and move the reader past them."""
+        """Return the next events, and move the reader past them."""
         self.forget(now)
         if not self._events:
             return []
@@ -165,7 +165,7 @@ class Partition:
         return events
 
     def resolve(self, position: Position, now: datetime) -> int:
-        """The number of the first event to read. InvalidArgument for a place behind the end."""
+        """The number of the first event to read. Raises InvalidArgument beyond the last event."""
         self.forget(now)
         self._check_within(position)
         if position.kind is PositionKind.LATEST:
@@ -176,7 +176,7 @@ class Partition:
         return self._next_number
 
     def _check_within(self, position: Position) -> None:
-        """A reader must not begin where nothing has been yet: it may mean another hub."""
+        """Refuse a position beyond the last event: the reader may mean another hub."""
         if isinstance(position.value, datetime) or position.kind is PositionKind.LATEST:
             return
         last = -1 if self._last is None else _place(self._last, position.kind)
@@ -205,7 +205,7 @@ class Hub:
         for partition in self.partitions:
             if partition.id == partition_id:
                 return partition
-        raise InvalidArgument(f"'{partition_id}' is no partition of '{self.name}'.")
+        raise InvalidArgument(f"'{partition_id}' is not a partition of '{self.name}'.")
 
     def check_group(self, group: str) -> None:
         if group.lower() not in {each.lower() for each in self.properties.consumer_groups}:
@@ -214,7 +214,7 @@ class Hub:
             )
 
     def choose(self, partition_key: str | None) -> Partition:
-        """The same partition for the same key; without a key they take turns."""
+        """Choose by hash of the key. Without a key, the partitions take turns."""
         if partition_key is not None:
             number = zlib.crc32(partition_key.encode())
         else:

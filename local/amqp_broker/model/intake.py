@@ -1,10 +1,10 @@
-"""The entrance of a queue or topic: duplicates stay out, scheduled messages wait.
+"""The intake of a queue or topic: drops duplicates and holds scheduled messages back.
 
 Sources, all below learn.microsoft.com/azure/service-bus-messaging:
-- message-sequencing: the sequence number of a scheduled message is valid only until the message
-  becomes active; then it is enqueued as if sent at that moment, with a new number.
-- duplicate-detection: only the message id counts, and it counts when the message is sent,
-  scheduled or not.
+- message-sequencing: a scheduled message has its sequence number only until it becomes active.
+  Then it is enqueued as if it were sent at that moment, with a new number.
+- duplicate-detection: only the message id is compared, at the time of sending, also for
+  scheduled messages.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from local.amqp_broker.model.message import Content
 
 
 class DuplicateWindow:
-    """Remembers ids for `length`; None remembers nothing."""
+    """Remembers message ids for `length`. With None, no message is a duplicate."""
 
     def __init__(self, length: timedelta | None) -> None:
         self.length = length
@@ -26,7 +26,7 @@ class DuplicateWindow:
         self._order: deque[tuple[datetime, str]] = deque()
 
     def is_duplicate(self, message_id: str | None, now: datetime) -> bool:
-        """Whether the id came before. One that did not is remembered from now on."""
+        """Return whether the id was seen before. A new id is remembered."""
         if self.length is None or message_id is None:
             return False
         while self._order and self._order[0][0] + self.length <= now:
@@ -40,7 +40,7 @@ class DuplicateWindow:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What became of a message at the entrance. It goes on only if `goes_on`."""
+    """The result of offering a message. The message continues only if `goes_on`."""
 
     sequence_number: int
     goes_on: bool
@@ -48,7 +48,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Scheduled:
-    """A message that becomes active at `due`. `number` is the one that it has until then."""
+    """A message that becomes active at `due`. Until then, `number` is its sequence number."""
 
     due: datetime
     number: int
@@ -56,7 +56,7 @@ class Scheduled:
 
 
 class Intake:
-    """Numbers what comes in. A duplicate gets a number too, one that names no message."""
+    """Numbers incoming messages. A duplicate also gets a number, which no message has."""
 
     def __init__(self, duplicate_window: timedelta | None) -> None:
         self._duplicates = DuplicateWindow(duplicate_window)
@@ -77,11 +77,11 @@ class Intake:
         return Offer(number, goes_on=False)
 
     def take_due(self, now: datetime) -> Iterator[Scheduled]:
-        """What has become active by now, earliest first."""
+        """Yield and remove the messages that have become active by now, earliest first."""
         while self._due and self._due[0].due <= now:
             yield heapq.heappop(self._due)
 
     @property
     def scheduled(self) -> Sequence[Scheduled]:
-        """What waits for its time."""
+        """The messages that are not active yet."""
         return self._due

@@ -1,4 +1,4 @@
-"""Messages: what a sender sent, and what the broker knows about it."""
+"""Messages: the content that a sender sent, and the state that the broker keeps about it."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from local.amqp_broker.model.sessions import SessionLock
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a sender sent. The broker keeps `payload` as it is and looks only at the rest."""
+    """What a sender sent. The broker stores `payload` unchanged and interprets only the rest."""
 
     payload: bytes
     message_id: str | None = None
@@ -20,7 +20,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a message is in a dead-letter queue, and where it was before."""
+    """Why a message is in a dead-letter queue, and its path before that."""
 
     reason: str | None
     description: str | None
@@ -29,7 +29,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """One receiver's hold on a message. `session` is set where the session's lock decides."""
+    """A receiver's lock on a message. If `session` is set, the session's lock applies instead."""
 
     token: UUID
     until: datetime
@@ -40,8 +40,8 @@ class Lock:
 class Message:
     """A message in an entity.
 
-    `delivery_count` is the number of deliveries that failed, as the AMQP header has it.
-    `enqueued_sequence_number` is the number it had where it was sent, before any forwarding.
+    `delivery_count` is the number of failed deliveries, as in the AMQP header.
+    `enqueued_sequence_number` is its number where it was sent, before any forwarding.
     """
 
     content: Content

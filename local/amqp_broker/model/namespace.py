@@ -1,9 +1,9 @@
-"""A namespace: entities by path, and the way of a message through them.
+"""A namespace: entities by path, and the routing of messages through them.
 
 Sources, all below learn.microsoft.com/azure/service-bus-messaging:
-- service-bus-auto-forwarding: at most four hops; entities with sessions cannot be a source.
-- service-bus-dead-letter-queues: what cannot be forwarded goes to the transfer dead-letter queue
-  of the entity that could not forward it.
+- service-bus-auto-forwarding: at most four hops; an entity with sessions cannot forward.
+- service-bus-dead-letter-queues: a message that cannot be forwarded goes to the transfer
+  dead-letter queue of the entity that could not forward it.
 - service-bus-quotas: names of entities ignore case.
 """
 
@@ -33,7 +33,7 @@ Entity = Queue | Topic
 
 
 class Namespace:
-    """Queues, topics and subscriptions. Subscriptions read `topic/subscriptions/name`."""
+    """Queues, topics and subscriptions. A subscription's path is `topic/subscriptions/name`."""
 
     def __init__(self, new_token: NewToken = uuid4) -> None:
         self._new_token = new_token
@@ -52,7 +52,7 @@ class Namespace:
     ) -> None:
         parent = self.entity(topic)
         if not isinstance(parent, Topic):
-            raise NotAllowed(f"'{topic}' is no topic.")
+            raise NotAllowed(f"'{topic}' is not a topic.")
         path = f"{parent.path}/subscriptions/{name}"
         subscription = Queue(path, properties or QueueProperties(), self._new_token)
         self._add(path, subscription)
@@ -65,7 +65,7 @@ class Namespace:
         return entity
 
     def store(self, path: str) -> Store:
-        """What a receiver receives from: a queue, a subscription or a dead-letter queue of one."""
+        """The store that a receiver reads: a queue, a subscription, or one's dead-letter queue."""
         suffix, place = _sub_queue(path)
         entity = self.entity(path[: len(path) - len(suffix)])
         if not isinstance(entity, Queue):
@@ -75,7 +75,7 @@ class Namespace:
     # Messages
 
     def send(self, path: str, contents: Sequence[Content], now: datetime) -> list[int]:
-        """Sequence numbers of all of them; when one is refused, none comes in."""
+        """Accept all messages and return their numbers. If one is refused, none is accepted."""
         entity = self.sendable(path)
         self.advance(now)
         for content in contents:
@@ -88,20 +88,20 @@ class Namespace:
         return entity.counts
 
     def advance(self, now: datetime) -> None:
-        """Let everything take effect that is due by now, in the order of its time."""
+        """Apply everything that is due by now, in order of its due time."""
         due = [
             (scheduled, entity)
             for entity in self._entities.values()
             for scheduled in entity.intake.take_due(now)
         ]
-        due.sort(key=lambda each: each[0].due)  # in order of number and entity where equal
+        due.sort(key=lambda each: each[0].due)  # The sort is stable: ties keep their order.
         for scheduled, entity in due:
             arrival = _Arrival(scheduled.content, scheduled.number, scheduled.due)
             self._arrive(entity, arrival, entity.intake.next_number())
         for store in self._stores():
             store.advance(now)
 
-    # The steps of the above
+    # Private steps
 
     def _add(self, path: str, entity: Entity) -> None:
         if not path.strip("/") or path.lower() in self._entities:
@@ -128,7 +128,7 @@ class Namespace:
         return offer.sequence_number
 
     def _arrive(self, entity: Entity, arrival: "_Arrival", number: int) -> None:
-        """`number` is the one that the message has in this entity."""
+        """Deliver a message to an entity, in which it has the sequence number `number`."""
         if isinstance(entity, Topic):
             bounded = replace(arrival, content=_bounded(arrival.content, entity))
             for each in list(entity.subscriptions.values()):
@@ -142,7 +142,7 @@ class Namespace:
         content, now = arrival.content, arrival.time
         try:
             if arrival.hops == HOPS_MAX:
-                raise _TooManyHops(f"The message was forwarded {HOPS_MAX} times already.")
+                raise _TooManyHops(f"The message was already forwarded {HOPS_MAX} times.")
             entity = self.sendable(path)
             entity.check(content)
         except (EntityNotFound, NotAllowed, _TooManyHops) as refusal:
@@ -157,7 +157,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """A message on its way. `sent_number` is the one that it had where it was sent."""
+    """A message on its way. `sent_number` is its number in the entity to which it was sent."""
 
     content: Content
     sent_number: int
@@ -166,7 +166,7 @@ class _Arrival:
 
 
 class _TooManyHops(Exception):
-    """A chain of forwarding is too long, or a ring."""
+    """A chain of forwarding entities is too long, or circular."""
 
 
 def _sub_queue(path: str) -> tuple[str, int]:
@@ -178,7 +178,7 @@ def _sub_queue(path: str) -> tuple[str, int]:
 
 
 def _bounded(content: Content, topic: Topic) -> Content:
-    """The topic's time to live bounds that of its subscriptions' messages."""
+    """The topic's time to live limits that of the messages in its subscriptions."""
     lifetime = shortest(content.time_to_live, topic.properties.time_to_live)
     if lifetime == content.time_to_live:
         return content

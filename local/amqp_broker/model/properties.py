@@ -1,4 +1,4 @@
-"""What an entity is like, checked when it is said.
+"""Properties of entities, checked when they are created.
 
 Defaults and bounds: learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas and
 .../azure/event-hubs/event-hubs-quotas.
@@ -19,8 +19,11 @@ HUB_PARTITIONS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProperties:
-    """A queue or a subscription. `duplicate_window` None: duplicates are not looked for.
-    `max_delivery_count` None: deliveries may fail for ever, as in dead-letter queues."""
+    """A queue or a subscription.
+
+    `duplicate_window` None turns duplicate detection off. `max_delivery_count` None sets no limit
+    on failed deliveries, as in dead-letter queues.
+    """
 
     lock_duration: timedelta = timedelta(minutes=1)
     max_delivery_count: int | None = 10
@@ -33,9 +36,13 @@ class QueueProperties:
 
     def __post_init__(self) -> None:
         if not timedelta(0) < self.lock_duration <= LOCK_DURATION_MAX:
-            raise InvalidProperties(f"lock duration {self.lock_duration}: above 0, up to 5 minutes")
+            raise InvalidProperties(
+                f"lock duration is {self.lock_duration}; it must be above 0 and at most 5 minutes"
+            )
         if self.max_delivery_count is not None and self.max_delivery_count < 1:
-            raise InvalidProperties(f"max delivery count {self.max_delivery_count}: at least 1")
+            raise InvalidProperties(
+                f"max delivery count is {self.max_delivery_count}; it must be at least 1"
+            )
         if self.requires_session and self.forward_to is not None:
             raise InvalidProperties("an entity with sessions cannot forward")
         _check_common(self.duplicate_window, self.time_to_live, self.max_message_bytes)
@@ -43,7 +50,7 @@ class QueueProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProperties:
-    """A topic. `time_to_live` bounds that of its subscriptions."""
+    """A topic. `time_to_live` is an upper bound for messages in its subscriptions."""
 
     duplicate_window: timedelta | None = None
     time_to_live: timedelta | None = None
@@ -55,7 +62,7 @@ class TopicProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubProperties:
-    """An event hub. Events older than `retention` are gone."""
+    """An event hub. Events older than `retention` are removed."""
 
     partition_count: int = 4
     retention: timedelta = timedelta(days=1)
@@ -64,17 +71,23 @@ class HubProperties:
 
     def __post_init__(self) -> None:
         if not 1 <= self.partition_count <= HUB_PARTITIONS_MAX:
-            raise InvalidProperties(f"{self.partition_count} partitions: 1 to {HUB_PARTITIONS_MAX}")
+            raise InvalidProperties(
+                f"{self.partition_count} partitions; there must be 1 to {HUB_PARTITIONS_MAX}"
+            )
         if self.retention <= timedelta(0):
-            raise InvalidProperties(f"retention {self.retention}: above 0")
+            raise InvalidProperties(f"retention is {self.retention}; it must be above 0")
         if self.max_event_bytes < 1:
-            raise InvalidProperties(f"largest event {self.max_event_bytes} bytes: at least 1")
+            raise InvalidProperties(
+                f"largest event is {self.max_event_bytes} bytes; it must be at least 1"
+            )
 
 
 def _check_common(window: timedelta | None, ttl: timedelta | None, max_bytes: int) -> None:
     if window is not None and not DUPLICATE_WINDOW_MIN <= window <= DUPLICATE_WINDOW_MAX:
-        raise InvalidProperties(f"duplicate detection window {window}: 20 seconds to 7 days")
+        raise InvalidProperties(
+            f"duplicate detection window is {window}; it must be 20 seconds to 7 days"
+        )
     if ttl is not None and ttl <= timedelta(0):
-        raise InvalidProperties(f"time to live {ttl}: above 0")
+        raise InvalidProperties(f"time to live is {ttl}; it must be above 0")
     if max_bytes < 1:
-        raise InvalidProperties(f"largest message {max_bytes} bytes: at least 1")
+        raise InvalidProperties(f"largest message is {max_bytes} bytes; it must be at least 1")

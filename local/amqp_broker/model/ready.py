@@ -1,4 +1,4 @@
-"""Which message is next: the lowest sequence number, per session where sessions count."""
+"""An index of the messages that are ready, lowest sequence number first, grouped by session."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -7,9 +7,9 @@ Numbers = list[int]
 
 
 class ReadyIndex:
-    """Sequence numbers that wait for a receiver. A returned one gets its old place again.
+    """Sequence numbers that wait for a receiver. A number that is added again keeps its order.
 
-    Numbers that have left otherwise than by `take` are skipped: `waits` tells.
+    A discarded number stays in its heap and is skipped, because it is not in `_waiting`.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class ReadyIndex:
         return number
 
     def groups(self) -> Iterator[tuple[int, str]]:
-        """First number and name of every session with something to receive."""
+        """Yield the first number and the name of every session that has a ready message."""
         for group in list(self._heaps):
             first = self.first(group)
             if first is not None and group is not None:
@@ -52,5 +52,5 @@ class ReadyIndex:
 
 
 def lowest(pairs: Iterable[tuple[int, str]]) -> str | None:
-    """The name with the lowest number, None when there is no pair."""
+    """The name with the lowest number; None without pairs."""
     return min(pairs, default=(0, None))[1]

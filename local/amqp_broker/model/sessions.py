@@ -12,7 +12,7 @@ from local.amqp_broker.model.errors import SessionCannotBeLocked, SessionLockLos
 
 @dataclass(slots=True, eq=False)
 class SessionLock:
-    """One receiver's hold on a session; it is equal to no other."""
+    """A receiver's lock on a session. Locks compare by identity."""
 
     session_id: str
     until: datetime
@@ -40,7 +40,7 @@ class Sessions:
             raise SessionLockLost
 
     def held(self, session_id: str) -> SessionLock:
-        """The lock on a session, whoever holds it."""
+        """The current lock on a session, whichever receiver holds it."""
         if session_id not in self._locks:
             raise SessionLockLost
         return self._locks[session_id]
@@ -51,14 +51,14 @@ class Sessions:
         return lock.until
 
     def release(self, lock: SessionLock) -> bool:
-        """Whether it was still held."""
+        """Release a lock. Return whether it was still held."""
         if self._locks.get(lock.session_id) is not lock:
             return False
         del self._locks[lock.session_id]
         return True
 
     def take_expired(self, now: datetime) -> Iterable[SessionLock]:
-        """Locks that have run out; they are gone with this call."""
+        """Remove and return the expired locks."""
         expired = [lock for lock in self._locks.values() if lock.until <= now]
         for lock in expired:
             del self._locks[lock.session_id]

@@ -1,10 +1,10 @@
-"""Messages that can be received: peek-lock, settlement, dead-lettering, lifetimes.
+"""Messages that can be received, with peek-lock, settlement, dead-lettering and lifetimes.
 
 Sources, all below learn.microsoft.com/azure/service-bus-messaging:
-- message-transfers-locks-settlement: locks, and what each settlement does.
+- message-transfers-locks-settlement: locks, and the effect of each settlement.
 - service-bus-dead-letter-queues: reasons `MaxDeliveryCountExceeded`, `TTLExpiredException`.
 - message-expiration: a message does not expire while it is locked.
-- message-sessions: closing a session costs its messages no delivery, losing its lock does.
+- message-sessions: closing a session does not count as a failed delivery; losing its lock does.
 """
 
 import heapq
@@ -27,7 +27,7 @@ NewToken = Callable[[], UUID]
 class Store:
     """The messages of a queue, a subscription or a dead-letter queue.
 
-    `dead_letters` is where this one's dead letters go; a dead-letter queue has none.
+    `dead_letters` is the store for this store's dead letters; a dead-letter queue has none.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Store:
         return len(self._messages)
 
     def put(self, message: Message) -> None:
-        """Take a message in. Its sequence number must be new to this store."""
+        """Add a message. Its sequence number must be new to this store."""
         message.lock = None
         self._messages[message.sequence_number] = message
         self._make_ready(message)
@@ -60,7 +60,7 @@ class Store:
             heapq.heappush(self._expiries, (message.expires_at, message.sequence_number))
 
     def advance(self, now: datetime) -> None:
-        """Let locks run out and lifetimes end."""
+        """Apply the expiry of locks and messages."""
         while self._lock_ends and self._lock_ends[0][0] <= now:
             _, token = heapq.heappop(self._lock_ends)
             message = self._locked.get(token)
@@ -78,14 +78,14 @@ class Store:
     # Receiving
 
     def receive(self, now: datetime, session: SessionLock | None = None) -> Message | None:
-        """Lock the next message. None when there is none."""
+        """Lock and return the next message; None if there is none."""
         message = self._take(now, session)
         if message is not None:
             self._lock(message, now, session)
         return message
 
     def receive_and_delete(self, now: datetime) -> Message | None:
-        """For callers in this process; no client receives so."""
+        """For callers in this process only: clients cannot receive this way."""
         message = self._take(now, None)
         if message is not None:
             del self._messages[message.sequence_number]
@@ -102,7 +102,7 @@ class Store:
         self._fail(self._locked[token], now)
 
     def release(self, token: UUID, now: datetime) -> None:
-        """Give a message back unseen: that costs it no delivery."""
+        """Give a message back without counting a failed delivery."""
         self._return(self._settled(token, now), now)
 
     def dead_letter(
@@ -110,10 +110,10 @@ class Store:
     ) -> None:
         if self.dead_letters is None:
             raise NotAllowed("A message in a dead-letter queue cannot be dead-lettered.")
-        self._bury(self._settled(token, now), reason, description)
+        self._move_to_dead_letters(self._settled(token, now), reason, description)
 
     def renew(self, token: UUID, now: datetime) -> datetime:
-        """Until when the message is locked now. Where sessions count, theirs is the lock."""
+        """Extend the lock and return its end. With sessions, only the session can be renewed."""
         message = self.locked(token, now)
         if self.rules.requires_session:
             raise NotAllowed("Renew the lock of the session instead.")
@@ -123,7 +123,7 @@ class Store:
         return until
 
     def locked(self, token: UUID, now: datetime) -> Message:
-        """The message under a lock that still holds. LockLost when it does not."""
+        """The message with this lock. Raises LockLost if the lock has expired."""
         self.advance(now)
         message = self._locked.get(token)
         if message is None:
@@ -133,9 +133,9 @@ class Store:
     # Sessions
 
     def accept_session(self, now: datetime, session_id: str | None = None) -> SessionLock | None:
-        """Lock a session by name, or the free one whose message has waited longest.
+        """Lock the named session, or the free session whose first message is oldest.
 
-        None when no name was given and no free session has a message.
+        Returns None if no name is given and no free session has a message.
         """
         self.advance(now)
         if not self.rules.requires_session:
@@ -144,7 +144,7 @@ class Store:
         return None if chosen is None else self.sessions.accept(chosen, now)
 
     def check_receivable(self, session: SessionLock | None) -> None:
-        """Whether a receiver may receive here: with the session that it holds, or without."""
+        """Raise unless the receiver may receive here, given its session lock, if any."""
         if session is not None:
             self.sessions.check(session)
         elif self.rules.requires_session:
@@ -155,7 +155,7 @@ class Store:
         return self.sessions.renew(lock, now)
 
     def release_session(self, lock: SessionLock, now: datetime) -> None:
-        """Let a session go. What is locked in it is given back unseen."""
+        """Release a session. Its locked messages are given back without a failed delivery."""
         self.advance(now)
         if self.sessions.release(lock):
             for message in self._held_by(lock):
@@ -176,7 +176,7 @@ class Store:
     def locked_count(self) -> int:
         return len(self._locked)
 
-    # The steps of the above
+    # Private steps
 
     def _take(self, now: datetime, session: SessionLock | None) -> Message | None:
         self.advance(now)
@@ -206,31 +206,35 @@ class Store:
         self._ready.add(group, message.sequence_number)
 
     def _return(self, message: Message, now: datetime) -> None:
-        """Put an unlocked message where it belongs."""
+        """Make an unlocked message ready again, unless it has expired."""
         if message.expires_at is not None and message.expires_at <= now:
             self._expire(message)
         else:
             self._make_ready(message)
 
     def _fail(self, message: Message, now: datetime) -> None:
-        """A delivery came to nothing: abandoned, or its lock ran out."""
+        """Count a failed delivery: the message was abandoned, or its lock expired."""
         self._unlock(message)
         message.delivery_count += 1
         limit = self.rules.max_delivery_count
         if limit is not None and message.delivery_count >= limit:
             description = f"Message could not be consumed after {limit} delivery attempts."
-            self._bury(message, MAX_DELIVERY_COUNT_EXCEEDED, description)
+            self._move_to_dead_letters(message, MAX_DELIVERY_COUNT_EXCEEDED, description)
         else:
             self._return(message, now)
 
     def _expire(self, message: Message) -> None:
         if self.rules.dead_letters_expired:
-            self._bury(message, TTL_EXPIRED, "The message expired and was dead lettered.")
+            self._move_to_dead_letters(
+                message, TTL_EXPIRED, "The message expired and was dead lettered."
+            )
         else:
             self._remove(message)
 
-    def _bury(self, message: Message, reason: str | None, description: str | None) -> None:
-        """Dead letters keep number, time and delivery count, and never expire."""
+    def _move_to_dead_letters(
+        self, message: Message, reason: str | None, description: str | None
+    ) -> None:
+        """Dead letters keep their number, time and delivery count, and never expire."""
         self._remove(message)
         if self.dead_letters is not None:
             message.expires_at = None

@@ -1,4 +1,4 @@
-"""App Service Plans through Azure Resource Manager."""
+"""Reads and sets the capacity of App Service plans through Azure Resource Manager (ARM)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from azure.core.exceptions import AzureError, HttpResponseError
+from azure.mgmt.core.polling.arm_polling import BodyContentPolling
+from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
@@ -18,23 +20,30 @@ from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, Capacit
 from shared.autoscaling.measurements import MetricValue
 from shared.settings import Settings
 from shared.values.redaction import redacting
-from shared.values.text import shown
+from shared.values.text import quoted
 
 DETAIL_LENGTH_MAX = 300
 RETRY_AFTER_DIGITS_MAX = 4
-"""A service that asks for hours of patience is asked again as after any other failure."""
+"""The most digits of a ``Retry-After`` in seconds. A longer one, of hours, is ignored: the action
+is retried as after any other failure.
+"""
 REFUSED = (400, 401, 403, 404)
-"""Answers that stay. 409 does not: an operation runs, or no instance is free just now."""
-TURNED_AWAY = (409, 429)
-"""Not now, and nothing was changed; after any other failure nobody knows."""
+"""HTTP statuses after which a retry is useless. 409 is not one of them, because it means that
+another operation is running, or that no instance is available at the moment.
+"""
+NOT_EXECUTED = (409, 429)
+"""HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
+other temporary failure, the outcome is unknown.
+"""
 
 
 @redacting
 class AppServiceControl:
-    """Reads and sets ``sku.capacity`` of plans, each named exactly.
+    """Reads and sets ``sku.capacity`` of plans, which are looked up by their exact names.
 
-    ARM does not fence two writers of a plan, so the capacity is absolute and read back after.
-    A client belongs to one Azure subscription; it does not retry, for the reconciler does.
+    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity, which the
+    scaler reads back afterwards. There is one client for each Azure subscription. The clients do
+    not retry, because the reconciler repeats failed actions.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,14 +67,20 @@ class AppServiceControl:
                 target.resource_group,
                 target.name,
                 plan,
-                polling_interval=self._settings.arm_polling_seconds,
+                polling=_polling_of_the_plan(self._settings.arm_polling_seconds),
             )
             try:
                 await poller.result()
-            except AzureError as error:  # the order was taken, so no refusal of it means "never"
-                message = f"plan {target.name}: ordered, but then: {_detail(error)}"
+            except AzureError as error:  # ARM accepted the change: never final
+                message = (
+                    f"plan {target.name}: Azure accepted the change, but it did not complete: "
+                    f"{_detail(error)}"
+                )
                 retry_after = _retry_after_seconds(error)
                 raise CapacityDelayed(message, retry_after, maybe_done=True) from error
+            except (AttributeError, TypeError, ValueError) as error:  # such as a proxy's answer
+                message = _not_a_plan(target, type(error).__name__)
+                raise CapacityDelayed(message, maybe_done=True) from error
 
     async def close(self) -> None:
         for client in self._clients.values():
@@ -76,12 +91,14 @@ class AppServiceControl:
         try:
             plan = await plans.get(target.resource_group, target.name)
             capacity: object = plan.sku.capacity if plan.sku is not None else None
-        except (AttributeError, TypeError, ValueError) as error:  # a proxy's answer, for instance
-            raise CapacityDelayed(f"{_no_plan(target)} ({type(error).__name__})") from error
+        except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
+            raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
         if not capacity:
-            raise CapacityRefused(f"plan {target.name} has no capacity to set (which tier is it?)")
+            raise CapacityRefused(
+                f"plan {target.name} has no capacity that can be set: check its pricing tier"
+            )
         if type(capacity) is not int:
-            raise CapacityDelayed(f"{_no_plan(target)} (its capacity is {shown(capacity)})")
+            raise CapacityDelayed(_not_a_plan(target, f"its capacity is {quoted(capacity)}"))
         return plan
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
@@ -109,33 +126,53 @@ class AppServiceControl:
             message = f"plan {target.name}: no answer within {seconds:g} s, outcome unknown"
             raise CapacityDelayed(message, maybe_done=changing) from error
         except AzureError as error:
-            raise _named(error, target, changing=changing) from error
+            raise _translated(error, target, changing=changing) from error
 
 
-def _no_plan(target: AppServicePlan) -> str:
-    return f"plan {target.name}: what answers for Azure Resource Manager sends no plan"
+def _polling_of_the_plan(seconds: float) -> AsyncARMPolling:
+    """Read the plan until its ``provisioningState`` is final, instead of the operation.
+
+    Operations belong to the subscription: a role on the plan can start one, but not read it.
+    https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
+    """
+    return AsyncARMPolling(seconds, lro_algorithms=[BodyContentPolling()])
 
 
-def _named(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
-    """The error as the flows know it, in one line, with what to do where a person must act."""
+def _not_a_plan(target: AppServicePlan, reason: str) -> str:
+    return (
+        f"plan {target.name}: the answer does not describe a plan ({reason}); "
+        "a proxy may have answered in place of Azure Resource Manager"
+    )
+
+
+def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
+    """Translate the error to an exception of the flows, with advice where an operator must act."""
     status = error.status_code if isinstance(error, HttpResponseError) else None
     message = f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
     if status == 401:
-        return CapacityRefused(f"{message} (the token was not accepted: is it the right tenant?)")
+        return CapacityRefused(
+            f"{message} (the token was not accepted: check that the app's identity belongs to the "
+            "plan's tenant)"
+        )
     if status == 403:
-        return CapacityRefused(f"{message} (the identity needs Microsoft.Web/serverfarms/write)")
+        return CapacityRefused(
+            f"{message} (grant the app's identity Microsoft.Web/serverfarms/write on the plan)"
+        )
     if status == 404:
-        return CapacityRefused(f"{message} (looked for in {target.resource_group}, by exact name)")
+        return CapacityRefused(
+            f"{message} (check that resource group {target.resource_group} contains a plan of "
+            "exactly this name)"
+        )
     if status in REFUSED:
         return CapacityRefused(message)
-    maybe_done = changing and status not in TURNED_AWAY
+    maybe_done = changing and status not in NOT_EXECUTED
     return CapacityDelayed(message, _retry_after_seconds(error), maybe_done=maybe_done)
 
 
 def _detail(error: AzureError) -> str:
-    """What the service said, in one line.
+    """The service's own error message, in one line.
 
-    App Service answers ``{"Code", "Message", "Details"}``, which the client does not read.
+    App Service answers ``{"Code", "Message", "Details"}``, which the client does not parse.
     """
     text = str(error.message)
     if isinstance(error, HttpResponseError) and error.error is not None:
@@ -149,5 +186,5 @@ def _detail(error: AzureError) -> str:
 def _retry_after_seconds(error: AzureError) -> float | None:
     response = getattr(error, "response", None)
     text = response.headers.get("Retry-After", "") if response is not None else ""
-    known = text.isdecimal() and len(text) <= RETRY_AFTER_DIGITS_MAX
-    return float(text) if known else None
+    usable = text.isdecimal() and len(text) <= RETRY_AFTER_DIGITS_MAX
+    return float(text) if usable else None

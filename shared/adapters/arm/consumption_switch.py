@@ -1,7 +1,8 @@
-"""Starts and stops the delivery of events to a function by its app setting.
+"""Starts and stops the delivery of events to a function through an app setting.
 
-A change of app settings restarts the whole app. Azure Resource Manager takes them as a whole and
-fences nobody: they are read, merged and written, and read again, both before and after.
+A change of app settings restarts the whole app. Azure Resource Manager replaces all app settings at
+once and has no conditional write for them. To notice another writer, the switch reads the settings
+twice before it writes them, and once afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TRIES_MAX = 5
 
 @redacting
 class AppSettingSwitch:
-    """Sets ``AzureWebJobs.<function>.Disabled`` of one Function App, or takes it away."""
+    """Sets or removes ``AzureWebJobs.<function>.Disabled`` of one Function App."""
 
     def __init__(self, resource_id: str, function: str, endpoint: str) -> None:
         _, _, subscription, _, self._group, *_, self._name = resource_id.split("/")
@@ -46,24 +47,30 @@ class AppSettingSwitch:
                 if await self._tried(on=on):
                     return
         except AzureError as error:
-            raise DependencyDown(f"{self._name}: {type(error).__name__}: {error}") from error
-        raise DependencyDown(f"{self._name}: somebody else changes its app settings all the time")
+            raise DependencyDown(
+                f"{self._name}: its app settings could not be changed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        raise DependencyDown(
+            f"{self._name}: its app settings could not be changed: something else changed them "
+            f"during each of {TRIES_MAX} attempts"
+        )
 
     async def close(self) -> None:
         await self._client.close()
 
     async def _tried(self, *, on: bool) -> bool:
-        """False where somebody else was seen to write at the same time."""
+        """Try once. Returns False if the settings changed between two of its reads."""
         before = await self._read()
-        wanted = merged(before, self._key, on=on)
-        if wanted == before:
+        after = merged(before, self._key, on=on)
+        if after == before:
             return True
         if await self._read() != before:
             return False
         await self._client.web_apps.update_application_settings(
-            self._group, self._name, StringDictionary(properties=wanted)
+            self._group, self._name, StringDictionary(properties=after)
         )
-        return await self._read() == wanted
+        return await self._read() == after
 
     async def _read(self) -> dict[str, str]:
         settings = await self._client.web_apps.list_application_settings(self._group, self._name)
@@ -71,16 +78,17 @@ class AppSettingSwitch:
 
 
 def merged(settings: Mapping[str, str], key: str, *, on: bool) -> dict[str, str]:
-    """The settings with the function disabled, or as if it had never been."""
+    """The settings without ``key`` if the delivery is on; otherwise with ``key`` set to true."""
     others = {name: value for name, value in settings.items() if name != key}
     return others if on else {**others, key: "true"}
 
 
 @redacting
 class SwitchingAnnouncer:
-    """Tells of an opening, then stops the delivery: the stop restarts whoever would tell.
+    """Announces the opening of a breaker, then stops the delivery of events.
 
-    Where it cannot be stopped the breaker holds the events all the same.
+    The announcement is made first, because stopping the delivery restarts the app. If the stop
+    fails, the breaker still holds the events back.
     """
 
     def __init__(self, then: Announcer, switch: ConsumptionSwitch) -> None:

@@ -1,4 +1,4 @@
-"""What the identity may do to a plan, asked of Azure Resource Manager.
+"""Asks Azure Resource Manager what the app's identity may do to a plan.
 
 https://learn.microsoft.com/rest/api/authorization/permissions/list-for-resource
 """
@@ -29,7 +29,7 @@ FORBIDDEN = 403
 
 @redacting
 class ArmPermissions:
-    """See Permissions. Listing them is a permission too, which scaling does not need."""
+    """See Permissions. Listing permissions requires a permission that scaling does not need."""
 
     def __init__(self, endpoint: str) -> None:
         token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
@@ -40,7 +40,10 @@ class ArmPermissions:
         )
 
     async def lacking(self, target: AppServicePlan) -> Sequence[str]:
-        """Raises CapacityRefused where they may not be listed."""
+        """The permissions that scaling needs and the identity does not have.
+
+        Raises CapacityRefused if the identity may not list its permissions.
+        """
         url: str | None = (
             f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
             f"/providers/Microsoft.Web/serverfarms/{target.name}"
@@ -53,8 +56,9 @@ class ArmPermissions:
             )
             if response.status_code == FORBIDDEN:
                 raise CapacityRefused(
-                    "not known: to list permissions takes Microsoft.Authorization/permissions/read "
-                    "(scaling does not), or the identity has no role on the plan at all"
+                    f"the permissions on plan {target.name} cannot be listed: either the identity "
+                    "has no role on the plan, or its role lacks "
+                    "Microsoft.Authorization/permissions/read (which scaling does not need)"
                 )
             response.raise_for_status()
             page = response.json()

@@ -1,4 +1,4 @@
-"""Who the app is: its managed identity in Azure, the developer's login elsewhere."""
+"""Credentials of the app: its managed identity in Azure, the developer's login elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from shared.adapters.azure.transport import is_loopback
 
 
 class LoopbackCredential:
-    """A token that is worth nothing, for stand-ins on this machine: no real one goes there."""
+    """A credential with a worthless token, for stand-ins on this machine.
+
+    Stand-ins are reached over plain HTTP, so they must never receive a real token.
+    """
 
     async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         return AccessToken("loopback", 2**33)
@@ -26,11 +29,14 @@ class LoopbackCredential:
 
 
 def credential_for(url: str, client_id: str = "") -> AsyncTokenCredential:
-    """One credential per identity, shared by all clients, so that they share its tokens."""
+    """The credential for a service at ``url``. All clients of an identity share one credential, and
+    therefore its cached tokens.
+    """
     return LoopbackCredential() if is_loopback(url) else _identity(client_id)
 
 
 async def close() -> None:
+    """Close all credentials. A later call of ``credential_for`` opens new ones."""
     for credential in _opened:
         await credential.close()
     _opened.clear()

@@ -1,4 +1,4 @@
-"""Tries again by tenacity: exponential delays with full jitter, a bounded number of times."""
+"""Retries with tenacity: a bounded number of attempts, exponential backoff with full jitter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ T = TypeVar("T")
 
 
 class JitteredRetrying:
-    """Before attempt n + 1 waits for a random part of ``first_seconds``·2^(n-1), but for no longer
-    than ``seconds_max``."""
+    """Repeats an attempt that fails with an error for which a retry may help.
+
+    The wait before attempt n + 1 is random, between 0 and ``first_seconds``·2^(n-1) seconds, and
+    at most ``seconds_max``. There are at most ``attempts_max`` attempts.
+    """
 
     def __init__(
         self,
@@ -38,8 +41,12 @@ class JitteredRetrying:
     async def __call__(
         self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
     ) -> T:
+        """The result of the first attempt that succeeds. Raises the last error otherwise.
+
+        ``worth`` says whether a retry may help after an error.
+        """
         try:
-            return await attempt()  # what works at once costs nothing
+            return await attempt()  # tenacity's overhead is spent only after a failure
         except Exception as error:
             if not worth(error):
                 raise
@@ -59,6 +66,8 @@ class JitteredRetrying:
 
 
 async def pause(failures: int) -> None:
-    """A random part of half a second, doubled with each failure in a row up to half a minute."""
+    """Wait after the given number of failures in a row. The wait is random, between a quarter of a
+    bound and the bound. The bound is 0.5 s·2^``failures``, and at most 30 s.
+    """
     longest = min(0.5 * 2 ** min(failures, 10), 30)
     await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311 - not for secrets

@@ -1,7 +1,8 @@
-"""Metrics by OpenTelemetry: what was decided and from what, how late events are.
+"""OpenTelemetry metrics of the app: scaling decisions and their inputs, and the lag of ingestion.
 
-Instruments are made with OpenTelemetry's API, which costs nothing as long as nobody listens. The
-exporter to Azure Monitor takes a second to import, and does that beside the first invocation.
+The instruments use OpenTelemetry's API, which costs next to nothing while no exporter is
+configured. Importing the exporter to Azure Monitor takes a second, so a thread imports it during
+the first invocation.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ OTHERS = ("django", "fastapi", "flask", "psycopg2", "requests", "urllib", "urlli
 
 @redacting
 class MeasuredStore:
-    """A store that counts what it writes; see StateStore.
+    """A StateStore that records metrics about the decision log entries that it writes.
 
-    ``autoscaler.metric`` is the value of a sample that led to a decision, by resource and metric,
-    ``autoscaler.capacity`` and ``autoscaler.desired`` are instances, ``autoscaler.decisions``
-    counts them by outcome and guard, ``autoscaler.log`` every other line of the decision log by
-    kind, ``autoscaler.sample.age`` is seconds from a sample's own time to the decision.
+    - ``autoscaler.metric``: value of the sample that led to a decision, by resource and metric
+    - ``autoscaler.capacity``, ``autoscaler.desired``: current and desired capacity, in instances
+    - ``autoscaler.decisions``: number of decisions, by outcome and guard
+    - ``autoscaler.log``: number of all other entries of the decision log, by kind
+    - ``autoscaler.sample.age``: seconds from the time of a sample to the decision
     """
 
     def __init__(self, store: StateStore, meter: metrics.Meter | None = None) -> None:
@@ -82,29 +84,30 @@ class MeasuredStore:
         await self._store.close()
 
     def _count(self, entry: LogEntry, state: ScalingState) -> None:
-        of = {"resource": entry.resource_name}
+        resource = {"resource": entry.resource_name}
         if entry.kind is not EntryKind.DECISION:
-            self._lines.add(1, {**of, "kind": str(entry.kind)})
+            self._lines.add(1, {**resource, "kind": str(entry.kind)})
             return
         if entry.current is not None and entry.desired is not None:
-            self._capacity.set(entry.current, of)
-            self._desired.set(entry.desired, of)
+            self._capacity.set(entry.current, resource)
+            self._desired.set(entry.desired, resource)
         guard = entry.limited_by[-1] if entry.limited_by else "none"
-        self._decisions.add(1, {**of, "outcome": _outcome(entry), "guard": guard})
+        self._decisions.add(1, {**resource, "outcome": _outcome(entry), "guard": guard})
         if entry.metric and entry.value is not None:
-            self._metric.set(entry.value, {**of, "metric": entry.metric})
+            self._metric.set(entry.value, {**resource, "metric": entry.metric})
             history = state.histories.get(entry.metric)
             if history and history.samples:
                 age = (entry.time - history.samples[-1].time).total_seconds()
-                self._age.record(max(age, 0), {**of, "metric": entry.metric})
+                self._age.record(max(age, 0), {**resource, "metric": entry.metric})
 
 
 @redacting
 class MeasuredIngestion:
-    """An ingestion store that counts what it commits; see IngestionStore.
+    """An IngestionStore that records metrics about what it commits.
 
-    ``ingestion.lag`` is seconds from a partition's newest accounted event to its commit,
-    ``ingestion.outcomes`` counts effects, dead letters and events lost in gaps.
+    - ``ingestion.lag``: seconds from when the newest committed event of a partition was enqueued
+      to its commit
+    - ``ingestion.outcomes``: number of effects, dead letters, and events lost in gaps
     """
 
     def __init__(self, store: IngestionStore, meter: metrics.Meter | None = None) -> None:
@@ -124,14 +127,14 @@ class MeasuredIngestion:
         self, stream: Stream, saved: StoredCheckpoint, commit: Commit
     ) -> StoredCheckpoint:
         stored = await self._store.commit(stream, saved, commit)
-        of = {"hub": stream.hub, "partition": stream.partition_id}
+        partition = {"hub": stream.hub, "partition": stream.partition_id}
         lag = (stored.read_at - commit.checkpoint.enqueued_at).total_seconds()
-        self._lag.set(max(lag, 0), of)
+        self._lag.set(max(lag, 0), partition)
         lost = sum([gap.count for gap in commit.gaps])
         counts = {"effect": len(commit.effects), "dead_letter": len(commit.dead_letters)}
         for outcome, count in {**counts, "gap": lost}.items():
             if count:
-                self._outcomes.add(count, {**of, "outcome": outcome})
+                self._outcomes.add(count, {**partition, "outcome": outcome})
         return stored
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
@@ -157,10 +160,10 @@ def _outcome(entry: LogEntry) -> str:
 
 
 def export(connection_string: str, authentication: str = "") -> threading.Thread:
-    """Send metrics and traces to Application Insights from now on; logs go there by the host.
+    """Start to send metrics and traces to Application Insights. The host sends the logs itself.
 
-    ``authentication`` as the host has it: ``Authorization=AAD`` and, for a user-assigned identity,
-    ``;ClientId=…``.
+    ``authentication`` has the form of the host's setting: ``Authorization=AAD``, followed by
+    ``;ClientId=…`` for a user-assigned identity.
     """
     worker = threading.Thread(
         target=_export, args=(connection_string, authentication), name="telemetry", daemon=True
@@ -183,7 +186,7 @@ def _export(connection_string: str, authentication: str) -> None:
             instrumentation_options=enabled | disabled,
             **_credential(authentication),
         )
-    except Exception as error:  # nobody scales worse for want of a chart
+    except Exception as error:  # scaling must not depend on telemetry
         text = redacted(f"{type(error).__name__}: {error}")
         lines.write(LogLine(log, logging.WARNING, "telemetry_failed", text))
 

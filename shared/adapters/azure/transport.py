@@ -1,4 +1,6 @@
-"""HTTP transport of all Azure clients: keeps the server's time, speaks to loopback stand-ins."""
+"""HTTP transport of all Azure clients. The transport keeps the time of the server's responses, and
+can connect to local stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,21 @@ _server_time: ContextVar[datetime | None] = ContextVar("server_time", default=No
 
 CONNECT_SECONDS = 20.0
 READ_SECONDS = 60.0
-"""Patience with a service that sends nothing, as the storage clients have it by themselves. That of
-azure-core is 300 s, as long as a function may run."""
+"""Seconds that a client waits for a service that sends nothing. This is the default of the storage
+clients; the default of azure-core, 300 s, is as long as a function may run.
+"""
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 
 def server_time() -> datetime:
-    """The ``Date`` of the last answer that this task received, to the second.
+    """The ``Date`` header of the last response that this task received, to the second.
 
-    One clock for all instances of the app: whoever reads the state reads the time with it.
+    All instances of the app thereby use one clock: each reads the state together with the time of
+    the response.
     """
     time = _server_time.get()
-    assert time is not None, "no answer was received yet"
+    assert time is not None, "this task has not received a response yet"
     return time
 
 
@@ -36,10 +40,10 @@ def is_loopback(url: str) -> bool:
 
 
 class ServerTimeTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core exports it lazily
-    """Remembers the ``Date`` header of each answer for the task that asked.
+    """Keeps the ``Date`` header of each response for the task that sent the request.
 
-    The environment is asked for proxies once: the client would ask it in a thread, per request,
-    which is a third of the cost of a request.
+    It reads the proxy settings from the environment only once. By default, the client reads them
+    for each request in a thread, which takes a third of the cost of a request.
     """
 
     def __init__(self) -> None:
@@ -58,7 +62,10 @@ class ServerTimeTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core
 
 
 class LoopbackTransport(ServerTimeTransport):
-    """Plain http for loopback addresses, where some clients insist on https; for no others."""
+    """Uses plain HTTP for loopback addresses, even if the client insists on HTTPS.
+
+    Requests to any other address are sent unchanged.
+    """
 
     async def send(self, request: Any, **kwargs: Any) -> Any:
         url = request.url
@@ -67,8 +74,9 @@ class LoopbackTransport(ServerTimeTransport):
         try:
             return await super().send(request, **kwargs)
         finally:
-            request.url = url  # a retry passes the policies that insist on https again
+            request.url = url  # before a retry, the client's policies require https again
 
 
 def transport_for(url: str) -> AioHttpTransport:
+    """A new transport for a service at ``url``."""
     return LoopbackTransport() if is_loopback(url) else ServerTimeTransport()

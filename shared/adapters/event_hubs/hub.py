@@ -1,7 +1,7 @@
-"""Reads an event hub directly with azure-eventhub, apart from the trigger.
+"""Reads and writes an event hub directly with azure-eventhub, independently of the trigger.
 
-The trigger reads under an epoch, and the service lets nobody without one into its consumer group:
-so this needs a consumer group of its own.
+The trigger reads with an epoch. The service then admits no reader without an epoch to the same
+consumer group, so this reader needs a consumer group of its own.
 """
 
 from __future__ import annotations
@@ -30,16 +30,20 @@ Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
 READ_EVENTS_MAX = 1000
 READ_BYTES_MAX = 8 * 1024 * 1024
-"""Of one call; what comes after is for the next one."""
+"""The limits of one call, in events and bytes. The next call continues where it stopped."""
 
 IDLE_SECONDS_MAX = 20.0
-"""Without any frame for so long a connection is closed as broken. The client asks the service for
-a sign of life twice as often; without this it would wait for ever where packets are swallowed."""
+"""A connection is closed as broken if no frame arrives for this many seconds. The client asks the
+service for a frame twice in this time. Without the limit, the client would wait indefinitely on a
+network that drops packets.
+"""
 
 
 @redacting
 class EventHubReader:
-    """Opens a connection for each call: they are rare, and a kept one goes stale."""
+    """Reads events back. Each call opens a connection, because calls are rare, and a connection
+    that is kept open for long may break.
+    """
 
     def __init__(
         self,
@@ -60,15 +64,15 @@ class EventHubReader:
     async def state(self, stream: Stream) -> HubState:
         async with self._asking(stream.partition_id) as client:
             hub = await client.get_eventhub_properties()
-            found = await client.get_partition_properties(stream.partition_id)
-        last_enqueued = int(found["last_enqueued_sequence_number"])
+            partition = await client.get_partition_properties(stream.partition_id)
+        last_enqueued = int(partition["last_enqueued_sequence_number"])
         return HubState(_aware(hub["created_at"]), last_enqueued)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         async with self._asking(stream.partition_id) as client:
-            found = await client.get_partition_properties(stream.partition_id)
-            first = max(span.first, int(found["beginning_sequence_number"]))
-            if found["is_empty"] or first > span.last:
+            partition = await client.get_partition_properties(stream.partition_id)
+            first = max(span.first, int(partition["beginning_sequence_number"]))
+            if partition["is_empty"] or first > span.last:
                 return ReadBack((), span.last)
             events = await self._read(client, stream.partition_id, first, span.last)
         within = tuple(event for event in events if event.sequence <= span.last)
@@ -77,9 +81,9 @@ class EventHubReader:
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
         async with self._asking(stream.partition_id) as client:
-            found = await client.get_partition_properties(stream.partition_id)
-            newest = int(found["last_enqueued_sequence_number"])
-            if found["is_empty"] or time > _aware(found["last_enqueued_time_utc"]):
+            partition = await client.get_partition_properties(stream.partition_id)
+            newest = int(partition["last_enqueued_sequence_number"])
+            if partition["is_empty"] or time > _aware(partition["last_enqueued_time_utc"]):
                 return newest + 1
             return (await self._read(client, stream.partition_id, time, 0))[0].sequence
 
@@ -90,7 +94,8 @@ class EventHubReader:
         start: int | datetime,
         last: int,
     ) -> list[Event]:
-        """Events from a number or time on, until one reaches the last, or they are enough."""
+        """The events from a sequence number or time up to ``last``, or fewer if a limit is
+        reached."""
         events = list[Event]()
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -120,7 +125,7 @@ class EventHubReader:
         try:
             await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                await receiving  # it only ends by failing
+                await receiving  # this raises, because receiving only ends with an error
             await ended
         finally:
             receiving.cancel()
@@ -129,7 +134,7 @@ class EventHubReader:
 
     @asynccontextmanager
     async def _asking(self, what: str) -> AsyncIterator[EventHubConsumerClient]:
-        """A client for one question. Raises HubUnavailable for whatever keeps it from an answer."""
+        """A client for one call. Raises HubUnavailable if the hub does not answer."""
         where = f"{self._connection.hub}/{what}, consumer group {self._consumer_group}"
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -137,7 +142,9 @@ class EventHubReader:
                     yield client
         except TimeoutError as error:
             seconds = self._timeout_seconds
-            raise HubUnavailable(f"{where}: no answer within {seconds:g} s") from error
+            raise HubUnavailable(
+                f"{where}: no answer within {seconds:g} s. Check that hub and consumer group exist"
+            ) from error
         except (EventHubError, OSError) as error:
             raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
 
@@ -145,10 +152,10 @@ class EventHubReader:
 @redacting
 @dataclass(slots=True)
 class KnownPartitions:
-    """The partitions of a hub, the last known ones where it does not answer soon.
+    """Returns the partitions of a hub, or the last known ones if it does not answer in time.
 
-    A lease is to be renewed in time whatever the hub does: else all who wait for its answer lose
-    what they have.
+    Leases must be renewed in time even if the hub does not answer. Otherwise all processors that
+    wait for the hub's answer would lose their partitions.
     """
 
     hub: HubPartitions
@@ -156,7 +163,7 @@ class KnownPartitions:
     known: tuple[str, ...] = ()
 
     async def partition_ids(self) -> tuple[str, ...]:
-        """Raises HubUnavailable, but only as long as none is known."""
+        """The ids of the partitions. Raises HubUnavailable while none are known yet."""
         try:
             async with asyncio.timeout(self.timeout_seconds if self.known else None):
                 self.known = await self.hub.partition_ids()
@@ -172,6 +179,7 @@ def consumer_client(
     retries: int,
     idle_seconds: float = IDLE_SECONDS_MAX,
 ) -> EventHubConsumerClient:
+    """A new client that receives events."""
     return client_of(
         EventHubConsumerClient,
         connection,
@@ -182,7 +190,7 @@ def consumer_client(
 
 
 def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
-    """A client of its own for each call, by string or identity; it connects when first used."""
+    """A new client, with a connection string or the app's identity. It connects on first use."""
     options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
     if connection.connection_string:
         return kind.from_connection_string(connection.connection_string, **options)
@@ -191,7 +199,7 @@ def client_of(kind: type[Client], connection: EventHubConnection, **options: Any
 
 
 def to_event(data: EventData) -> Event:
-    """The client's event as ours."""
+    """Convert the client's event to an Event of this app."""
     assert data.sequence_number is not None
     enqueued_at = data.enqueued_time
     assert enqueued_at is not None
@@ -215,13 +223,13 @@ def _aware(time: datetime) -> datetime:
 
 
 def _text(value: Any) -> Any:
-    """The client hands texts over as bytes."""
+    """The value, decoded if it is bytes, because the client returns texts as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _properties(data: EventData) -> dict[str, Any]:
-    found: dict[Any, Any] = data.properties or {}
-    return {str(_text(name)): _text(value) for name, value in found.items()}
+    properties: dict[Any, Any] = data.properties or {}
+    return {str(_text(name)): _text(value) for name, value in properties.items()}
 
 
 SECONDS_MAX = 30
@@ -230,7 +238,9 @@ SECONDS_MAX = 30
 async def send_event(
     connection: EventHubConnection, body: bytes, seconds_max: float = SECONDS_MAX
 ) -> None:
-    """Returns when the hub has it. Raises HubUnavailable."""
+    """Send one event, and return when the hub has accepted it. Raises HubUnavailable, also if the
+    hub has not accepted it within ``seconds_max``.
+    """
     try:
         client = client_of(EventHubProducerClient, connection, retry_total=1)
         async with asyncio.timeout(seconds_max), client:

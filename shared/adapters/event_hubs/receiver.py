@@ -1,10 +1,12 @@
-"""Receives partitions with azure-eventhub, each under an owner level of its own.
+"""Receives the events of partitions with azure-eventhub, each partition with its own owner level.
 
-The client's own balancing and checkpoints are not used: who reads what, and from where, is said
-from outside. A client that reports an error is given up; it would start again where it began.
+The client's own balancing and checkpoints are not used: the caller decides which partition to read,
+and where to start. The receiver closes a client that reports an error, because the client would
+start again from its first position.
 
-A refusal to attach is not reported by the client: it connects again each second, for ever, and may
-deliver empty batches meanwhile. So a receiver without any batch from an open link is given up too.
+If the service refuses the client's link, the client does not report that. Instead, it reconnects
+each second without end, and may deliver empty batches meanwhile. Therefore the receiver also closes
+a client that delivers no batch from an open link for too long.
 """
 
 from __future__ import annotations
@@ -34,16 +36,17 @@ CLOSE_SECONDS_MAX = 10
 @redacting
 @dataclass(frozen=True, slots=True)
 class EventHubReceiver:
-    """One client for each partition that is read, without retries of its own."""
+    """See PartitionReceiver. Each call opens a client for one partition, without retries."""
 
     connection: EventHubConnection
     consumer_group: str
     batch_max: int = 300
     wait_seconds: float = 5
-    """An empty batch is delivered after so long without an event."""
+    """After this many seconds without an event, an empty batch is delivered."""
     prefetch: int = 300
     silent_seconds_max: float = 20
-    """Without even an empty batch for so long the hub is silent; several times `wait_seconds`."""
+    """After this many seconds without even an empty batch, the hub counts as silent. It should be
+    several times ``wait_seconds``."""
     idle_seconds: float = IDLE_SECONDS_MAX
 
     async def receive(
@@ -60,11 +63,12 @@ class EventHubReceiver:
     async def receive_data(
         self, partition_id: str, position: int | str, epoch: int, deliver: DeliverData
     ) -> None:
-        """The client's own events behind a number or place, otherwise like ``receive``.
+        """Like ``receive``, but for the client's own events after a sequence number or offset.
 
-        A batch in work is finished before an error of the hub is raised. For the client reads
-        nothing while a slow handler keeps its buffer full, takes that for a broken connection, and
-        says so when the next batch has begun. Closing takes the client up to a second or two.
+        The batch in progress is finished before an error of the hub is raised, because the error
+        may be caused by a slow handler. While the handler keeps the client's buffer full, the
+        client reads nothing. It then considers the connection broken, and reports that when the
+        next batch has begun. Closing the client takes up to two seconds.
         """
         client = consumer_client(self.connection, self.consumer_group, 0, self.idle_seconds)
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,18 +99,21 @@ class EventHubReceiver:
             await asyncio.wait([asyncio.create_task(client.close())], timeout=CLOSE_SECONDS_MAX)
 
     async def _watch(self, partition_id: str, delivery: _Delivery) -> None:
-        """Fail a receiver that is silent for too long."""
-        while delivery.silent_seconds < self.silent_seconds_max:  # noqa: ASYNC110  time passes
+        """End the delivery with HubSilent if no batch arrives for too long."""
+        while delivery.silent_seconds < self.silent_seconds_max:  # noqa: ASYNC110  polls the time
             await asyncio.sleep(self.silent_seconds_max - delivery.silent_seconds)
-        where = f"consumer group {self.consumer_group!r} of hub {self.connection.hub!r}"
-        text = f"partition {partition_id}: nothing came for {self.silent_seconds_max:g} s, and no "
-        text += f"error either. Check that {where} exists and that this process may read it"
+        seconds, hub = self.silent_seconds_max, self.connection.hub
+        text = (
+            f"partition {partition_id}: the hub sent neither a batch nor an error for {seconds:g} "
+            f"s: check that consumer group {self.consumer_group!r} of hub {hub!r} exists and that "
+            "this process may read it"
+        )
         _fail(delivery.failed, HubSilent(text))
 
 
 @dataclass(slots=True)
 class _Delivery:
-    """Hands batches on until something failed; tells how long none has come."""
+    """Passes batches to a handler until one fails, and measures the time without a batch."""
 
     deliver: DeliverData
     failed: asyncio.Future[None]
@@ -120,7 +127,7 @@ class _Delivery:
 
     @property
     def silent_seconds(self) -> float:
-        """None pass while a batch is handled."""
+        """Seconds since the last batch was handled; 0 while one is being handled."""
         return time.monotonic() - self.rests_since if self.resting.is_set() else 0
 
     async def on_batch(self, _context: Any, batch: list[EventData]) -> None:
@@ -137,7 +144,7 @@ class _Delivery:
 
 
 def _attached(client: EventHubConsumerClient) -> bool:
-    """Whether the link is open. The client does not say so, but its consumer knows."""
+    """Whether the link is open. Only internals of the client show that."""
     processors = client._event_processors.values()
     return any(each.running for processor in processors for each in processor._consumers.values())
 
@@ -153,7 +160,7 @@ def _reporting(
 
 def _ending(ended: asyncio.Task[None]) -> Exception:
     error = None if ended.cancelled() else ended.exception()
-    return HubUnavailable(f"receiving ended: {type(error).__name__}: {error}")
+    return HubUnavailable(f"the client stopped receiving: {type(error).__name__}: {error}")
 
 
 def _fail(failed: asyncio.Future[None], error: Exception) -> None:

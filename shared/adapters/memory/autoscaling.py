@@ -1,4 +1,7 @@
-"""In-memory twins of the ports: for unit tests, simulation and replays. Same contract, no I/O."""
+"""In-memory adapters of the ports of autoscaling, for unit tests, simulation and replays.
+
+They keep the same contract as the real adapters, without I/O.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ LogKey = tuple[datetime, int, bool, str]
 
 
 class MemoryStateStore:
-    """Rows with versions, as a table has them: a commit that comes too late is refused whole.
-
-    No two writes have the same version, as with ETags; a row that is not there has none.
+    """See StateStore. It keeps rows with versions, as a table does, and writes nothing if there is
+    a conflict. As with ETags, no two writes have the same version. A row that does not exist has no
+    version.
     """
 
     _new_versions = count(1)
@@ -44,8 +47,8 @@ class MemoryStateStore:
         name = snapshot.resource_name
         rows = dict(changed_rows(snapshot.state, state))
         self._check(snapshot, rows, entries)
-        kept = self._states.get(name, ScalingState())
-        self._states[name] = with_rows(kept, state, set(rows))
+        stored = self._states.get(name, ScalingState())
+        self._states[name] = with_rows(stored, state, set(rows))
         for row in rows:
             self._versions[name, row] = next(self._new_versions)
         for entry in entries:
@@ -55,8 +58,8 @@ class MemoryStateStore:
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
         name = snapshot.resource_name
-        stood = (name, OVERRIDE_ROW) in snapshot.version
-        writes = override is not None or stood
+        existed = (name, OVERRIDE_ROW) in snapshot.version
+        writes = override is not None or existed
         self._check(snapshot, [OVERRIDE_ROW] if writes else [], [entry])
         if writes:
             self.override(name, override)
@@ -69,13 +72,13 @@ class MemoryStateStore:
         name = snapshot.resource_name
         keys = [(name, row) for row in rows]
         if any(self._versions.get(key) != snapshot.version.get(key) for key in keys):
-            raise StateConflict(f"{name}: changed since it was read")
+            raise StateConflict(f"{name}: its rows changed since they were read")
         if any(_log_key(entry) in self._log[name] for entry in entries):
-            raise StateConflict(f"{name}: this line is in the log already")
+            raise StateConflict(f"{name}: the decision log already has this entry")
 
     def _write(self, entry: LogEntry) -> None:
         lines = self._log[entry.resource_name]
-        lines.pop(_log_key(entry), None)  # what is written anew counts as the last one written
+        lines.pop(_log_key(entry), None)  # the last one written is at the end
         lines[_log_key(entry)] = entry
 
     async def log(
@@ -96,7 +99,7 @@ class MemoryStateStore:
     async def close(self) -> None: ...
 
     def override(self, resource_name: str, override: Override | None) -> None:
-        """What a person does to the table by hand."""
+        """Set or remove the override, as an operator may do in the table by hand."""
         state = self._states.get(resource_name, ScalingState())
         self._states[resource_name] = replace(state, override=override)
         self._versions.pop((resource_name, OVERRIDE_ROW), None)
@@ -105,7 +108,7 @@ class MemoryStateStore:
 
 
 def _log_key(entry: LogEntry) -> LogKey:
-    """What tells two entries apart."""
+    """The identity of an entry."""
     return entry.time, entry.epoch or 0, entry.kind is EntryKind.DECISION, entry.entry_id
 
 
@@ -115,7 +118,7 @@ def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:
 
 
 class MemoryCapacityControl:
-    """Capacities by the plan's name; ``changes`` remembers every change that was ordered."""
+    """See CapacityControl. It keeps capacities by plan name; ``changes`` lists all changes made."""
 
     def __init__(
         self, clock: Clock, capacities: Mapping[str, int], maximum: int = CAPACITY_SANE_MAX
@@ -132,7 +135,9 @@ class MemoryCapacityControl:
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         self._check(target)
         if not 1 <= capacity <= self._maximum:
-            raise CapacityRefused(f"plan {target.name}: {capacity} is not 1 to {self._maximum}")
+            raise CapacityRefused(
+                f"plan {target.name}: the capacity is {capacity}: must be 1 to {self._maximum}"
+            )
         self.changes.append((target.name, capacity))
         self.capacities[target.name] = capacity
 
@@ -144,7 +149,8 @@ class MemoryCapacityControl:
 
 
 class MemoryReader:
-    """Values by source; a source without a value fails to read."""
+    """Reads the values that were set for each source. A source without a value raises
+    ReadFailed."""
 
     def __init__(
         self, clock: Clock, values: Mapping[MetricSource, float], control: CapacityControl

@@ -1,4 +1,7 @@
-"""In-memory twins of what the processing of data sets needs. Same contracts, no I/O."""
+"""In-memory adapters of the ports that the processing of data sets uses.
+
+They keep the same contracts as the real adapters, without I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from shared.messaging.errors import LinkFailed
 
 
 class MemoryClaims:
-    """Claims by data set and turn. No two writes have the same version, as with ETags."""
+    """See ClaimStore. As with ETags, no two writes have the same version."""
 
     _versions = count()
 
@@ -32,7 +35,7 @@ class MemoryClaims:
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
         stored = self._claims.get(_key(claim.work))
         if stored is None or stored.version != claim.version:
-            raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster")
+            raise ClaimTaken(f"{claim.work.message_id}: another instance changed the claim first")
         now = self._now()
         taken_at, done_at = (claim.taken_at, now) if done else (now, None)
         return self._write(Claim(claim.work, holder, taken_at, now, done_at))
@@ -40,7 +43,7 @@ class MemoryClaims:
     async def close(self) -> None: ...
 
     def delete(self, work: DatasetWork) -> None:
-        """What a person does to the table by hand."""
+        """Delete the claim, as an operator may do in the table by hand."""
         self._claims.pop(_key(work), None)
 
     def knows(self, work: DatasetWork) -> bool:
@@ -53,7 +56,7 @@ class MemoryClaims:
 
 
 class RecordingRecompute:
-    """Remembers what it was asked for."""
+    """A Recompute that does nothing but record its calls."""
 
     def __init__(self) -> None:
         self.calls: list[DatasetWork] = []
@@ -63,7 +66,7 @@ class RecordingRecompute:
 
 
 class MemoryQueueReader:
-    """Tells what it was told."""
+    """See QueueReader. It returns the descriptions that it was given."""
 
     def __init__(self, queues: Mapping[str, QueueDescription]) -> None:
         self._queues = queues
@@ -77,4 +80,4 @@ class MemoryQueueReader:
 
 
 def _key(work: DatasetWork) -> tuple[str, str]:
-    return work.dataset, work.turn_label
+    return work.dataset, work.round_label

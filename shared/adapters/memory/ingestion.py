@@ -1,4 +1,7 @@
-"""In-memory twins of ingestion's ports: for unit tests and simulation. Same contract, no I/O."""
+"""In-memory adapters of the ports of ingestion, for unit tests and simulation.
+
+They keep the same contracts as the real adapters, without I/O.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(slots=True)
 class StreamRows:
-    """One partition of the table. Rows are inserted, never overwritten, but for the checkpoint."""
+    """The rows of one stream. A commit overwrites the checkpoint and inserts all other rows."""
 
     checkpoint: Checkpoint | None = None
     version: int | None = None
@@ -44,21 +47,28 @@ class StreamRows:
     dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
     gaps: dict[int, Gap] = field(default_factory=dict)
     outbox: dict[tuple[int, int], OutboxMessage] = field(default_factory=dict)
-    """By the number of the event, and the message's place among those of the event."""
+    """The keys are the sequence number of the event and the index of the message in its effect."""
     leases: dict[tuple[int, int], tuple[datetime, int]] = field(default_factory=dict)
-    """When each message of the outbox was committed or taken over last, and how often taken."""
+    """For each message of the outbox, the time when it was committed or last taken over, and how
+    often it was taken over."""
     worked_at: datetime | None = None
     marks: dict[datetime, Mark] = field(default_factory=dict)
 
     def insert(self, commit: Commit, now: datetime) -> None:
-        """Add the commit's rows. Raises AccountingBroken for a number that has a row already, or
-        comes twice. Unlike a real store, it remembers the numbers that have no row any more."""
+        """Add the rows of a commit.
+
+        Raises AccountingBroken for a sequence number that already has a row or occurs twice. Unlike
+        a real store, this one also keeps a row for an effect without a value.
+        """
         outcomes = [effect.sequence for effect in commit.effects]
         outcomes += [letter.sequence for letter in commit.dead_letters]
         gaps = [gap.first for gap in commit.gaps]
-        known = any(n in self.effects or n in self.dead_letters for n in outcomes)
-        if known or any(n in self.gaps for n in gaps) or _any_twice(outcomes) or _any_twice(gaps):
-            raise AccountingBroken(f"a number of {commit.checkpoint.txid} has a row already")
+        exists = any(n in self.effects or n in self.dead_letters for n in outcomes)
+        exists = exists or any(n in self.gaps for n in gaps)
+        if exists or _any_twice(outcomes) or _any_twice(gaps):
+            raise AccountingBroken(
+                f"transaction {commit.checkpoint.txid}: a sequence number already has a row"
+            )
         for effect in commit.effects:
             self.keep(effect, now)
         self.dead_letters.update({letter.sequence: letter for letter in commit.dead_letters})
@@ -78,9 +88,9 @@ def _any_twice(numbers: Sequence[int]) -> bool:
 
 
 class MemoryIngestionStore:
-    """Streams in a dictionary: an IngestionStore, a DeadLetterStore and a RetentionStore.
+    """See IngestionStore, DeadLetterStore and RetentionStore.
 
-    Takes what a table's transaction takes, under the same condition.
+    Its commits have the limits and conditions of a transaction of Table Storage.
     """
 
     def __init__(self, clock: Clock, rows_max: int = 100) -> None:
@@ -99,22 +109,26 @@ class MemoryIngestionStore:
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         if rows.version != saved.version:
-            raise CommitRefused(f"{stream.key}: version {rows.version} stands")
+            raise CommitRefused(
+                f"{stream.key}: the checkpoint has version {rows.version}, not {saved.version}"
+            )
         rows.insert(commit, self._clock())
         return StoredCheckpoint(rows.checkpoint, self._clock(), rows.version)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
-        of, now = self.rows[stream], self._clock()
+        rows, now = self.rows[stream], self._clock()
         return [
             StoredMessage(message, key, key[0], taken, now - since)
-            for key, message in sorted(of.outbox.items())[:limit]
-            for since, taken in [of.leases[key]]
+            for key, message in sorted(rows.outbox.items())[:limit]
+            for since, taken in [rows.leases[key]]
         ]
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         leases, outbox = self.rows[stream].leases, self.rows[stream].outbox
         if any(m.key not in outbox or leases[m.key][1] != m.taken for m in messages):
-            raise CommitRefused(f"{stream.key}: a message was taken over or sent")
+            raise CommitRefused(
+                f"{stream.key}: another instance took over or sent a message of the outbox"
+            )
         for each in messages:
             leases[each.key] = self._clock(), each.taken + 1
 
@@ -144,12 +158,12 @@ class MemoryIngestionStore:
         failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
         rows, since = sorted(self.rows[stream].dead_letters.items()), failed_since or LONG_AGO
-        found = [
+        letters = [
             letter
             for sequence, letter in rows
             if (after is None or sequence > after) and letter.failed_at >= since
         ]
-        return [StoredDeadLetter(stream, letter, letter) for letter in found[:limit]]
+        return [StoredDeadLetter(stream, letter, letter) for letter in letters[:limit]]
 
     async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
         rows = sorted(self.rows[stream].dead_letters.items(), reverse=True)
@@ -168,7 +182,10 @@ class MemoryIngestionStore:
     async def remove(self, stored: StoredDeadLetter) -> None:
         rows = self.rows[stored.stream]
         if rows.dead_letters.get(stored.letter.sequence) != stored.version:
-            raise CommitRefused(f"{stored.letter.sequence} is no dead letter any more")
+            raise CommitRefused(
+                f"{stored.stream.key}: {stored.letter.sequence}: the dead letter was changed or "
+                "removed"
+            )
         del rows.dead_letters[stored.letter.sequence]
 
     async def gaps(
@@ -178,9 +195,9 @@ class MemoryIngestionStore:
         limit: int,
         found_since: datetime | None = None,
     ) -> Sequence[Gap]:
-        first, since = -1 if after is None else after, found_since or LONG_AGO
+        after_number, since = -1 if after is None else after, found_since or LONG_AGO
         rows = sorted(self.rows[stream].gaps.items())
-        return [gap for n, gap in rows if n > first and gap.found_at >= since][:limit]
+        return [gap for n, gap in rows if n > after_number and gap.found_at >= since][:limit]
 
     # --- retention ---
 
@@ -203,7 +220,7 @@ class MemoryIngestionStore:
 
 
 class MemoryHubReader:
-    """Partitions as lists of events by number. Reads so many at once."""
+    """A hub whose partitions are lists of events. Reads back at most ``read_max`` at a time."""
 
     def __init__(self, read_max: int = 100, ids: tuple[str, ...] = ("0",)) -> None:
         self.ids = ids
@@ -217,11 +234,11 @@ class MemoryHubReader:
         self._last[stream] = events[-1].sequence
 
     def forget(self, stream: Stream, before: int) -> None:
-        """Retention: the events before this number go."""
+        """Drop the events before a sequence number, as retention does."""
         self.events[stream] = [e for e in self.events[stream] if e.sequence >= before]
 
     def recreate(self, stream: Stream, now: datetime) -> None:
-        """The hub is deleted, and made anew under the same name."""
+        """Delete the hub and create it again under the same name."""
         self.events[stream], self._last[stream], self.created_at = [], -1, now
 
     async def partition_ids(self) -> tuple[str, ...]:
@@ -243,8 +260,7 @@ class MemoryHubReader:
 
 
 class MemoryOwnershipStore:
-    """Rows with versions; a claim under an old version is refused. No version comes twice, also
-    where a row was deleted and is made anew."""
+    """See OwnershipStore. No version is used twice, even if a row is deleted and inserted again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -255,10 +271,13 @@ class MemoryOwnershipStore:
         return OwnershipSnapshot(tuple(self._rows.values()), self._clock())
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
-        standing = self._rows.get(claim.partition_id)
-        version = standing.version if standing else None
+        current = self._rows.get(claim.partition_id)
+        version = current.version if current else None
         if version != claim.expected_version:
-            raise ClaimLost(f"partition {claim.partition_id}: {version} stands")
+            raise ClaimLost(
+                f"partition {claim.partition_id}: it has version {version}, not "
+                f"{claim.expected_version}"
+            )
         row = Ownership(
             claim.partition_id, claim.owner, claim.epoch, self._clock(), next(self._versions)
         )
@@ -267,7 +286,7 @@ class MemoryOwnershipStore:
 
 
 class MemoryBreakerStore:
-    """A row with a version, and the tallies by bucket and instance."""
+    """See BreakerStore. It keeps one state with a version, and tallies by bucket and instance."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -279,7 +298,9 @@ class MemoryBreakerStore:
 
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         if seen.version != self._seen.version:
-            raise BreakerChanged(f"version {self._seen.version} stands")
+            raise BreakerChanged(
+                f"the breaker has version {self._seen.version}, not {seen.version}"
+            )
         self._seen = BreakerSnapshot(breaker, self._clock(), (seen.version or 0) + 1)
         return self._seen
 

@@ -1,4 +1,4 @@
-"""In-memory twins of the messaging ports: a broker that behaves, and misbehaves as it is told."""
+"""In-memory adapters of the messaging ports: a queue, and a link to it that fails on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.messaging.send_state import Accepted, Disconnected, Outcome, ServerB
 
 
 class Fault(Enum):
-    """What happens to one sending."""
+    """What happens to one batch that is sent."""
 
     NONE = "none"
     BUSY = "busy"
@@ -23,13 +23,16 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class MemoryQueue:
-    """A queue with duplicate detection; ``accepted`` holds its batches and ``messages`` what was
-    no duplicate among them, in the order of arrival."""
+    """A queue with duplicate detection.
+
+    ``accepted`` holds the batches that arrived. ``messages`` holds their messages in the order of
+    arrival, without duplicates.
+    """
 
     batch_bytes: int = 262_144
     batch_messages: int = BATCH_MESSAGES_MAX
     counted_extra: int = 0
-    """What it counts per message beyond the bytes on the wire."""
+    """Bytes that the queue counts for each message in addition to its bytes on the wire."""
 
     messages: list[Message] = field(default_factory=list)
     accepted: list[Batch] = field(default_factory=list)
@@ -48,7 +51,12 @@ class MemoryQueue:
 
 
 class MemoryLink:
-    """See BatchLink. ``announced`` is the limit that it tells when it opens."""
+    """See BatchLink. The first batch that is sent meets the first fault, and so on; batches after
+    the last fault are accepted.
+
+    ``announced`` returns the limit of a batch, in bytes, that the link announces when it opens.
+    ``tells_headers`` says whether a refusal for size names the bytes counted per message.
+    """
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class MemoryLink:
             self._late.append(batch)
             return self._lost(fault)
         self.queue.accept(batch)
-        self._let_in()
+        self._accept_late()
         return Accepted() if fault is Fault.NONE else self._lost(fault)
 
     async def close(self) -> None: ...
@@ -99,7 +107,7 @@ class MemoryLink:
         self._broken = True
         return Disconnected(fault.value)
 
-    def _let_in(self) -> None:
+    def _accept_late(self) -> None:
         for batch in self._late:
             self.queue.accept(batch)
         self._late.clear()

@@ -1,4 +1,7 @@
-"""In-memory twins of what the nightly job needs. Same contracts, no I/O."""
+"""In-memory adapters of the ports that nightly runs use.
+
+They keep the same contracts as the real adapters, without I/O.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from shared.notifications.news import News
 
 
 class MemoryRunStore:
-    """Demands and runs by data set and date. No two writes have the same version, as with ETags."""
+    """See RunStore. As with ETags, no two writes have the same version."""
 
     _versions = count()
 
@@ -38,21 +41,23 @@ class MemoryRunStore:
         return Ledger(dataset, self._now(), days)
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
-        standing = self._demands.get((dataset, demand.date))
-        if standing and standing.data_until >= demand.data_until:
+        current = self._demands.get((dataset, demand.date))
+        if current and current.data_until >= demand.data_until:
             return False
         self._demands[dataset, demand.date] = demand
         return True
 
     async def insert(self, run: Run) -> Run:
         if run.number in self._runs.get((run.dataset, run.date), {}):
-            raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was started elsewhere")
+            raise RunTaken(f"{run.dataset} {run.date}: run {run.number} already exists")
         return self._write(run)
 
     async def replace(self, run: Run) -> Run:
         stored = self._runs.get((run.dataset, run.date), {}).get(run.number)
         if stored is None or stored.version != run.version:
-            raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was changed elsewhere")
+            raise RunTaken(
+                f"{run.dataset} {run.date}: another instance changed run {run.number} first"
+            )
         return self._write(run)
 
     async def forget(self, dataset: str, day: date) -> None:
@@ -62,7 +67,7 @@ class MemoryRunStore:
     async def close(self) -> None: ...
 
     def runs(self, dataset: str, day: date) -> list[Run]:
-        """All of a date, first to last."""
+        """All runs of a date, from the first to the last."""
         return [run for _, run in sorted(self._runs.get((dataset, day), {}).items())]
 
     def _write(self, run: Run) -> Run:
@@ -77,7 +82,9 @@ class MemoryRunStore:
 
 @dataclass(slots=True)
 class MemorySubmitter:
-    """Runs nothing; says of each run what it is told to say. The handle is the job's token."""
+    """See JobSubmitter. It runs no job: a test sets the status of each job. The handle of a job is
+    its token.
+    """
 
     jobs: dict[str, Job] = field(default_factory=dict)
     statuses: dict[str, JobStatus] = field(default_factory=dict)
@@ -85,7 +92,7 @@ class MemorySubmitter:
     outage: str = ""
 
     async def submit(self, job: Job) -> Submission:
-        self._answering()
+        self._check_available()
         if self.refusal:
             raise JobRefused(self.refusal)
         self.jobs.setdefault(job.token, job)
@@ -93,25 +100,25 @@ class MemorySubmitter:
         return Submission(job.token, f"memory://{job.token}")
 
     async def status(self, handle: str) -> JobStatus:
-        self._answering()
+        self._check_available()
         return self.statuses.get(handle, JobStatus(JobPhase.GONE))
 
     async def cancel(self, handle: str) -> None:
-        self._answering()
+        self._check_available()
         status = self.statuses.get(handle)
         if status is not None and status.phase in (JobPhase.PENDING, JobPhase.RUNNING):
             self.statuses[handle] = JobStatus(JobPhase.FAILED, error="cancelled")
 
     async def close(self) -> None: ...
 
-    def _answering(self) -> None:
+    def _check_available(self) -> None:
         if self.outage:
             raise JobUnavailable(self.outage)
 
 
 @dataclass(slots=True)
 class MemoryInputs:
-    """Tells what it was told; without ``written`` nothing can be seen."""
+    """See InputReader. It returns the times in ``written``. If that is None, reading fails."""
 
     written: dict[str, dict[date, datetime]] | None = field(default_factory=dict)
 
@@ -126,7 +133,7 @@ class MemoryInputs:
 
 @dataclass(slots=True)
 class MemoryNotifier:
-    """Remembers what it was to tell."""
+    """See Notifier. It records all notifications."""
 
     news: list[News] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What was told, in memory: the twin of the table."""
+"""The in-memory adapter of NotificationStore: it records which notifications were sent."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class MemoryNotificationStore:
         return NotificationHistory(dict(self._records), self._clock(), dict(self._progress))
 
     async def save(self, notification: Notification) -> None:
-        known = self._records.get(notification.key)
-        if (known.version if known else None) != notification.record.version:
+        current = self._records.get(notification.key)
+        if (current.version if current else None) != notification.record.version:
             raise NotificationConflict(notification.key)
         self._writes += 1
         self._records[notification.key] = replace(notification.record, version=str(self._writes))
 
     async def save_progress(self, source: str, progress: SourceProgress) -> None:
-        known = self._progress.get(source)
-        if (known.version if known else None) != progress.version:
+        current = self._progress.get(source)
+        if (current.version if current else None) != progress.version:
             raise NotificationConflict(source)
         self._writes += 1
         self._progress[source] = replace(progress, version=str(self._writes))

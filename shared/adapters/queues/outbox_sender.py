@@ -1,4 +1,7 @@
-"""Sends the outbox to a storage queue, as text: the host hands it over as it is. And the client."""
+"""Sends the messages of the outbox to a storage queue, and opens clients of storage queues.
+
+Messages are sent as plain text, because the Functions host passes them on without decoding.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +23,36 @@ from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
 AT_ONCE_MAX = 16
-SOON_AGAIN = {
+QUICK_RETRIES = {
     "retry_total": 2,
     "initial_backoff": 0.2,
     "increment_base": 1,
     "random_jitter_range": 0,
 }
-"""By itself the client would wait for 15 s, and a partition with it."""
+"""Seconds before a retry. The client's default of 15 s would delay a partition too long."""
 
 
 @redacting
 class StorageQueueSender:
-    """An outbox message that is a JSON array goes out as one queue message an element."""
+    """Sends outbox messages to one queue, which is created if it does not exist.
+
+    If the body of an outbox message is a JSON array, each element becomes one queue message.
+    """
 
     def __init__(self, connection: StorageConnection, queue: str) -> None:
-        self._service = queue_service(connection, **SOON_AGAIN)
+        self._service = queue_service(connection, **QUICK_RETRIES)
         self._queue: QueueClient = self._service.get_queue_client(queue)
         self._run_tasks = task_runner(AT_ONCE_MAX)
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Raises DependencyDown where the queue cannot be reached."""
+        """Send all messages. Raises DependencyDown if the queue cannot be reached."""
         texts = [text for message in messages for text in split(message.body)]
         try:
             await self._run_tasks([partial(self._send, text) for text in texts])
         except* AzureError as errors:
             name = self._queue.queue_name
-            raise DependencyDown(f"queue {name}: {errors.exceptions[0]}") from errors
+            reason = errors.exceptions[0]
+            raise DependencyDown(f"sending to queue {name} failed: {reason}") from errors
 
     async def close(self) -> None:
         await self._service.close()
@@ -63,16 +70,16 @@ class StorageQueueSender:
 
 
 def split(body: str) -> Iterator[str]:
-    """The messages that a body of the outbox stands for."""
+    """The texts of the queue messages that the body of one outbox message contains."""
     if not body.startswith("["):
         yield body
         return
-    for each in json.loads(body):
-        yield json.dumps(each, separators=(",", ":"))
+    for element in json.loads(body):
+        yield json.dumps(element, separators=(",", ":"))
 
 
 def queue_service(connection: StorageConnection, **options: Any) -> QueueServiceClient:
-    """A client; ``options`` are those of the SDK, such as how it tries again."""
+    """A client of a storage account's queues. ``options`` are those of the SDK's client."""
     options = {"transport": ServerTimeTransport(), "retry_total": 1, **options}
     if connection.connection_string:
         return QueueServiceClient.from_connection_string(connection.connection_string, **options)

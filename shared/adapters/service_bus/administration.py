@@ -1,4 +1,4 @@
-"""The administration API of Service Bus: its client, and what it says of a queue."""
+"""Opens clients of the administration API of Service Bus, and reads the properties of queues."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ class ServiceBusQueueReader:
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         self._client = administration_client(connection)
+        self._connection_name = connection.name
 
     async def facts(self, queue: str) -> QueueDescription:
         try:
             return _facts(await self._client.get_queue(queue))
         except ResourceNotFoundError as error:
-            raise LinkFailed(f"queue {queue} does not exist") from error
+            raise LinkFailed(
+                f"queue {queue} does not exist in the namespace of {self._connection_name}"
+            ) from error
         except ClientAuthenticationError as error:
-            raise ManageRightMissing(f"queue {queue}: no right to manage the namespace") from error
+            raise ManageRightMissing(
+                f"queue {queue}: the credentials of {self._connection_name} lack the right to "
+                "manage the namespace"
+            ) from error
 
     async def close(self) -> None:
         await self._client.close()
@@ -38,7 +44,7 @@ class ServiceBusQueueReader:
 
 def _facts(queue: QueueProperties) -> QueueDescription:
     window = queue.duplicate_detection_history_time_window
-    assert window is None or not isinstance(window, str), "the client reads durations"
+    assert window is None or not isinstance(window, str), "the client parses durations"
     return QueueDescription(
         queue.name,
         window if queue.requires_duplicate_detection else None,
@@ -48,16 +54,17 @@ def _facts(queue: QueueProperties) -> QueueDescription:
 
 
 def _path(address: str) -> str:
-    """Of an entity that the service names by its address, or people by its name.
+    """The path of an entity that is given by its address (by the service) or its name (by people).
 
-    The host is not looked at: it is the namespace's own, also where it is reached by an alias,
-    and its domain differs from cloud to cloud.
+    The host in the address is ignored. It is always the namespace's own name, even if the app
+    reaches the namespace by an alias, and its domain differs between Azure clouds.
     """
     path = urlsplit(address).path if "://" in address else address
     return unquote(path).strip("/")
 
 
 def administration_client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
+    """A client of the administration API, with a connection string or the app's identity."""
     if connection.connection_string:
         address = connection.connection_string.partition("//")[2].partition(";")[0]
         return ServiceBusAdministrationClient.from_connection_string(

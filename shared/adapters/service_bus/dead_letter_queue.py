@@ -1,4 +1,4 @@
-"""Sends dead letters to a Service Bus queue, each under the id of its event."""
+"""Sends dead-lettered events to a Service Bus queue, with message ids made from the events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.values.redaction import redacting
 
 @redacting
 class ServiceBusDeadLetters:
-    """See DeadLetterSender. A queue that detects duplicates takes each event once."""
+    """See DeadLetterSender. A queue with duplicate detection accepts each event only once."""
 
     def __init__(self, sender: MessageSender) -> None:
         self._sender = sender
@@ -26,11 +26,12 @@ class ServiceBusDeadLetters:
         except MessagingError as error:
             raise SendingFailed(f"{type(error).__name__}: {error}") from error
         if result.refused:
-            raise SendingFailed(f"refused by the service: {', '.join(result.refused)}")
+            ids = ", ".join(result.refused)
+            raise SendingFailed(f"Service Bus refused the messages with these ids: {ids}")
 
 
 def to_message(stored: StoredDeadLetter) -> Message:
-    """The event's body, with where it comes from and why it failed as properties."""
+    """A message with the event's body, and with its origin and its failure as properties."""
     stream, letter = stored.stream, stored.letter
     return Message(
         letter.body,

@@ -1,8 +1,8 @@
-"""Fills the client's batches: directly where its inside is known, by ``add_message`` elsewhere.
+"""Fills the batches of azure-servicebus: directly in tested versions, else by ``add_message``.
 
-The direct way puts encoded messages where ``add_message`` would have put them, a dozen times as
-fast or more (``python -m bench messaging``). That place is no part of what the client documents, so
-it is used for the versions that it was tested with only.
+Direct filling puts encoded messages where ``add_message`` would put them, and is at least a dozen
+times as fast (``python -m bench messaging``). It uses internals of the client, so it is limited to
+versions of the client that it was tested with.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from shared.messaging.send_state import SizeExceeded
 from shared.messaging.wire_size import section_bytes
 
 TESTED_FROM, TESTED_BEFORE = (7, 15), (7, 16)
-"""Versions of azure-servicebus whose batches are filled directly."""
+"""Range of versions of azure-servicebus whose batches are filled directly."""
 
 BODY = 5
-"""Place of the data sections among the sections of a message."""
+"""Index of the data sections among the sections of a message."""
 
 SCHEDULED_KEY, PARTITION_KEY = b"x-opt-scheduled-enqueue-time", b"x-opt-partition-key"
 
 Filling = Callable[[ServiceBusMessageBatch, Batch], SizeExceeded | None]
-"""Puts messages into an empty batch of the client; answers why they do not fit."""
+"""Puts messages into an empty batch of the client. Returns why they do not fit, or None."""
 
 
 def filling_for(version: str) -> Filling:
-    """The fast one for tested versions of the client, the public one for all others."""
+    """The function that fills batches of this version of the client."""
     numbers = tuple(int(part) for part in version.split(".")[:2])
     return fill_directly if TESTED_FROM <= numbers < TESTED_BEFORE else fill_by_add_message
 
 
 def fill_directly(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded | None:
+    """Puts the encoded messages into the batch, using internals of the client."""
     envelope = filled._message
     envelope[BODY] = [head + tail for _, _, head, tail in batch.encoded]
     first = batch.encoded[0].message
@@ -49,7 +50,11 @@ def fill_directly(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded 
 
 
 def fill_by_add_message(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded | None:
-    """The client encodes once more; an untested version may do it in more bytes."""
+    """Adds messages by the public method, which encodes them again.
+
+    An untested version may encode them in more bytes. If they then do not fit, the result says how
+    many more bytes each message takes, rounded up.
+    """
     empty_bytes, expected_bytes = filled.size_in_bytes, 0
     for item in batch.encoded:
         try:
@@ -101,7 +106,8 @@ def _body(message: Message) -> dict[str, Any]:
 
 
 def _typed(value: Scalar) -> Any:
-    """The client sends every whole number as 32 bits, unless it is told otherwise."""
+    """The value, with its type if it needs 64 bits. By default, the client sends whole numbers with
+    32 bits."""
     if type(value) is int and not -(2**31) <= value < 2**31:
         return {"TYPE": "LONG", "VALUE": value}
     return value

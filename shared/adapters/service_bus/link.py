@@ -1,7 +1,7 @@
-"""A link to a queue or topic of Service Bus, by the asynchronous client.
+"""Sends batches to a queue or topic of Service Bus with the asynchronous client.
 
-The client's own retries are off: it would repeat a batch without saying so, and wait as long as it
-likes where the service says how long.
+The client's own retries are off. With retries on, the client would repeat a batch without reporting
+that, and would not wait as long as the service asks.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ log = logging.getLogger(__name__)
 Clock = Callable[[], datetime]
 
 ATTEMPT_SECONDS = 20.0
-"""The time limit of one attempt: to open a link, or to send a batch. Without it the client waits
-for ever for an answer that a network has swallowed. It ignores ``idle_timeout``."""
+"""Time limit of one attempt to open a link or to send a batch. Without the limit, the client would
+wait indefinitely for a reply that the network lost, because it ignores ``idle_timeout``.
+"""
 
-FOR_GOOD = (
+PERMANENT_ERRORS = (
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
     ServiceBusAuthenticationError,
@@ -51,12 +52,14 @@ FOR_GOOD = (
     ServiceBusQuotaExceededError,
 )
 PAUSE = re.compile(r"wait\s+(\d+)\s+seconds?", re.IGNORECASE)
-"""A throttled namespace says: "… Error code : 50009. Please wait 2 seconds and try again." """
+"""Matches the pause in the error message of a throttled namespace: ``… Error code : 50009. Please
+wait 2 seconds and try again.``""
+"""
 
 
 @redacting
 class ServiceBusLink:
-    """See BatchLink. ``version`` is that of the client, see ``filling_for``."""
+    """See BatchLink. ``version`` is the client's version, which ``filling_for`` needs."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class ServiceBusLink:
         except ServiceBusError as error:
             outcome = outcome_of(error)
             if isinstance(outcome, Disconnected):
-                # The client keeps a connection on which it waited in vain, for the next call too.
+                # After a timeout, the client would use the same broken connection again.
                 await self._close_sender()
             return outcome
         return Accepted()
@@ -114,15 +117,15 @@ class ServiceBusLink:
             return
         try:
             await sender.close()
-        except Exception as error:  # noqa: BLE001, RUF100 - it is closed because it is broken
+        except Exception as error:  # noqa: BLE001, RUF100 - a broken link may fail to close
             log.debug("closing a broken link: %s", error)
 
 
 async def _read_refusal(sender: ServiceBusSender) -> None:
-    """Read what else has come. Raises ServiceBusError.
+    """Read pending frames of the link. Raises ServiceBusError if the service refused the link.
 
-    A refused link opens and closes at once, with the reason in the second frame: a client that has
-    read only the first one takes it for open.
+    The service opens a refused link and closes it at once, with the reason in the second frame.
+    After the first frame alone, a client considers the link open.
     """
     if handler := getattr(sender, "_handler", None):
         try:
@@ -133,7 +136,7 @@ async def _read_refusal(sender: ServiceBusSender) -> None:
 
 
 def _client(connection: ServiceBusConnection, attempt_seconds: float) -> ServiceBusClient:
-    """Attempts are counted and repeated by the sender, see BatchSender."""
+    """A client without retries, because BatchSender counts and repeats the attempts."""
     options: dict[str, Any] = {"retry_total": 0, "try_timeout": attempt_seconds}
     if connection.connection_string:
         return ServiceBusClient.from_connection_string(connection.connection_string, **options)
@@ -142,24 +145,24 @@ def _client(connection: ServiceBusConnection, attempt_seconds: float) -> Service
 
 
 def outcome_of(error: ServiceBusError) -> Outcome:
-    """What became of a batch. Raises LinkFailed where trying again would not help."""
+    """The outcome of sending a batch. Raises LinkFailed if another attempt would not help."""
     text = _text(error)
-    if isinstance(error, FOR_GOOD):
+    if isinstance(error, PERMANENT_ERRORS):
         raise LinkFailed(text) from error
     if isinstance(error, MessageSizeExceededError):
         return SizeExceeded()
     if isinstance(error, ServiceBusServerBusyError):
         pause = PAUSE.search(text)
         return ServerBusy(float(pause[1]) if pause else None)
-    # Of any other error nobody knows what it left behind: the batch, or a broken link.
+    # After any other error it is unknown whether the batch arrived and whether the link works.
     return Disconnected(text)
 
 
 def not_opened(error: ServiceBusError) -> Exception:
-    """What to raise where a link could not be opened: LinkFailed or ConnectionError."""
-    return (
-        LinkFailed(_text(error)) if isinstance(error, FOR_GOOD) else ConnectionError(_text(error))
-    )
+    """The error to raise if a link could not be opened: LinkFailed, or ConnectionError if another
+    attempt may help."""
+    kind = LinkFailed if isinstance(error, PERMANENT_ERRORS) else ConnectionError
+    return kind(_text(error))
 
 
 def _text(error: ServiceBusError) -> str:

@@ -1,8 +1,7 @@
-"""Batches of Livy, Synapse and Fabric: submitted once by their name, whoever answers for them.
-
-Neither has an idempotency token. Apache Livy from 0.6 on refuses a second batch of a name; the
-others do not, so the list is searched for the name before anything is started. Livy's REST API:
-livy.apache.org/docs/latest/rest-api.html.
+"""Submits Spark batches to Livy, Synapse or Fabric, each batch only once. None of these services
+has an idempotency token. Apache Livy since version 0.6 refuses a second batch of the same name. The
+other services do not, so the submitter looks for a batch of the same name before it creates one.
+Livy's REST API: livy.apache.org/docs/latest/rest-api.html.
 """
 
 from __future__ import annotations
@@ -32,16 +31,18 @@ PHASES = {
     "dead": JobPhase.FAILED,
     "killed": JobPhase.FAILED,
 }
-"""Livy's states, and two of Fabric's; all others are of a batch that runs."""
+"""The phase for each of Livy's states and for two states of Fabric. A batch in any other state is
+running.
+"""
 ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 Batch = Mapping[str, Any]
-"""As Livy writes it: id, name, state, appId, appInfo, log. Synapse and Fabric add result and
-errorInfo."""
+"""A batch in Livy's JSON form: id, name, state, appId, appInfo, log. Synapse and Fabric add result
+and errorInfo."""
 
 
 class BatchFailed(Exception):
-    """The service did not do it; ``status`` is its HTTP answer, None where there was none."""
+    """A request failed. ``status`` is the HTTP status of the response, None without a response."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         self.status = status
@@ -52,11 +53,13 @@ class BatchFailed(Exception):
 class Page:
     batches: Sequence[Batch]
     total: int | None
-    """None where only an empty page tells the end."""
+    """The number of all batches. None if the service does not return it; in that case the list ends
+    with an empty page.
+    """
 
 
 class BatchClient(Protocol):
-    """The four requests. Each raises BatchFailed."""
+    """The requests to a service that runs batches. Each raises BatchFailed."""
 
     async def page(self, start: int, size: int) -> Page: ...
 
@@ -73,7 +76,7 @@ class BatchClient(Protocol):
 
 @redacting
 class BatchSubmitter:
-    """See JobSubmitter."""
+    """See JobSubmitter. The name of a batch is the job's token."""
 
     def __init__(self, client: BatchClient) -> None:
         self._client = client
@@ -99,7 +102,7 @@ class BatchSubmitter:
         return JobStatus(phase, redacted(self._client.log_url(batch)), error_text, warning)
 
     async def cancel(self, handle: str) -> None:
-        """Only what has not ended: Livy forgets what is deleted, and how it ended with it."""
+        """Delete the batch unless it has ended, because Livy deletes the result of a batch, too."""
         try:
             if _phase(await self._client.get(handle)) not in ENDED:
                 await self._client.delete(handle)
@@ -114,10 +117,10 @@ class BatchSubmitter:
         try:
             return await self._client.create(job.token, job.arguments)
         except BatchFailed as error:
-            there = "duplicate" in str(error).lower() and await self._find(job.token)
-            if not there:
+            existing = "duplicate" in str(error).lower() and await self._find(job.token)
+            if not existing:
                 raise
-            return there
+            return existing
 
     async def _find(self, name: str) -> Batch | None:
         start = 0
@@ -129,7 +132,10 @@ class BatchSubmitter:
             start += len(page.batches)
             if not page.batches or (page.total is not None and start >= page.total):
                 return None
-        raise BatchFailed(f"more than {PAGES_MAX * PAGE_SIZE} batches to look through")
+        raise BatchFailed(
+            f"the service lists more than {PAGES_MAX * PAGE_SIZE} batches, so that an earlier "
+            f"submission of {name} cannot be ruled out: delete old batches"
+        )
 
 
 def _phase(batch: Batch) -> JobPhase:
@@ -139,17 +145,17 @@ def _phase(batch: Batch) -> JobPhase:
 
 
 def _error(batch: Batch) -> str:
-    """What the service says itself, before the last lines of the log."""
+    """The state of the batch, the service's own error messages, and the last lines of the log."""
     messages = [str(error.get("message")) for error in batch.get("errorInfo") or []]
     return "\n".join([f"batch {batch['id']} is {batch.get('state')}", *messages, *_log(batch)])
 
 
 def _log(batch: Batch) -> list[str]:
-    """Its last lines, as far as the service hands them over with the batch."""
+    """The last lines of the batch's log, if the service includes them."""
     return [str(line) for line in batch.get("log") or []]
 
 
 def app_info_url(batch: Batch) -> str:
-    """Where Livy says that the driver's log is."""
+    """The URL of the driver's log, or of the Spark UI, according to Livy; empty if unknown."""
     info = batch.get("appInfo") or {}
     return info.get("driverLogUrl") or info.get("sparkUiUrl") or ""

@@ -1,7 +1,7 @@
-"""One-time runs of Databricks Jobs, by databricks-sdk.
+"""Submits jobs as one-time runs of Databricks Jobs, with databricks-sdk.
 
-REST: docs.databricks.com/api/azure/workspace/jobs/submit. A run with an idempotency token that was
-used before is not started again; the answer names the one that there is.
+REST API: docs.databricks.com/api/azure/workspace/jobs/submit. Databricks starts only one run for an
+idempotency token. A repeated request returns that run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shared.sampling.unreadable import last_warning
 from shared.values.redaction import redacted, redacting
 
 RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
-"""Azure Databricks, in every tenant."""
+"""The token scope of Azure Databricks, the same in every tenant."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -49,9 +49,10 @@ ENDED = (
 
 @redacting
 class DatabricksSubmitter:
-    """See JobSubmitter. ``task`` is a task of ``runs/submit`` without key and parameters.
+    """See JobSubmitter. ``task`` is a task of ``runs/submit`` without its key and parameters.
 
-    The client is synchronous, so it works in threads; its own retries end after some seconds.
+    The client is synchronous, so its calls run in threads. Its own retries are limited to
+    RETRY_SECONDS.
     """
 
     def __init__(self, host: str, task: Mapping[str, Any], timeout_seconds: float = 20) -> None:
@@ -63,14 +64,14 @@ class DatabricksSubmitter:
 
     async def submit(self, job: Job) -> Submission:
         try:
-            run_id = await self._call(self._submitted, job)
-        except (*REFUSALS, ValueError) as error:  # ValueError: what the client itself refuses
+            run_id = await self._call(self._submit_run, job)
+        except (*REFUSALS, ValueError) as error:  # ValueError: the client itself rejects the task
             raise JobRefused(_message(error)) from error
         return Submission(str(run_id))
 
     async def status(self, handle: str) -> JobStatus:
         try:
-            return await self._call(self._seen, int(handle))
+            return await self._call(self._run_status, int(handle))
         except NotFound:
             return JobStatus(JobPhase.GONE)
         except REFUSALS as error:
@@ -78,7 +79,7 @@ class DatabricksSubmitter:
 
     async def cancel(self, handle: str) -> None:
         try:
-            await self._call(self._cancelled, int(handle))
+            await self._call(self._cancel_run, int(handle))
         except NotFound:
             return
         except REFUSALS as error:
@@ -87,16 +88,17 @@ class DatabricksSubmitter:
     async def close(self) -> None: ...
 
     async def _call(self, work: Callable[[WorkspaceClient, A], T], argument: A) -> T:
-        """In a thread, with a token that is fresh. Raises JobUnavailable, and what is a refusal."""
+        """Run ``work`` in a thread, with a valid token. Raises JobUnavailable or one of
+        REFUSALS."""
         self._token.text = (await self._credential.get_token(RESOURCE)).token
         try:
             return await asyncio.to_thread(lambda: work(self._opened(), argument))
         except REFUSALS:
             raise
-        except (DatabricksError, TimeoutError, OSError) as error:  # OSError: also of requests
+        except (DatabricksError, TimeoutError, OSError) as error:  # OSErrors: of requests
             raise JobUnavailable(_message(error)) from error
 
-    def _submitted(self, client: WorkspaceClient, job: Job) -> int:
+    def _submit_run(self, client: WorkspaceClient, job: Job) -> int:
         python = {**self._task.get("spark_python_task", {}), "parameters": list(job.arguments)}
         task = {**self._task, "task_key": TASK_KEY, "spark_python_task": python}
         waiter = client.jobs.submit(
@@ -104,14 +106,14 @@ class DatabricksSubmitter:
         )
         return int(waiter.bind()["run_id"])
 
-    def _seen(self, client: WorkspaceClient, run_id: int) -> JobStatus:
+    def _run_status(self, client: WorkspaceClient, run_id: int) -> JobStatus:
         run = client.jobs.get_run(run_id)
         phase = _phase(run)
         error = _error(client, run) if phase is JobPhase.FAILED else ""
         warning = _warning(client, run) if phase is JobPhase.SUCCEEDED else ""
         return JobStatus(phase, run.run_page_url or "", error, warning)
 
-    def _cancelled(self, client: WorkspaceClient, run_id: int) -> None:
+    def _cancel_run(self, client: WorkspaceClient, run_id: int) -> None:
         client.jobs.cancel_run(run_id)
 
     def _opened(self) -> WorkspaceClient:
@@ -128,7 +130,8 @@ class DatabricksSubmitter:
 
 
 class _Token(CredentialsStrategy):
-    """The app's identity: the client's own way to a managed identity knows no Function Apps."""
+    """The token of the app's identity. The client's own support for managed identities does not
+    work in Function Apps."""
 
     text = ""
 
@@ -150,11 +153,11 @@ def _phase(run: Run) -> JobPhase:
 
 
 def _error(client: WorkspaceClient, run: Run) -> str:
-    """What the task said, else what Databricks says of the run."""
+    """The error of the task, or else the message of Databricks about the run."""
     error = run.state.state_message if run.state else None
     for output in _outputs(client, run):
         error = output.error or error
-    return redacted(error) if error else f"run {run.run_id} ended badly"
+    return redacted(error) if error else f"run {run.run_id} failed without an error message"
 
 
 def _warning(client: WorkspaceClient, run: Run) -> str:
@@ -163,7 +166,7 @@ def _warning(client: WorkspaceClient, run: Run) -> str:
 
 
 def _outputs(client: WorkspaceClient, run: Run) -> list[RunOutput]:
-    """Of its tasks, as far as they can be had."""
+    """The outputs of those tasks of the run that can be read."""
     outputs: list[RunOutput] = []
     with suppress(DatabricksError, OSError):
         for task in run.tasks or []:

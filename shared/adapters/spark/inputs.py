@@ -1,4 +1,4 @@
-"""When telemetry was last written, by date: from a storage account or from local folders."""
+"""Finds out when the telemetry of each date was last written, in a storage account or a folder."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Newest = dict[date, datetime]
 
 @redacting
 class StoredInputs:
-    """See InputReader. ``place`` is a folder, or a URL of https or abfss, with ``{dataset}``.
+    """See InputReader. ``place`` is a folder, or an https or abfss URL, and contains ``{dataset}``.
 
-    A connection string, where there is one, opens the containers instead of the app's identity.
+    If there is a connection string, it is used instead of the app's identity.
     """
 
     def __init__(self, place: str, connection_string: str = "") -> None:
@@ -74,17 +74,17 @@ class StoredInputs:
 
 
 def parts_of_url(place: str) -> tuple[str, str, str]:
-    """Account URL, container and prefix of a place. Raises InputUnreadable."""
+    """The account URL, the container and the prefix of a place. Raises InputUnreadable."""
     if match := ABFSS.fullmatch(place):
         return f"https://{match[2]}.blob.{match[3]}", match[1], _as_prefix(match[4])
     split = urlsplit(place)
     segments = [unquote(segment) for segment in split.path.split("/") if segment]
     account_url = f"{split.scheme}://{split.netloc}"
-    if ".blob." not in split.netloc and segments:  # an emulator has its account in the path
+    if ".blob." not in split.netloc and segments:  # emulators have the account in the path
         account_url += f"/{segments.pop(0)}"
     if split.scheme not in ("http", "https") or not segments:
         raise InputUnreadable(
-            f"{place}: must be a folder, or https://… or abfss://… of a container"
+            f"{place}: must be a folder, or an https:// or abfss:// URL of a container"
         )
     return account_url, segments[0], _as_prefix("/".join(segments[1:]))
 
@@ -96,7 +96,10 @@ def _as_prefix(path: str) -> str:
 async def _walk(
     container: ContainerClient, prefix: str, dates: Sequence[date], newest: Newest
 ) -> None:
-    """Level by level, without the folders of other dates; one request a folder."""
+    """Record the times of all blobs below a prefix, with one request for each folder.
+
+    The folders of other dates are skipped.
+    """
     async for item in container.walk_blobs(name_starts_with=prefix, delimiter="/"):
         if isinstance(item, BlobProperties):
             _note(newest, date_of(item.name), item.last_modified, dates)
@@ -118,7 +121,7 @@ def _of_folder(root: Path, dates: Sequence[date]) -> Newest:
     newest: Newest = {}
     try:
         if not root.is_dir():
-            raise InputUnreadable(f"{root}: no such folder")
+            raise InputUnreadable(f"{root}: the folder does not exist")
         for path in root.rglob("*"):
             day = date_of(str(path.relative_to(root)))
             if day in dates and path.is_file():

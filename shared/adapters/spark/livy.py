@@ -1,4 +1,4 @@
-"""Livy by its REST API: HDInsight, a Livy of one's own, and Fabric."""
+"""Clients for Livy's REST API: one for HDInsight and other Livy servers, and one for Fabric."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from shared.values.redaction import redacting
 Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
 REQUESTED_BY = {"X-Requested-By": "app-service-autoscaler"}
-"""Livy refuses changes without it where it guards against forged requests, HDInsight always."""
+"""Livy servers with protection against forged requests reject changes without this header.
+HDInsight always has this protection.
+"""
 
 ENDED_BEFORE_LIVY = ("error", "cancelled", "expired")
 
 
 @redacting
 class LivyClient:
-    """See BatchClient. ``url`` ends before ``/batches``; ``request`` is what each batch has."""
+    """See BatchClient. ``url`` is Livy's URL, with or without ``/batches``. ``request`` has the
+    fields that all batches share. ``headers`` returns the headers for one request."""
 
     def __init__(
         self, url: str, request: Mapping[str, Any], headers: Headers, timeout_seconds: float = 30
@@ -29,7 +32,7 @@ class LivyClient:
         self._url = url.rstrip("/").removesuffix("/batches")
         self._request = request
         self._headers = headers
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         self._session: aiohttp.ClientSession | None = None
 
     async def page(self, start: int, size: int) -> Page:
@@ -55,48 +58,57 @@ class LivyClient:
 
     async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout, trust_env=True)
-        what = f"{method} {self._url}{path}"
+            timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=True)
+        url = f"{self._url}{path}"
+        call = f"{method} {url}"
         try:
             headers = {**REQUESTED_BY, **await self._headers()}
-            url = f"{self._url}{path}"
             async with self._session.request(method, url, headers=headers, **options) as response:
                 text = await response.text()
         except TimeoutError as error:
-            raise BatchFailed(f"{what}: no answer in time") from error
+            seconds = self._timeout_seconds
+            raise BatchFailed(f"{call}: no answer within {seconds:g} s") from error
         except aiohttp.ClientError as error:
-            raise BatchFailed(f"{what}: {error}") from error
+            raise BatchFailed(f"{call}: {error}") from error
         if not response.ok:
             detail = " ".join(text.split())[:DETAIL_LENGTH_MAX]
-            raise BatchFailed(f"{what}: {response.status} {detail}", response.status)
-        return _object(text, what)
+            raise BatchFailed(f"{call}: {response.status} {detail}", response.status)
+        return _object(text, call)
 
 
 @redacting
 class FabricClient(LivyClient):
-    """Where Fabric differs, by its public description: microsoft/fabric-samples, docs-samples/
-    data-engineering/Livy-API-swagger. It has no list of log lines apart from the batch."""
+    """A client for Fabric, whose API differs from Livy's in some requests.
+
+    Source: microsoft/fabric-samples, docs-samples/data-engineering/Livy-API-swagger. Fabric has no
+    separate request for the lines of a log.
+    """
 
     async def page(self, start: int, size: int) -> Page:
         answer = await self._call("GET", "/batches", params={"$top": size, "$skip": start})
         return Page(answer.get("items") or [], None)
 
     async def get(self, handle: str) -> Batch:
-        """A batch can end before Livy hears of it: while it waits, or its libraries are packed."""
+        """The batch. Fabric may end the batch before Livy knows it, while the batch waits in a
+        queue or while Fabric packs its libraries.
+        """
         batch = await super().get(handle)
         before = batch.get("fabricBatchStateInfo") or {}
         if before.get("state") not in ENDED_BEFORE_LIVY:
             return batch
-        message = before.get("errorMessage") or f"{before['state']} before it was started"
+        message = (
+            before.get("errorMessage") or f"Fabric: {before['state']} before the batch started"
+        )
         return {**batch, "result": "Failed", "errorInfo": [{"message": message}]}
 
     def log_url(self, batch: Batch) -> str:
         return app_info_url(batch) or f"{self._url}/batches/{batch['id']}"
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def _object(text: str, call: str) -> dict[str, Any]:
     try:
         answer = json.loads(text) if text.strip() else {}
     except ValueError as error:
-        raise BatchFailed(f"{what}: the answer is not JSON: {text[:80]!r}") from error
+        raise BatchFailed(f"{call}: the answer is not JSON: {text[:80]!r}") from error
     return answer if isinstance(answer, dict) else {}

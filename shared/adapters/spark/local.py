@@ -1,4 +1,7 @@
-"""The job as a process on this machine, for development. It outlives the functions host."""
+"""Runs the job as a process on this machine, for development.
+
+The process continues to run if the Functions host ends.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ ERROR_BYTES = 8192
 
 @redacting
 class LocalSubmitter:
-    """See JobSubmitter. Each run has a folder of its own; the handle is the job's token.
+    """See JobSubmitter. Each run has its own folder. The handle of a run is the job's token.
 
-    Whether a run lives is told by a lock that its processes hold, so that neither a host that
-    died nor a process number that was used again can mislead.
+    The processes of a run hold a lock while they run. The lock shows whether the run is alive, even
+    if the host has ended or the process id is reused.
     """
 
     def __init__(self, folder: Path, command: Sequence[str] = JOB) -> None:
@@ -45,7 +48,7 @@ class LocalSubmitter:
         return await asyncio.to_thread(self._status, handle)
 
     async def cancel(self, handle: str) -> None:
-        """Ask politely at first, and insist when asked again."""
+        """Send SIGTERM to the run's processes, or SIGKILL when called again."""
         await asyncio.to_thread(self._cancel, self._folder / handle)
 
     async def close(self) -> None: ...
@@ -67,7 +70,9 @@ class LocalSubmitter:
         deadline = time.monotonic() + START_LIMIT_SECONDS
         while not (run / "started").exists():
             if time.monotonic() > deadline:
-                raise JobUnavailable(f"{run}: nothing started within {START_LIMIT_SECONDS:g} s")
+                raise JobUnavailable(
+                    f"{run}: the job did not start within {START_LIMIT_SECONDS:g} s"
+                )
             time.sleep(POLL_SECONDS)
         return Submission(job.token, _log(run).as_uri())
 
@@ -76,7 +81,8 @@ class LocalSubmitter:
         if not (run / "started").exists():
             return JobStatus(JobPhase.GONE)
         alive, log_url = _alive(run), _log(run).as_uri()
-        if (run / "exit").exists():  # looked for after the lock, for it is written before its end
+        # The run writes its exit code before it releases the lock, so the lock is checked first.
+        if (run / "exit").exists():
             code = int((run / "exit").read_text())
             if code == 0:
                 warning = redacted(last_warning(_end_of(_log(run)).splitlines()))
@@ -84,16 +90,17 @@ class LocalSubmitter:
             return JobStatus(JobPhase.FAILED, log_url, f"exit code {code}\n{_end_of(_log(run))}")
         if alive:
             return JobStatus(JobPhase.RUNNING, log_url)
-        return JobStatus(JobPhase.FAILED, log_url, f"its process is gone\n{_end_of(_log(run))}")
+        text = f"the process ended without an exit code\n{_end_of(_log(run))}"
+        return JobStatus(JobPhase.FAILED, log_url, text)
 
     def _cancel(self, run: Path) -> None:
         if not _alive(run):
             return
-        asked = run / "cancelled"
-        number = signal.SIGKILL if asked.exists() else signal.SIGTERM
-        asked.touch()
+        marker = run / "cancelled"
+        kind = signal.SIGKILL if marker.exists() else signal.SIGTERM
+        marker.touch()
         with suppress(ProcessLookupError):
-            os.killpg(int((run / "started").read_text()), number)
+            os.killpg(int((run / "started").read_text()), kind)
 
 
 def _log(run: Path) -> Path:
@@ -101,7 +108,7 @@ def _log(run: Path) -> Path:
 
 
 def _alive(run: Path) -> bool:
-    """Whether somebody holds the run's lock."""
+    """Whether a process holds the run's lock."""
     with (run / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

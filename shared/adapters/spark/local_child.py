@@ -1,7 +1,8 @@
-"""Runs one command for LocalSubmitter, apart from who started it. Standard library only.
+"""Runs one command for LocalSubmitter, in a process detached from its parent.
 
-``local_child.py FOLDER COMMAND…``: leaves ``started`` (the process group), ``log.txt`` and
-``exit`` (the code) in the folder. The lock on ``lock`` is held for as long as any of it runs.
+Usage: ``local_child.py FOLDER COMMAND…``. This process writes the files ``started`` (the process
+group), ``log.txt`` and ``exit`` (the exit code) to the folder. This process and the command hold
+the lock on the file ``lock``. The module uses the standard library only.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import sys
 from pathlib import Path
 
 NICENESS = 5
-"""The app beside comes first."""
+"""Niceness of the run, so that the app on the same machine has priority."""
 
 
 def main(folder: Path, command: list[str]) -> None:
     if os.fork():
-        return  # so that whoever started this need not wait, nor bury it
+        return  # the parent ends at once, so that its caller need not wait for the command
     os.setsid()
     os.nice(NICENESS)
     lock = (folder / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # submitted twice
+        return  # the run was submitted twice
     if (folder / "started").exists():
         return
     write(folder / "started", str(os.getpid()))
@@ -46,7 +47,7 @@ def main(folder: Path, command: list[str]) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """All at once, for somebody may be reading."""
+    """Write the file atomically, because another process may be reading it."""
     temporary = path.with_suffix(".new")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""The recompute of an app without a job for it: it says in the log what is due."""
+"""The Recompute of an app without a configured job: it only logs which period is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 @redacting
 class LoggedRecompute:
-    """See Recompute."""
+    """See Recompute. It logs the work and does nothing else."""
 
     async def run(self, work: DatasetWork) -> None:
         extra = {"action": "recompute", "dataset": work.dataset, "period": work.label}

@@ -1,6 +1,6 @@
-"""Synapse's Spark pools, by azure-synapse-spark.
+"""A client for the Spark pools of Synapse, with azure-synapse-spark.
 
-Its REST API: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
+REST API: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ SIZES = {
     "executorCores": 4,
     "numExecutors": 2,
 }
-"""Synapse wants to be told: two executors of a small node each."""
+"""Default sizes, because Synapse requires sizes: two executors, each on one small node."""
 
 
 @redacting
 class SynapseClient:
-    """See BatchClient. It does not retry, for the flow does."""
+    """See BatchClient. ``request`` has the fields that all batches share.
+
+    The client does not retry, because the nightly flow repeats failed requests.
+    """
 
     def __init__(
         self, endpoint: str, pool: str, request: Mapping[str, Any], timeout_seconds: float = 30
@@ -48,7 +51,7 @@ class SynapseClient:
         )
 
     async def page(self, start: int, size: int) -> Page:
-        async with self._answering("list"):
+        async with self._answering("list batches"):
             answer = await self._client.spark_batch.get_spark_batch_jobs(
                 from_parameter=start, size=size
             )
@@ -57,20 +60,20 @@ class SynapseClient:
     async def create(self, name: str, arguments: Sequence[str]) -> Batch:
         body = {**self._request, "name": name, "args": list(arguments)}
         options = SparkBatchJobOptions.deserialize(body)  # type: ignore[no-untyped-call]
-        async with self._answering("create"):
+        async with self._answering("create batch"):
             return _batch(await self._client.spark_batch.create_spark_batch_job(options))
 
     async def get(self, handle: str) -> Batch:
-        async with self._answering(handle):
+        async with self._answering(f"batch {handle}"):
             batch = await self._client.spark_batch.get_spark_batch_job(int(handle), detailed=True)
         return _batch(batch)
 
     async def delete(self, handle: str) -> None:
-        async with self._answering(handle):
+        async with self._answering(f"batch {handle}"):
             await self._client.spark_batch.cancel_spark_batch_job(int(handle))
 
     def log_url(self, batch: Batch) -> str:
-        """The driver's log, which a person with access to the workspace can download."""
+        """The URL of the driver's log, which operators with access to the workspace can open."""
         if url := app_info_url(batch):
             return url
         if not batch.get("appId"):
@@ -83,18 +86,21 @@ class SynapseClient:
         await self._client.close()
 
     @asynccontextmanager
-    async def _answering(self, what: str) -> AsyncIterator[None]:
+    async def _answering(self, call: str) -> AsyncIterator[None]:
+        where = f"Synapse pool {self._pool}, {call}"
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 yield
         except TimeoutError as error:
-            raise BatchFailed(f"Synapse, {what}: no answer in time") from error
+            seconds = self._timeout_seconds
+            raise BatchFailed(f"{where}: no answer within {seconds:g} s") from error
         except HttpResponseError as error:
             detail = " ".join(str(error.message).split())[:DETAIL_LENGTH_MAX]
-            text = f"Synapse, {what}: {error.status_code} {detail}"
-            raise BatchFailed(text, error.status_code) from error
+            raise BatchFailed(
+                f"{where}: {error.status_code} {detail}", error.status_code
+            ) from error
         except AzureError as error:
-            raise BatchFailed(f"Synapse, {what}: {error}") from error
+            raise BatchFailed(f"{where}: {error}") from error
 
 
 def _batch(job: SparkBatchJob) -> Batch:

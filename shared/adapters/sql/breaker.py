@@ -1,4 +1,8 @@
-"""A breaker in a SQL database: its row by compare-and-swap, and a tally a bucket and instance."""
+"""Stores a circuit breaker in a SQL database.
+
+One row holds the breaker's state and is changed by conditional writes. Another table holds the
+tally of each bucket and instance.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +37,15 @@ _RECOUNT = update(tallies).where(
 
 @redacting
 class SqlBreakerStore:
-    """See BreakerStore. Versions count the writes of the row."""
+    """See BreakerStore. The version of the state is the number of writes of its row."""
 
     def __init__(self, sql: Sql, name: str) -> None:
         self._sql = sql
         self._name = name
 
     async def load(self) -> BreakerSnapshot:
-        """One question: it is asked before each batch."""
+        """The state and the database's time, read in one query because this runs before each
+        batch."""
         row = await self._sql.read(lambda c: c.execute(_LOAD, {"b_name": self._name}).one())
         if row.version is None:
             return BreakerSnapshot(Breaker(), row.now)
@@ -55,17 +60,18 @@ class SqlBreakerStore:
                 try:
                     connection.execute(insert(breakers), {"name": self._name, **values})
                 except IntegrityError as error:
-                    raise BreakerChanged(f"{self._name}: another was first") from error
+                    raise BreakerChanged(self._conflict()) from error
             else:
                 guard = {"b_name": self._name, "b_version": seen.version}
                 if connection.execute(_REPLACE, {**values, **guard}).rowcount != 1:
-                    raise BreakerChanged(f"{self._name}: another was first")
+                    raise BreakerChanged(self._conflict())
             return BreakerSnapshot(breaker, _now(connection), version)
 
         return await self._sql.write(work)
 
     async def put_tally(self, tally: Tally) -> None:
-        """No two write the same row, so an update that found none can be followed by an insert."""
+        """Update the tally's row, or insert it. The two statements cannot race with another writer,
+        because each instance writes only its own rows."""
         key = {"name": self._name, "bucket_start": tally.bucket_start, "instance": tally.instance}
         values = {name: value for name, value in asdict(tally).items() if name not in key}
         old = delete(tallies).where(
@@ -88,6 +94,9 @@ class SqlBreakerStore:
             Tally(r.bucket_start, r.instance, r.successes, r.failures, r.slow, r.last_error)
             for r in rows
         ]
+
+    def _conflict(self) -> str:
+        return f"{self._name}: another instance changed the breaker first"
 
 
 def _now(connection: Connection) -> datetime:

@@ -1,7 +1,8 @@
-"""A SQL database: transactions in threads, whatever fails under its name.
+"""Runs transactions on a SQL database in threads, and translates the database's errors.
 
-SQLite runs in this process, with a write-ahead log: readers and the one writer do not wait for each
-other. A crash of the machine may undo its last transactions, each of them whole.
+SQLite runs in this process with a write-ahead log, so readers and the one writer do not wait for
+each other. If the machine crashes, SQLite may lose its last transactions, but it never loses only a
+part of one.
 """
 
 from __future__ import annotations
@@ -47,22 +48,25 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 5
 PASSING_IN_AZURE = re.compile(r"\((4060|40197|40501|40613|49918|49919|49920)\)")
-"""SQL Server's numbers of transient faults. Source: "Troubleshoot transient connection errors"."""
+"""Error numbers of transient faults of Azure SQL. Source: Microsoft's page "Troubleshoot transient
+connection errors"."""
 RECYCLE_SECONDS = 1500
-"""Below the half hour after which Azure SQL drops an idle connection."""
+"""Seconds after which a connection is replaced: fewer than 30 minutes, after which Azure SQL drops
+an idle connection.
+"""
 
 
 class BlockingRunner(Protocol):
-    """Runs a blocking piece of work."""
+    """Runs blocking work without blocking the event loop."""
 
     async def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 class OneThread:
-    """One piece of work after the other, in a thread of its own.
+    """Runs one piece of work after the other, in one thread.
 
-    SQLite has one writer at a time. Who waits for another in the same process waits here: SQLite
-    itself would let it sleep, ask again, and sleep for longer.
+    SQLite allows one writer at a time. Writers of this process queue here, because in SQLite itself
+    they would have to poll, with growing pauses.
     """
 
     def __init__(self) -> None:
@@ -73,62 +77,68 @@ class OneThread:
         return await loop.run_in_executor(self._executor, partial(context.run, work))
 
     def close(self) -> None:
-        """What was begun goes on to its end."""
+        """Accept no further work. Work that has begun is finished."""
         self._executor.shutdown(wait=False)
 
 
 @redacting
 class Sql:
-    """A database with the tables of all ``metadata``, which are made where they are missing, and
-    brought up to date where an older version made them."""
+    """A database with the tables of all ``metadata``.
+
+    Before the first use, missing tables are created, and columns that an older version of the app
+    did not create are added.
+    """
 
     def __init__(self, url: str, *metadata: MetaData, run: BlockingRunner | None = None) -> None:
         self.engine = _engine(url)
         self._metadata = metadata
         self._run: BlockingRunner = run or asyncio.to_thread
-        self._turns = OneThread()
-        one_writer = self.engine.dialect.name == "sqlite"
-        self._run_writing = run or (self._turns if one_writer else asyncio.to_thread)
+        self._one_thread = OneThread()
+        is_sqlite = self.engine.dialect.name == "sqlite"
+        self._run_writing = run or (self._one_thread if is_sqlite else asyncio.to_thread)
         self._reading = _reading(self.engine)
-        # The one connection to a database in memory would mix up transactions.
-        alone = isinstance(self.engine.pool, StaticPool)
-        self._turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
-        self._made = False
-        self._making = threading.Lock()
+        # An in-memory database has only one connection, on which transactions must not interleave.
+        has_one_connection = isinstance(self.engine.pool, StaticPool)
+        self._exclusive: AbstractContextManager[Any] = (
+            threading.Lock() if has_one_connection else nullcontext()
+        )
+        self._has_tables = False
+        self._creating = threading.Lock()
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """What the work reads. Raises StoreUnavailable."""
+        """Run ``work`` outside of a transaction and return its result. Raises StoreUnavailable."""
         return await self._run(lambda: self._work(self._reading, work))
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """What the work answers, in one transaction: it is undone where the work raises.
+        """Run ``work`` in one transaction and return its result.
 
-        Raises what the work raises, and StoreUnavailable.
+        If the work raises, the transaction is rolled back and the error is raised. Also raises
+        StoreUnavailable.
         """
         return await self._run_writing(lambda: self._work(self.engine, work))
 
     async def close(self) -> None:
-        self._turns.close()
+        self._one_thread.close()
         await self._run(self.engine.dispose)
 
     def _work(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         with store_errors(engine.url.get_backend_name()):
-            self._make()
-            with self._turn, engine.begin() as connection:
+            self._create_once()
+            with self._exclusive, engine.begin() as connection:
                 return work(connection)
 
-    def _make(self) -> None:
-        with self._making:
-            if self._made:
+    def _create_once(self) -> None:
+        with self._creating:
+            if self._has_tables:
                 return
             for each in self._metadata:
                 try:
-                    self._make_tables(each)
+                    self._create_tables(each)
                 except (IntegrityError, ProgrammingError, OperationalError):
-                    self._make_tables(each)  # another made them at the same time
-            self._made = True
+                    self._create_tables(each)  # another process created them at the same time
+            self._has_tables = True
 
-    def _make_tables(self, metadata: MetaData) -> None:
+    def _create_tables(self, metadata: MetaData) -> None:
         metadata.create_all(self.engine)
         with self.engine.begin() as connection:
             add_missing(connection, metadata)
@@ -136,27 +146,33 @@ class Sql:
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """What may pass, as StoreUnavailable; it says what the database said, and no values."""
+    """Raises transient errors as StoreUnavailable, with the database's message but no values.
+
+    ``what`` begins the message. Errors for which a retry is useless are raised unchanged.
+    """
     try:
         yield
     except DBAPIError as error:
-        if not _may_pass(error):
+        if not _is_transient(error):
             raise
         raise StoreUnavailable(f"{what}: {error.orig}") from error
     except TimeoutError as error:
-        raise StoreUnavailable(f"{what}: no connection was free in time") from error
+        raise StoreUnavailable(f"{what}: no connection of the pool became free in time") from error
 
 
-def _may_pass(error: DBAPIError) -> bool:
-    """By the kind of error; of Azure SQL by its number too, for its driver has the victim of a
-    deadlock under no kind at all, and a database that moves to another machine as bad syntax."""
+def _is_transient(error: DBAPIError) -> bool:
+    """Whether a retry may help, judged by the class of the error and, for Azure SQL, by its number.
+
+    The driver of Azure SQL reports the victim of a deadlock without a specific class, and a
+    database that is moving to another machine as a ProgrammingError.
+    """
     if isinstance(error, IntegrityError | DataError | ProgrammingError | NotSupportedError):
         return PASSING_IN_AZURE.search(str(error.orig)) is not None
     return True
 
 
 def refused(error: IntegrityError | DataError) -> str:
-    """What the database said of the row that it did not take."""
+    """The database's own message about a row that it rejected."""
     return str(error.orig)
 
 
@@ -165,7 +181,9 @@ def _engine(url: str) -> Engine:
         return _engine_of(url)
     except ModuleNotFoundError as error:
         kind = make_url(url).drivername
-        raise ModuleNotFoundError(f"a database of {kind} needs the package {error.name}") from error
+        raise ModuleNotFoundError(
+            f"a {kind} database needs the package {error.name}, which is not installed"
+        ) from error
 
 
 def _engine_of(url: str) -> Engine:
@@ -181,20 +199,21 @@ def _engine_of(url: str) -> Engine:
 
 
 def _reading(engine: Engine) -> Engine:
-    """Reads need no transaction; in SQLite they must not take the writer's place."""
+    """An engine for reads, which need no transaction. In SQLite they must not lock out writers."""
     if engine.dialect.name == "sqlite":
         return engine.execution_options(reading=True)
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # begins no transaction by itself, or at the wrong moment
+    connection.isolation_level = None  # the driver then begins no transactions by itself
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """A writer takes its place at once: one that began as a reader could not wait for it."""
+    """Take the write lock when the transaction begins. SQLite lets a transaction that began with a
+    read fail at its first write, instead of waiting for the lock."""
     if not connection.get_execution_options().get("reading"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
@@ -204,6 +223,7 @@ ADDED = {"added": True}
 
 
 def add_missing(connection: Connection, metadata: MetaData) -> None:
+    """Add the columns that are marked with ADDED to tables that do not have them yet."""
     for table in metadata.tables.values():
         added = [column for column in table.columns if column.info.get("added")]
         if added:
@@ -214,20 +234,24 @@ def _add_to(connection: Connection, table: Table, added: Sequence[Column[Any]]) 
     present = {each["name"] for each in inspect(connection).get_columns(table.name)}
     missing = [column for column in added if column.name not in present]
     if missing and connection.dialect.name == "sqlite":
-        _make_anew(connection, table, [each for each in table.columns if each.name in present])
+        _rebuild(connection, table, [each for each in table.columns if each.name in present])
         return
     for column in missing:
         connection.exec_driver_sql(statement(connection.dialect, table, column))
 
 
 def statement(dialect: Dialect, table: Table, column: Column[Any]) -> str:
-    """Without the word COLUMN, which SQL Server does not know there."""
+    """The statement that adds a column. It omits the word COLUMN, which SQL Server rejects
+    there."""
     name = dialect.identifier_preparer.format_table(table)
     return f"ALTER TABLE {name} ADD {CreateColumn(column).compile(dialect=dialect)}"
 
 
-def _make_anew(connection: Connection, table: Table, kept: Sequence[Column[Any]]) -> None:
-    """SQLite adds no column whose default is the time of the row; its transactions cover this."""
+def _rebuild(connection: Connection, table: Table, kept: Sequence[Column[Any]]) -> None:
+    """Create the table again and copy its rows. SQLite cannot add a column whose default is the
+    current time. If copying fails, the transaction undoes it, because SQLite's transactions cover
+    changes of tables.
+    """
     prepare = connection.dialect.identifier_preparer
     name, old = prepare.format_table(table), prepare.quote(f"{table.name}_old")
     columns = ", ".join([prepare.quote(column.name) for column in kept])

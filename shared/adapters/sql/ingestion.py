@@ -1,4 +1,8 @@
-"""What became of events in a SQL database: one transaction a commit, which others can join."""
+"""Stores the results of ingestion in a SQL database, and reads them back.
+
+Each commit is one transaction. A function that the user supplies can write to the user's own tables
+in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -62,17 +66,18 @@ from shared.ingestion.model import (
 )
 from shared.values.redaction import redacting
 
-TakePart = Callable[[Connection, Stream, Sequence[Effect]], None]
-"""Writes what else the effects lead to, into tables of its own, in the transaction that accounts
-for them: both stand or neither does. It neither commits nor rolls back. What it raises undoes the
-transaction and holds the partition."""
+WriteInTransaction = Callable[[Connection, Stream, Sequence[Effect]], None]
+"""A function that writes further results of effects to the user's own tables. It runs in the
+transaction that accounts for the events, so that both are committed or neither is. The function
+must neither commit nor roll back. If it raises an error, the transaction is rolled back, and the
+checkpoint of the partition does not move."""
 
 
 _NOW = select(server_now().label("now")).subquery()
 _LOAD = select(_NOW.c.now, checkpoints).select_from(
     _NOW.outerjoin(checkpoints, and_(true(), of_stream(checkpoints)))
 )
-_SENT = delete(outbox).where(
+_DELETE_SENT = delete(outbox).where(
     of_stream(outbox),
     outbox.c.sequence == bindparam("b_sequence"),
     outbox.c.position == bindparam("b_position"),
@@ -80,7 +85,7 @@ _SENT = delete(outbox).where(
 
 
 _OUTBOX = select(outbox, server_now().label("now")).where(of_stream(outbox))
-_TAKE = (
+_TAKE_OVER = (
     update(outbox)
     .where(
         of_stream(outbox),
@@ -90,29 +95,36 @@ _TAKE = (
     )
     .values(waits_since=server_now(), taken=outbox.c.taken + 1)
 )
-_WORK = update(working).where(of_stream(working)).values(worked_at=server_now())
-_IDLE = select(working.c.worked_at, server_now().label("now")).where(of_stream(working))
+_UPDATE_WORKED_AT = update(working).where(of_stream(working)).values(worked_at=server_now())
+_READ_WORKED_AT = select(working.c.worked_at, server_now().label("now")).where(of_stream(working))
 
 
 _MARKS = select(marks).where(of_stream(marks)).order_by(marks.c.at)
-_UNMARK = delete(marks).where(of_stream(marks), marks.c.at == bindparam("b_at"))
-_OLD = (
+_DELETE_MARK = delete(marks).where(of_stream(marks), marks.c.at == bindparam("b_at"))
+_OLD_EFFECTS = (
     select(effects.c.sequence)
     .where(of_stream(effects), effects.c.sequence <= bindparam("b_up_to"))
     .order_by(effects.c.sequence)
 )
-_PURGE = delete(effects).where(of_stream(effects), effects.c.sequence <= bindparam("b_up_to"))
+_DELETE_OLD_EFFECTS = delete(effects).where(
+    of_stream(effects), effects.c.sequence <= bindparam("b_up_to")
+)
 
 
 @redacting
 class SqlIngestionStore:
-    """See IngestionStore, DeadLetterStore and RetentionStore. A checkpoint is its own version."""
+    """See IngestionStore, DeadLetterStore and RetentionStore.
+
+    Checkpoints have no version number. The whole checkpoint that was read serves as its version: a
+    commit succeeds only if the stored checkpoint is still the same. ``write_in_transaction`` is
+    called in the transaction of each commit and redrive that has effects.
+    """
 
     limits = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
 
-    def __init__(self, sql: Sql, take_part: TakePart | None = None) -> None:
+    def __init__(self, sql: Sql, write_in_transaction: WriteInTransaction | None = None) -> None:
         self._sql = sql
-        self._take_part = take_part
+        self._write_in_transaction = write_in_transaction
 
     async def load(self, stream: Stream) -> StoredCheckpoint:
         row = await self._sql.read(lambda c: c.execute(_LOAD, where_stream(stream)).one())
@@ -130,7 +142,7 @@ class SqlIngestionStore:
         def work(connection: Connection) -> datetime:
             at = move_checkpoint(connection, stream, saved.version, commit.checkpoint)
             insert_commit(connection, stream, commit)
-            self._join(connection, stream, commit.effects)
+            self._write_user_tables(connection, stream, commit.effects)
             return at
 
         at = await self._sql.write(work)
@@ -154,34 +166,38 @@ class SqlIngestionStore:
         def work(connection: Connection) -> None:
             for each in messages:
                 guard = {**_place(each), "b_taken": each.taken}
-                if connection.execute(_TAKE, {**where_stream(stream), **guard}).rowcount != 1:
-                    raise CommitRefused(f"{stream.key}: a message was taken over or sent")
+                if connection.execute(_TAKE_OVER, {**where_stream(stream), **guard}).rowcount != 1:
+                    raise CommitRefused(
+                        f"{stream.key}: another instance took over or sent a message of the outbox"
+                    )
 
         await self._sql.write(work)
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         if messages:
             places = [{**where_stream(stream), **_place(each)} for each in messages]
-            await self._sql.write(lambda c: c.execute(_SENT, places))
+            await self._sql.write(lambda c: c.execute(_DELETE_SENT, places))
 
     async def mark_at_work(self, stream: Stream) -> None:
         def write(connection: Connection) -> None:
-            if connection.execute(_WORK, where_stream(stream)).rowcount == 0:
+            if connection.execute(_UPDATE_WORKED_AT, where_stream(stream)).rowcount == 0:
                 values = {**stream.names, "worked_at": server_now()}
                 connection.execute(insert(working).values(values))
 
-        with suppress(IntegrityError):  # another noted it at the same time
+        with suppress(IntegrityError):  # another instance inserted the row at the same time
             await self._sql.write(write)
 
     async def idle_for(self, stream: Stream) -> timedelta | None:
-        row = await self._sql.read(lambda c: c.execute(_IDLE, where_stream(stream)).one_or_none())
+        row = await self._sql.read(
+            lambda c: c.execute(_READ_WORKED_AT, where_stream(stream)).one_or_none()
+        )
         return None if row is None else row.now - row.worked_at
 
     # --- dead letters ---
 
     async def streams(self) -> Sequence[Stream]:
-        found = union(*[select(*[t.c[n] for n in NAMES]) for t in (checkpoints, dead_letters)])
-        rows = await self._sql.read(lambda c: c.execute(found).all())
+        query = union(*[select(*[t.c[n] for n in NAMES]) for t in (checkpoints, dead_letters)])
+        rows = await self._sql.read(lambda c: c.execute(query).all())
         return sorted([Stream(*row) for row in rows], key=lambda stream: stream.key)
 
     async def dead_letters(
@@ -215,7 +231,7 @@ class SqlIngestionStore:
         def work(connection: Connection) -> None:
             end_dead_letter(connection, stored)
             insert_effects(connection, stored.stream, [effect])
-            self._join(connection, stored.stream, [effect])
+            self._write_user_tables(connection, stored.stream, [effect])
 
         await self._sql.write(work)
 
@@ -241,25 +257,29 @@ class SqlIngestionStore:
 
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
         def work(connection: Connection) -> None:
-            connection.execute(_UNMARK, {**where_stream(stream), "b_at": mark.at})
+            connection.execute(_DELETE_MARK, {**where_stream(stream), "b_at": mark.at})
             row = {**stream.names, "at": mark.at, "sequence": mark.sequence}
             connection.execute(insert(marks), row)
 
-        with suppress(IntegrityError):  # another put it at the same time
+        with suppress(IntegrityError):  # another instance inserted the same mark at the same time
             await self._sql.write(work)
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
         gone = [{**where_stream(stream), "b_at": mark.at} for mark in marks]
         if gone:
-            await self._sql.write(lambda c: c.execute(_UNMARK, gone))
+            await self._sql.write(lambda c: c.execute(_DELETE_MARK, gone))
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
         where = where_stream(stream)
 
         def work(connection: Connection) -> int:
-            old = connection.execute(_OLD.limit(limit), {**where, "b_up_to": up_to}).scalars().all()
+            old = (
+                connection.execute(_OLD_EFFECTS.limit(limit), {**where, "b_up_to": up_to})
+                .scalars()
+                .all()
+            )
             if old:
-                connection.execute(_PURGE, {**where, "b_up_to": old[-1]})
+                connection.execute(_DELETE_OLD_EFFECTS, {**where, "b_up_to": old[-1]})
             return len(old)
 
         return await self._sql.write(work)
@@ -267,9 +287,11 @@ class SqlIngestionStore:
     async def close(self) -> None:
         await self._sql.close()
 
-    def _join(self, connection: Connection, stream: Stream, effects: Sequence[Effect]) -> None:
-        if self._take_part is not None and effects:
-            self._take_part(connection, stream, effects)
+    def _write_user_tables(
+        self, connection: Connection, stream: Stream, effects: Sequence[Effect]
+    ) -> None:
+        if self._write_in_transaction is not None and effects:
+            self._write_in_transaction(connection, stream, effects)
 
     async def _select(
         self, query: Any, order: Sequence[ColumnElement[Any]], stream: Stream, limit: int
@@ -294,8 +316,8 @@ def _page(
     return query if since is None else query.where(time >= since)
 
 
-def _place(of: StoredMessage) -> dict[str, int]:
-    return {"b_sequence": of.key[0], "b_position": of.key[1]}
+def _place(message: StoredMessage) -> dict[str, int]:
+    return {"b_sequence": message.key[0], "b_position": message.key[1]}
 
 
 def _stored(stream: Stream, row: Row[Any]) -> StoredDeadLetter:
@@ -303,8 +325,11 @@ def _stored(stream: Stream, row: Row[Any]) -> StoredDeadLetter:
     if row.kind in set(FailureKind):
         kind = FailureKind(row.kind)
     else:
-        place = f"{stream.key}, {row.sequence} in EventHubDeadLetter"
-        error = f"row {place} cannot be read (Kind is {row.kind!r}): {row.error}"
+        place = f"{stream.key}, table EventHubDeadLetter"
+        error = (
+            f"the dead letter of event {row.sequence} ({place}) has the unknown Kind {row.kind!r}. "
+            f"Its error: {row.error}"
+        )
     values = {name: getattr(row, name) for name in DeadLetter.__slots__}
     letter = DeadLetter(**{**values, "kind": kind, "error": error})
     return StoredDeadLetter(stream, letter, letter)

@@ -1,4 +1,4 @@
-"""Partition owners in a SQL database, by compare-and-swap on a version."""
+"""Stores the owners of partitions in a SQL database, changed by conditional writes on a version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UPDATE = (
 
 @redacting
 class SqlOwnershipStore:
-    """See OwnershipStore. Versions count the writes of a row."""
+    """See OwnershipStore. The version of a row is the number of its writes."""
 
     def __init__(self, sql: Sql, namespace: str, hub: str, consumer_group: str) -> None:
         self._sql = sql
@@ -37,12 +37,12 @@ class SqlOwnershipStore:
 
         def work(connection: Connection) -> OwnershipSnapshot:
             rows = connection.execute(query).all()
-            found = [
+            ownerships = [
                 Ownership(row.partition_id, row.owner, row.epoch, row.modified_at, row.version)
                 for row in rows
             ]
             read_at = rows[0].now if rows else connection.execute(select(server_now())).scalar_one()
-            return OwnershipSnapshot(tuple(found), read_at)
+            return OwnershipSnapshot(tuple(ownerships), read_at)
 
         return await self._sql.read(work)
 
@@ -65,15 +65,19 @@ class SqlOwnershipStore:
         key = {**self._group, "partition_id": claim.partition_id}
         if claim.expected_version is None:
             try:
-                at: datetime = connection.execute(_INSERT, {**key, **values}).scalar_one()
+                inserted_at: datetime = connection.execute(_INSERT, {**key, **values}).scalar_one()
             except IntegrityError as error:
-                raise ClaimLost(f"partition {claim.partition_id}: another was first") from error
-            return at
+                raise ClaimLost(_conflict(claim)) from error
+            return inserted_at
         where = {f"b_{name}": value for name, value in key.items()}
         guard = {"b_version": claim.expected_version}
-        found: datetime | None = connection.execute(
+        updated_at: datetime | None = connection.execute(
             _UPDATE, {**values, **where, **guard}
         ).scalar_one_or_none()
-        if found is None:
-            raise ClaimLost(f"partition {claim.partition_id}: another was first")
-        return found
+        if updated_at is None:
+            raise ClaimLost(_conflict(claim))
+        return updated_at
+
+
+def _conflict(claim: OwnershipClaim) -> str:
+    return f"partition {claim.partition_id}: another instance claimed it first"

@@ -1,7 +1,8 @@
-"""The tables of ingestion in a SQL database. Times are UTC; versions count the writes of a row.
+"""The tables of ingestion in a SQL database.
 
-``EventHubCheckpoint`` and ``EventHubDeadLetter`` hold a stream each by its four names, so that one
-database serves several hubs and consumer groups; a dead letter's key has its sequence number.
+The keys of rows contain the four names of a stream, so that one database can serve several hubs and
+consumer groups. The key of a dead letter also contains its sequence number. Times are UTC. Versions
+count how often a row was written.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAMES = ("namespace", "hub", "consumer_group", "partition_id")
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A time to the microsecond. SQLite, which has no zones, keeps it as UTC without one."""
+    """A time in UTC, in microseconds. SQLite has no time zones, so it stores UTC without a zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -54,7 +55,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class server_now(FunctionElement[datetime]):  # noqa: N801  reads as the SQL function that it is
-    """The database's own clock, at the moment of the call rather than of the transaction."""
+    """The database's time at the moment of the call, not at the start of the transaction."""
 
     type = UtcTime()
     inherit_cache = True
@@ -94,7 +95,7 @@ def _needed(name: str, type_: Any, key: str) -> Column[Any]:
 
 
 def _added(name: str, type_: Any, key: str, default: Any) -> Column[Any]:
-    """One that the table did not have at first."""
+    """A column that the first version of its table did not have."""
     return Column(name, type_, key=key, nullable=False, server_default=default, info=ADDED)
 
 

@@ -1,4 +1,4 @@
-"""What a commit writes into the tables of a SQL database, inside a transaction of the caller."""
+"""Writes the rows of a commit to the tables of a SQL database, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -66,19 +66,22 @@ def where_stream(stream: Stream) -> dict[str, Any]:
 
 
 def move_checkpoint(
-    connection: Connection, stream: Stream, standing: Checkpoint | None, after: Checkpoint
+    connection: Connection, stream: Stream, before: Checkpoint | None, after: Checkpoint
 ) -> datetime:
-    """Write the checkpoint over the standing one; the database's time. Raises CommitRefused."""
+    """Replace the checkpoint ``before``, or insert the first one. Returns the database's time.
+
+    Raises CommitRefused if the stored checkpoint is not ``before``.
+    """
     values = {**stream.names, **_fields(after)}
-    if standing is None:
+    if before is None:
         try:
             return connection.execute(_BEGIN, values).scalar_one()
         except IntegrityError as error:
-            raise CommitRefused(f"{stream.key}: it has a checkpoint by now") from error
+            raise CommitRefused(f"{stream.key}: a checkpoint was inserted meanwhile") from error
     guard = {
-        "b_epoch": standing.epoch,
-        "b_sequence": standing.sequence,
-        "b_txid": standing.txid,
+        "b_epoch": before.epoch,
+        "b_sequence": before.sequence,
+        "b_txid": before.txid,
     }
     at: datetime | None = connection.execute(
         _MOVE, {**_fields(after), **where_stream(stream), **guard}
@@ -93,11 +96,13 @@ def _fields(value: Checkpoint | DeadLetter | Gap) -> dict[str, Any]:
 
 
 def insert_commit(connection: Connection, stream: Stream, commit: Commit) -> None:
-    """All rows of a commit but the checkpoint's. Raises AccountingBroken for a row that is there
-    already, or that no table takes."""
+    """Insert all rows of a commit except the checkpoint.
+
+    Raises AccountingBroken for a row that already exists or that the database rejects.
+    """
     insert_effects(connection, stream, commit.effects)
     names = stream.names
-    with _taken():
+    with _rejections():
         if commit.dead_letters:
             letters = [
                 {**names, **_fields(each), "kind": str(each.kind)} for each in commit.dead_letters
@@ -107,39 +112,44 @@ def insert_commit(connection: Connection, stream: Stream, commit: Commit) -> Non
             connection.execute(insert(gaps), [{**names, **_fields(each)} for each in commit.gaps])
 
 
-def insert_effects(connection: Connection, stream: Stream, made: Sequence[Effect]) -> None:
-    """A row for each value and for each message. Raises AccountingBroken as ``insert_commit``."""
-    values = [(each.sequence, each.value) for each in made if each.value is not None]
+def insert_effects(connection: Connection, stream: Stream, new_effects: Sequence[Effect]) -> None:
+    """Insert a row for each value and each message. Raises AccountingBroken like insert_commit."""
+    values = [(each.sequence, each.value) for each in new_effects if each.value is not None]
     messages = [
         (each.sequence, position, message.message_id, message.body)
-        for each in made
+        for each in new_effects
         if each.messages
         for position, message in enumerate(each.messages)
     ]
-    with _taken():
+    with _rejections():
         _insert_plain(connection, effects, stream, values)
         _insert_plain(connection, outbox, stream, messages)
 
 
 @contextmanager
-def _taken() -> Iterator[None]:
+def _rejections() -> Iterator[None]:
+    """Raises the rejection of a row as AccountingBroken."""
     try:
         yield
     except (IntegrityError, DataError) as error:
         raise AccountingBroken(refused(error)) from error
 
 
-# --- rows of numbers and text, of which there are some for each event --------------------------
+# --- rows of numbers and text only, some for each event -----------------------------------------
 
 _SQLITE_ROWS = 100
-"""In one statement, that the database runs without coming back to Python between two rows."""
+"""The number of rows in one statement. SQLite executes the statement without returning to Python
+between two rows.
+"""
 
 
 def _insert_plain(
     connection: Connection, table: Table, stream: Stream, rows: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Rows of the table's columns after the stream's names, in the driver's own words: it takes
-    them as they are, in half the time or less."""
+    """Insert rows, given as the values of the columns after the stream's names.
+
+    The rows go straight to the driver, which takes at most half the time of SQLAlchemy's insert.
+    """
     if not rows:
         return
     names = tuple(stream.names.values())
@@ -157,7 +167,7 @@ def _insert_plain(
 
 @lru_cache
 def _insert_text(table: Table, dialect: Dialect) -> tuple[str, Sequence[str] | None]:
-    """The statement, and the names of its values (None where it goes by their order)."""
+    """The statement, and the names of its parameters (None if they are positional)."""
     keys = _given(table)
     compiled = insert(table).compile(dialect=dialect, column_keys=keys)
     by_order = isinstance(compiled, SQLCompiler) and compiled.positiontup is not None
@@ -165,13 +175,15 @@ def _insert_text(table: Table, dialect: Dialect) -> tuple[str, Sequence[str] | N
 
 
 def _given(table: Table) -> list[str]:
-    """The columns that the database does not fill by itself."""
+    """The columns without a default in the database."""
     return [name for name, column in table.c.items() if column.server_default is None]
 
 
 @lru_cache(maxsize=4 * _SQLITE_ROWS)
 def _sqlite_text(table: Table, dialect: Dialect, rows: int) -> str:
-    """The statement for so many rows; the stream's names are given once for all of them."""
+    """The statement that inserts ``rows`` rows. All rows share the parameters with the stream's
+    names.
+    """
     head = _insert_text(table, dialect)[0].partition(" VALUES ")[0]
     shared = ", ".join([f"?{number}" for number in range(1, len(NAMES) + 1)])
     own = len(_given(table)) - len(NAMES)
@@ -185,7 +197,7 @@ def _sqlite_text(table: Table, dialect: Dialect, rows: int) -> str:
 
 
 def end_dead_letter(connection: Connection, stored: StoredDeadLetter) -> None:
-    """Delete the dead letter. Raises CommitRefused where it is not as it was read."""
+    """Delete the dead letter. Raises CommitRefused if it changed since it was read."""
     letter: DeadLetter = stored.version
     guard = {
         "b_sequence": letter.sequence,
@@ -193,4 +205,6 @@ def end_dead_letter(connection: Connection, stored: StoredDeadLetter) -> None:
         "b_attempts": letter.attempts,
     }
     if connection.execute(_END, {**where_stream(stored.stream), **guard}).rowcount != 1:
-        raise CommitRefused(f"{stored.stream.key}: {letter.sequence} is no such dead letter")
+        raise CommitRefused(
+            f"{stored.stream.key}: {letter.sequence}: the dead letter was changed or removed"
+        )

@@ -1,5 +1,8 @@
-"""A breaker as rows of the table ``Breaker``: PartitionKey is its name. RowKeys: ``!state``, and
-``tally|<bucket>|<instance>`` for what each instance counted."""
+"""Stores a circuit breaker in the table ``Breaker``. The PartitionKey is the breaker's name.
+
+RowKeys: ``!state``, and ``tally|<bucket>|<instance>`` for the successes and failures that each
+instance counted in a bucket of time.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @redacting
 class TableBreakerStore:
-    """See BreakerStore. The state's version is its ETag."""
+    """See BreakerStore. The version of the state is the row's ETag."""
 
     def __init__(self, connection: StorageConnection, name: str) -> None:
         self._table = Table(connection, TABLE_NAME)
@@ -57,14 +60,16 @@ class TableBreakerStore:
         row = {
             "PartitionKey": self._name,
             "RowKey": STATE,
-            "mode": str(breaker.mode),  # for who looks at the table
+            "mode": str(breaker.mode),  # for operators who read the table; the app reads "state"
             "state": encode_breaker(breaker),
         }
         with store_errors(self._name):
             try:
                 version = await self._table.put(row, seen.version)
             except RowConflict as error:
-                raise BreakerChanged(f"{self._name}: another was first") from error
+                raise BreakerChanged(
+                    f"{self._name}: another instance changed the breaker first"
+                ) from error
         return BreakerSnapshot(breaker, server_time(), version)
 
     async def put_tally(self, tally: Tally) -> None:
@@ -75,18 +80,19 @@ class TableBreakerStore:
     async def tallies(self, since: datetime) -> Sequence[Tally]:
         with store_errors(self._name):
             rows = await self._table.range(self._name, _start(since), TALLIES_END)
-        found = filter(None, map(_tally_or_none, rows))
-        return [tally for tally in found if tally.bucket_start >= since]  # keys have whole seconds
+        tallies = filter(None, map(_tally_or_none, rows))
+        # The keys hold whole seconds only.
+        return [tally for tally in tallies if tally.bucket_start >= since]
 
     async def close(self) -> None:
         await self._table.close()
 
     async def _purge(self, before: datetime) -> None:
-        """Delete old tallies, of any instance, once in a while."""
+        """Delete the tallies of all instances from before this time, once in a while."""
         if self._purged_before is not None and before < self._purged_before + TALLIES_KEPT:
             return
         self._purged_before = before
-        with suppress(RowConflict):  # another does it
+        with suppress(RowConflict):  # another instance is deleting them
             for _ in range(PURGES_MAX):
                 old = await self._table.range(
                     self._name, TALLIES_START, _start(before), TRANSACTION_ROWS_MAX
@@ -113,7 +119,9 @@ def _start(time: datetime) -> str:
 
 
 def _tally_or_none(row: Any) -> Tally | None:
-    """None for a row that is not understood: what one instance counted in ten seconds."""
+    """The tally of a row. None if the row cannot be read. This is only logged, because the row
+    holds no more than the counts of one instance in ten seconds.
+    """
     try:
         return Tally(
             time_of(row["bucket_start"]),

@@ -1,6 +1,7 @@
-"""Claims as rows of the table ``Claims``: PartitionKey is the data set, RowKey the period.
+"""Stores claims in the table ``Claims``: the PartitionKey is the data set, the RowKey the period.
 
-Rows can be read by people: who deletes one has its period processed again by the next message.
+Operators may read the rows. If an operator deletes a row, the next message for its period causes
+the period to be processed again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from shared.values.redaction import redacting
 
 TABLE_NAME = "Claims"
 TAKES_MAX = 3
-"""A row that is there when it is to be inserted and gone when it is to be read was deleted by hand:
-once, not again and again."""
+"""The number of attempts of ``take``, each of which reads the row and then inserts it. The insert
+fails if another instance inserted the row in between. The next attempt finds that row, unless an
+operator has just deleted it.
+"""
 
 
 @redacting
@@ -39,9 +42,12 @@ class TableClaims:
             claim = Claim(work, holder, now, now)
             try:
                 return await self._write(claim, None)
-            except RowConflict:  # inserted by another in between
+            except RowConflict:  # another instance inserted it in between
                 continue
-        raise ClaimTaken(f"{work.message_id}: its row in {TABLE_NAME} comes and goes")
+        raise ClaimTaken(
+            f"{work.message_id}: its row in table {TABLE_NAME} appeared and disappeared in each of "
+            f"{TAKES_MAX} attempts"
+        )
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
         _, now = await self._read(claim.work)
@@ -51,13 +57,15 @@ class TableClaims:
                 Claim(claim.work, holder, taken_at, now, done_at), claim.version
             )
         except RowConflict as error:
-            raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster") from error
+            raise ClaimTaken(
+                f"{claim.work.message_id}: another instance changed the claim first"
+            ) from error
 
     async def close(self) -> None:
         await self._table.close()
 
     async def _read(self, work: DatasetWork) -> tuple[Any | None, datetime]:
-        """The row, if there is one, and the time of the store."""
+        """The row, or None if it does not exist, and the storage account's time."""
         row = await self._table.get(*_keys(work))
         return row, server_time()
 
@@ -66,7 +74,7 @@ class TableClaims:
 
 
 def _keys(work: DatasetWork) -> tuple[str, str]:
-    return key(work.dataset), key(work.turn_label)
+    return key(work.dataset), key(work.round_label)
 
 
 def _row(claim: Claim) -> dict[str, Any]:
@@ -83,7 +91,7 @@ def _row(claim: Claim) -> dict[str, Any]:
 
 
 def _claim(work: DatasetWork, row: Any, now: datetime) -> Claim:
-    """Raises ClaimUnreadable."""
+    """The claim of a row that was read at ``now``. Raises ClaimUnreadable."""
     try:
         done_at = row.get("done_at")
         return Claim(
@@ -98,13 +106,13 @@ def _claim(work: DatasetWork, row: Any, now: datetime) -> Claim:
         place = f"{row['PartitionKey']}/{row['RowKey']}"
         raise ClaimUnreadable(
             f"row {place!r} of table {TABLE_NAME} cannot be read ({type(error).__name__}: {error});"
-            " correct it, or delete it to have the period processed again, and then send the "
-            "message back from the dead-letter queue"
+            " correct the row, or delete it to process the period again; then send the message "
+            "back from the dead-letter queue"
         ) from error
 
 
 def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None or not EPOCH <= time <= TIME_MAX:
-        raise ValueError(f"{text} is no time with a zone from {EPOCH:%Y} to {TIME_MAX:%Y}")
+        raise ValueError(f"{text} is not a time with a time zone from {EPOCH:%Y} to {TIME_MAX:%Y}")
     return time

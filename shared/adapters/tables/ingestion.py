@@ -1,4 +1,7 @@
-"""What became of events on Table Storage: one partition a stream, one transaction a commit."""
+"""Stores the results of ingestion on Table Storage, and reads them back.
+
+Each stream has a partition of the table, and each commit is one transaction on it.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ from shared.adapters.tables.table import (
     Operation,
     RowConflict,
     Table,
-    changed,
-    guarded,
-    removal,
+    delete_operation,
+    merge_operation,
+    put_operation,
     time_of,
 )
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
@@ -60,7 +63,7 @@ NUMBER_MAX = 2**63 - 1
 class TableIngestionStore:
     """See IngestionStore, DeadLetterStore and RetentionStore.
 
-    Versions are ETags, times the ``Date`` of answers.
+    Versions are the rows' ETags. Times are the ``Date`` headers of the service's responses.
     """
 
     limits = CommitLimits()
@@ -81,11 +84,13 @@ class TableIngestionStore:
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         row = checkpoint_row(stream, commit.checkpoint)
-        operations: list[Operation] = [guarded(row, saved.version)]
+        operations: list[Operation] = [put_operation(row, saved.version)]
         operations += [("create", row) for row in commit_rows(stream, commit)]
         with store_errors(stream.key):
             if saved.version is None:
-                await self._table.overwrite(stream_row(stream))  # before, so that none is missed
+                # A stream is listed before its first commit, so that ``streams`` finds each stream
+                # with rows.
+                await self._table.overwrite(stream_row(stream))
             try:
                 answers = await self._table.submit(operations)
             except RowConflict as conflict:
@@ -95,26 +100,28 @@ class TableIngestionStore:
     async def _refusal(
         self, stream: Stream, saved: StoredCheckpoint, conflict: RowConflict
     ) -> Exception:
-        """Whether it was the checkpoint, or another row that is there already."""
-        standing = await self._table.get(partition_key(stream), CHECKPOINT)
-        version = standing.metadata["etag"] if standing is not None else None
+        """The error to raise: for a changed checkpoint, or else for a row that already exists."""
+        current = await self._table.get(partition_key(stream), CHECKPOINT)
+        version = current.metadata["etag"] if current is not None else None
         if version != saved.version:
             return CommitRefused(f"{stream.key}: the checkpoint changed since it was read")
         return AccountingBroken(f"{stream.key}: {conflict}")
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         rows = await self._first(stream, OUTBOX, 0, limit)
-        found = [message_of(row, server_time()) for row in rows]
-        return [message for message in found if message is not None]
+        messages = [message_of(row, server_time()) for row in rows]
+        return [message for message in messages if message is not None]
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         key = partition_key(stream)
-        rows = [changed(taken_row(key, each), each.version) for each in messages]
+        rows = [merge_operation(taken_row(key, each), each.version) for each in messages]
         with store_errors(stream.key):
             try:
                 await self._table.submit(rows)
             except RowConflict as error:
-                raise CommitRefused(f"{stream.key}: a message was taken over") from error
+                raise CommitRefused(
+                    f"{stream.key}: another instance took over or sent a message of the outbox"
+                ) from error
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         key = partition_key(stream)
@@ -163,8 +170,10 @@ class TableIngestionStore:
             return await self._table.keys(key, numbered(DEAD, start), before, most)
 
         with store_errors(stream.key):
-            found = await newest_keys(keys, first, last, limit)
-            rows = await self._table.range(key, found[0], end_of(DEAD), 2 * limit) if found else []
+            newest = await newest_keys(keys, first, last, limit)
+            if not newest:
+                return []
+            rows = await self._table.range(key, newest[0], end_of(DEAD), 2 * limit)
         return [_stored(stream, row) for row in reversed(rows)][:limit]
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
@@ -220,15 +229,15 @@ class TableIngestionStore:
         await self._table.close()
 
     async def _end(self, stored: StoredDeadLetter, others: Sequence[Operation]) -> None:
-        """Delete the dead letter together with other operations."""
+        """Delete the dead letter, and execute other operations in the same transaction."""
         row = letter_row(partition_key(stored.stream), stored.letter)
-        operations = [removal(row, stored.version), *others]
+        operations = [delete_operation(row, stored.version), *others]
         name = f"{stored.stream.key}: {stored.letter.sequence}"
         with store_errors(name):
             try:
                 await self._table.submit(operations)
             except RowConflict as error:
-                raise CommitRefused(f"{name} is no such dead letter any more") from error
+                raise CommitRefused(f"{name}: the dead letter was changed or removed") from error
 
     async def _first(
         self,

@@ -1,9 +1,10 @@
-"""What became of events as rows of the table ``Ingestion``, and what a failed call means; no I/O.
+"""Converts the results of ingestion to rows of the table ``Ingestion`` and back. No I/O.
 
-PartitionKey = stream, so that one transaction holds a commit. RowKeys in their order:
-``!checkpoint``, ``!working`` (when it was written last, somebody was at work on the stream),
+The PartitionKey is the stream, so that one transaction can hold a commit. RowKeys in their order:
+``!checkpoint``, ``!working`` (the time of this row is when an instance last worked on the stream),
 ``dead|<number>``, ``effect|<number>``, ``gap|<first number>``, ``mark|<microseconds since 1970>``,
-``outbox|<number>|<index>``. The partition ``!streams`` has a row for each stream.
+``outbox|<number>|<index>``. Numbers are sequence numbers of events. The partition ``!streams`` has
+a row for each stream. ``store_errors`` translates the errors of the client.
 """
 
 from __future__ import annotations
@@ -48,20 +49,25 @@ STREAMS = "!streams"
 DEAD, EFFECT, GAP, MARK, OUTBOX = "dead", "effect", "gap", "mark", "outbox"
 REASON_LENGTH_MAX = 300
 DIGITS = 19
-"""Of the largest number of 64 bits: numbers sort as keys do."""
-REFUSED_FOR_GOOD = (400, 413)
-"""The request itself is not taken: too large, or of a form that no retry fixes."""
+"""The number of digits of the largest 64-bit number. Numbers in keys are padded to it, so that they
+sort correctly.
+"""
+NOT_RETRYABLE = (400, 413)
+"""HTTP statuses of a request that is malformed or too large. A retry would not help."""
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Whatever the client raises as StoreUnavailable, or AccountingBroken where it never passes."""
+    """Raises the client's errors as StoreUnavailable, or as AccountingBroken if a retry is useless.
+
+    ``what`` begins the message: the stream, table or row concerned.
+    """
     try:
         yield
     except HttpResponseError as error:
-        if error.status_code in REFUSED_FOR_GOOD:
+        if error.status_code in NOT_RETRYABLE:
             raise AccountingBroken(f"{what}: {error.message}") from error
         raise StoreUnavailable(f"{what}: {error.message}") from error
     except (AzureError, OSError) as error:
@@ -77,12 +83,12 @@ def numbered(kind: str, sequence: int) -> str:
 
 
 def end_of(kind: str) -> str:
-    """The first key after all of a kind."""
+    """A key that sorts after all keys of a kind and before those of the next one."""
     return f"{kind}}}"
 
 
 def commit_rows(stream: Stream, commit: Commit) -> Iterator[Row]:
-    """All rows of a commit but the checkpoint's."""
+    """All rows of a commit except the checkpoint."""
     key = partition_key(stream)
     for effect in commit.effects:
         yield from effect_rows(key, effect)
@@ -100,7 +106,7 @@ def stream_row(stream: Stream) -> Row:
 
 
 def stream_of(row: Mapping[str, Any]) -> Stream | None:
-    """None for a row that is not understood: nothing of its stream can be found by it."""
+    """The stream of a row. None if the row cannot be read; the stream is then not listed."""
     try:
         return Stream(row["namespace"], row["hub"], row["consumer_group"], row["partition_id"])
     except (KeyError, TypeError, ValueError) as error:
@@ -126,7 +132,8 @@ def checkpoint_row(stream: Stream, checkpoint: Checkpoint) -> Row:
 
 
 def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
-    """Raises RowUnreadable: nobody can tell which events are accounted for."""
+    """The checkpoint of a row. Raises RowUnreadable, because without a checkpoint it is unknown
+    which events are accounted for."""
     try:
         return Checkpoint(
             start=number_of(row["start"]),
@@ -138,7 +145,7 @@ def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
             txid=row["txid"],
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        advice = "deploy the version that wrote it, or correct it"
+        advice = "deploy the version that wrote it, or correct the row"
         raise RowUnreadable(f"{unreadable(row, error)}; {advice}") from error
 
 
@@ -146,7 +153,7 @@ def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
 
 
 def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
-    """A row for the value if there is one, and one for each message."""
+    """One row for the value, if the effect has one, and one for each message."""
     if effect.value is not None:
         row_key = numbered(EFFECT, effect.sequence)
         yield {"PartitionKey": key, "RowKey": row_key, **text_fields("value", effect.value)}
@@ -161,9 +168,11 @@ def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
 
 
 def message_of(row: Any, now: datetime) -> StoredMessage | None:
-    """None for a row that is not understood: those behind it are sent all the same.
+    """The message of an outbox row. None if the row cannot be read, so that later messages are
+    still sent.
 
-    The store itself keeps when a row was written last.
+    The message's age is the time since the row's ``Timestamp``, which the service sets on each
+    write.
     """
     try:
         return StoredMessage(
@@ -181,7 +190,7 @@ def message_of(row: Any, now: datetime) -> StoredMessage | None:
 
 
 def taken_row(key: str, stored: StoredMessage) -> Row:
-    """What changes of a message's row when it is taken over."""
+    """The properties of a message's row that change when an instance takes the message over."""
     return {"PartitionKey": key, "RowKey": stored.key, "taken": stored.taken + 1}
 
 
@@ -207,7 +216,7 @@ def letter_row(key: str, letter: DeadLetter) -> Row:
 
 
 def letter_of(row: Any) -> DeadLetter:
-    """The letter; one of the kind ``unreadable`` where the row is not understood."""
+    """The dead letter of a row. Its kind is ``unreadable`` if the row cannot be read."""
     try:
         return DeadLetter(
             sequence=number_of(row["sequence"]),
@@ -224,8 +233,9 @@ def letter_of(row: Any) -> DeadLetter:
         return _unreadable_letter(row, unreadable(row, error))
 
 
-def _unreadable_letter(row: Any, why: str) -> DeadLetter:
-    """What is certain: its number, and when it failed or else when the row was written."""
+def _unreadable_letter(row: Any, reason: str) -> DeadLetter:
+    """A dead letter with the fields that are known: its number, and when it failed or was
+    written."""
     attempts = row.get("attempts")
     return DeadLetter(
         sequence=_number_in(row),
@@ -233,7 +243,7 @@ def _unreadable_letter(row: Any, why: str) -> DeadLetter:
         enqueued_at=_time_in(row, "enqueued_at"),
         failed_at=_time_in(row, "failed_at"),
         kind=FailureKind.UNREADABLE,
-        error=why,
+        error=reason,
         attempts=attempts if isinstance(attempts, int) else 1,
     )
 
@@ -269,7 +279,9 @@ def _gap_row(key: str, gap: Gap) -> Row:
 
 
 def gap_of(row: Any) -> Gap:
-    """The gap; of a row that is not understood its first number, and why."""
+    """The gap of a row. If the row cannot be read, the gap has only its first number, and the
+    reason.
+    """
     try:
         found_at = time_of(row["found_at"])
         return Gap(number_of(row["first"]), number_of(row["last"]), found_at, row["reason"])

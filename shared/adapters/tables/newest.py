@@ -1,9 +1,10 @@
-"""The last keys of a range, though a table is read from the start only and has no end to read from.
+"""Finds the last keys of a range, although Table Storage only reads a range from its start.
 
-The range is looked through in windows of numbers from its end backwards: a window without enough
-keys is followed by a wider one below it. A window with more keys than a page answers its first
-ones; what lies between those and the end is looked through next, in narrower windows. So what is
-read is bounded by pages, however long the range is and however many keys it has.
+The search goes through windows of numbers, from the end of the range backwards. If a window has too
+few keys, the search continues below it, in a wider window. If a window has more keys than a page,
+the service returns its first keys, and the search continues between these and the end of the
+window, in narrower windows. The number of requests is bounded for any length of the range and any
+number of keys.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 PAGE = 1000
-"""Rows that one request answers at most, and the width of the first window."""
+"""Maximum number of rows that one request returns, and the width of the first window."""
 STEP = 8
-"""Between the widths of two windows: ten of them span 10^12 numbers."""
+"""Factor between the widths of two windows, so that ten windows span 10^12 numbers."""
 REQUESTS_MAX = 40
 
 Keys = Callable[[int, int | None, int], Awaitable[Sequence[str]]]
-"""The first so many keys (``kind|number``) from a number on, and before another (None: all)."""
+"""Arguments: start, end, limit. Returns the first keys (``kind|number``) with numbers from start
+(inclusive) to end (exclusive; None: no end), at most as many as the limit.
+"""
 
 
-async def newest_keys(keys: Keys, first: int, last: int, wanted: int) -> list[str]:
-    """The last keys, at most ``PAGE``, of the numbers from ``first`` to ``last`` and behind.
+async def newest_keys(keys: Keys, first: int, last: int, limit: int) -> list[str]:
+    """The last keys with numbers from ``first`` on, in their order: at most ``limit``, which is at
+    most PAGE.
 
-    Of keys that lie so oddly that REQUESTS_MAX requests do not find all, only the last ones.
+    The search starts at ``last``, but also finds keys with higher numbers. If REQUESTS_MAX requests
+    are not enough, the result has only the last ones of these keys.
     """
     lower: Sequence[str] = ()
     upper: list[str] = []
@@ -36,22 +41,26 @@ async def newest_keys(keys: Keys, first: int, last: int, wanted: int) -> list[st
             lower, floor, crowds = page, _highest(page, start) + 1, crowds + 1
         else:
             upper, end, crowds = [*page, *upper], start, 0
-            if len(upper) >= wanted:
+            if len(upper) >= limit:
                 break
             if start == floor:
-                return [*lower, *upper][-wanted:]
-        unknown = (last + 1 if end is None else end) - floor
-        width = _width(unknown, crowds) if lower else width * STEP
-    return upper[-wanted:]
+                return [*lower, *upper][-limit:]
+        unread = (last + 1 if end is None else end) - floor
+        width = _width(unread, crowds) if lower else width * STEP
+    return upper[-limit:]
 
 
-def _width(unknown: int, crowds: int) -> int:
-    """Below a crowd that was just met there is seldom another: all but an eighth. Else less."""
-    share = unknown - unknown // STEP if crowds < 2 else unknown // STEP ** (crowds - 1)
+def _width(unread: int, crowds: int) -> int:
+    """The width of the next window, after ``crowds`` windows in a row with more keys than a page.
+
+    Two such windows in a row are rare. After at most one such window, the next window covers all
+    unread numbers except an eighth. After each further one, the next window is narrower.
+    """
+    share = unread - unread // STEP if crowds < 2 else unread // STEP ** (crowds - 1)
     return max(share, PAGE)
 
 
 def _highest(page: Sequence[str], start: int) -> int:
-    """A key that somebody wrote by hand may have no number."""
+    """The highest number of a page's keys. A key that was written by hand may have no number."""
     numbers = [number for key in page if (number := key.split("|")[1]).isdecimal()]
     return int(numbers[-1]) if numbers else start

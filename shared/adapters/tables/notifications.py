@@ -1,7 +1,8 @@
-"""What was told, as rows of the table ``Notifications``: kind and subject are the keys.
+"""Records in the table ``Notifications`` which notifications were sent, by kind and subject.
 
-The partition ``!look`` has a row for each source: up to when it was looked through. These rows have
-the columns of the others, for versions that know no looks read them too.
+The partition ``!look`` has a row for each source: the time up to which the source was processed.
+These rows have the same columns as the others, because older versions of the app read them as
+notifications.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ TABLE_NAME = "Notifications"
 LOOK = "!look"
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
-"""Between the two all times can be reckoned with."""
+"""Times from LONG_AGO to FAR_AHEAD are accepted, because adding a duration to them cannot overflow.
+"""
 TIMES = ("seen_until", "sent_at", "lasting_since")
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @redacting
 class TableNotificationStore:
-    """See NotificationStore. A version is the row's ETag."""
+    """See NotificationStore. Versions are the rows' ETags."""
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
@@ -74,10 +76,12 @@ def _row(notification: Notification) -> dict[str, Any]:
 
 
 def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
-    """Of a row that cannot be read nothing is known: its subject is notified of once more."""
+    """The record of a row. If the row cannot be read, the record is empty, so that its subject is
+    notified once more. None if not even the subject can be read.
+    """
     try:
         return _record(row)
-    except Exception as error:  # whatever another version, or a person, may have written there
+    except Exception as error:  # another version or an operator may have written anything
         where = f"{row['PartitionKey']}/{row['RowKey']}"
         log.warning("[memory_unreadable] %s: %s: %s", where, type(error).__name__, error)
         named = isinstance(row.get("kind"), str) and isinstance(row.get("subject"), str)
@@ -91,7 +95,7 @@ def _progress(row: Any) -> tuple[str, SourceProgress]:
     source, version = str(row.get("subject")), row.metadata["etag"]
     try:
         return source, SourceProgress(_time(row["seen_until"]), version)
-    except Exception as error:  # as above: the source is read anew
+    except Exception as error:  # as above; the source is then processed again from the start
         log.warning("[look_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
         return source, SourceProgress(LONG_AGO, version)
 
@@ -101,7 +105,7 @@ def _time(text: str) -> datetime:
     if time.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
     if not LONG_AGO <= time.astimezone(UTC) <= FAR_AHEAD:
-        raise ValueError(f"{text} is not from {LONG_AGO:%Y} to {FAR_AHEAD:%Y}")
+        raise ValueError(f"{text} is not between {LONG_AGO:%Y} and {FAR_AHEAD:%Y}")
     return time
 
 

@@ -1,5 +1,7 @@
-"""Partition owners as rows of the table ``Ownership``: PartitionKey is the hub and consumer group,
-RowKey the partition."""
+"""Stores the owners of partitions in the table ``Ownership``.
+
+The PartitionKey is the hub and consumer group, the RowKey is the partition.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ log = logging.getLogger(__name__)
 
 @redacting
 class TableOwnershipStore:
-    """See OwnershipStore. A row's version is its ETag, its time is the service's ``Timestamp``."""
+    """See OwnershipStore. A row's version is its ETag. Its time is the ``Timestamp`` that the
+    service sets."""
 
     def __init__(
         self, connection: StorageConnection, namespace: str, hub: str, consumer_group: str
@@ -48,8 +51,10 @@ class TableOwnershipStore:
             try:
                 version = await self._table.put(self._row(claim), claim.expected_version)
             except RowConflict as error:
-                raise ClaimLost(f"partition {claim.partition_id}: another was first") from error
-        # To the second: the answer does not tell the row's own time.
+                raise ClaimLost(
+                    f"partition {claim.partition_id}: another instance claimed it first"
+                ) from error
+        # The response does not contain the row's Timestamp, so the time has only whole seconds.
         return Ownership(claim.partition_id, claim.owner, claim.epoch, server_time(), version)
 
     async def close(self) -> None:
@@ -67,7 +72,9 @@ class TableOwnershipStore:
 
 
 def _ownership_or_none(row: Any) -> Ownership | None:
-    """None for a row that is not understood: its partition waits for a person, no other does."""
+    """The ownership of a row. None if the row cannot be read. Then only its partition is not
+    processed until an operator corrects the row.
+    """
     try:
         return Ownership(
             row["partition_id"],

@@ -1,7 +1,8 @@
-"""Demands and runs as rows of the table ``TrendRuns``: PartitionKey is the data set.
+"""Stores demands for nightly runs, and the runs, in the table ``TrendRuns``.
 
-RowKey is ``2026-03-01|demand`` or ``2026-03-01|run|0001``. Rows are made to be read by people:
-who deletes a date's rows has it recomputed by the next night that finds data for it.
+The PartitionKey is the data set; the RowKey is ``2026-03-01|demand`` or ``2026-03-01|run|0001``.
+Operators may read the rows. If an operator deletes the rows of a date, the next nightly run that
+finds data for the date recomputes it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shared.values.redaction import redacting
 
 TABLE_NAME = "TrendRuns"
 ASKS_MAX = 10
-"""Tries to write a demand that others write at the same time."""
+"""The number of attempts to write a demand that other instances write at the same time."""
 
 TIMES = ("data_until", "created_at", "changed_at", "lease_until", "submitted_at", "retry_at")
 log = logging.getLogger(__name__)
@@ -38,12 +39,12 @@ class TableRunStore:
     async def read(self, dataset: str) -> Ledger:
         rows = await self._table.rows("PartitionKey eq @dataset", {"dataset": key(dataset)})
         now, days, unreadable = server_time(), dict[date, DateRuns](), set[str]()
-        for row in rows:  # in the order of their keys: of each date the demand, then its runs
+        for row in rows:  # in the order of their keys: for each date the demand, then its runs
             try:
                 day = _with_row(days, dataset, row)
-            except Exception as error:  # whatever another version, or a person, may have written
+            except Exception as error:  # another version or an operator may have written anything
                 text = f"{row['RowKey']}: {type(error).__name__}: {error}"
-                log.warning("[run_unreadable] %s %s: its date is left alone", dataset, text)
+                log.warning("[run_unreadable] %s %s: its date is skipped", dataset, text)
                 unreadable.add(row["RowKey"].split("|")[0])
             else:
                 days[day.date] = day
@@ -57,15 +58,18 @@ class TableRunStore:
             "reason": demand.reason,
         }
         for _ in range(ASKS_MAX):
-            standing = await self._table.get(row["PartitionKey"], row["RowKey"])
-            if standing and _is_met(standing, demand):
+            current = await self._table.get(row["PartitionKey"], row["RowKey"])
+            if current and _covers(current, demand):
                 return False
             try:
-                await self._table.put_marked(row, standing and str(standing.metadata["etag"]))
-            except RowConflict:  # asked for, or deleted, in between
+                await self._table.put_marked(row, current and str(current.metadata["etag"]))
+            except RowConflict:  # written or deleted by another instance in between
                 continue
             return True
-        raise RunTaken(f"{dataset} {demand.date}: the demand in {TABLE_NAME} changes all the time")
+        raise RunTaken(
+            f"{dataset} {demand.date}: the demand in table {TABLE_NAME} changed during each of "
+            f"{ASKS_MAX} attempts"
+        )
 
     async def insert(self, run: Run) -> Run:
         return await self._written(run, None)
@@ -84,24 +88,27 @@ class TableRunStore:
         try:
             return replace(run, version=await self._table.put_marked(_row(run), version))
         except RowConflict as error:
-            message = f"{run.dataset} {run.date}: run {run.number} is another's"
+            message = f"{run.dataset} {run.date}: another instance changed run {run.number} first"
             raise RunTaken(message) from error
 
 
 def _with_row(days: Mapping[date, DateRuns], dataset: str, row: Any) -> DateRuns:
-    """The row's date with the row. Raises for a row that cannot be read."""
+    """The runs of the row's date, with the row added. Raises if the row cannot be read."""
     day, kind = row["RowKey"].split("|")[:2]
     on = date.fromisoformat(day)
-    known = days.get(on, DateRuns(on))
+    runs = days.get(on, DateRuns(on))
     if kind == "run":
-        return replace(known, latest=_run(dataset, on, row))
-    return replace(known, demand=_demand(row))
+        return replace(runs, latest=_run(dataset, on, row))
+    return replace(runs, demand=_demand(row))
 
 
-def _is_met(standing: Mapping[str, Any], demand: Demand) -> bool:
-    """Whether so much data are asked for already; a row that cannot be read asks for none."""
+def _covers(row: Mapping[str, Any], demand: Demand) -> bool:
+    """Whether the stored demand already asks for data as new as ``demand`` does.
+
+    A row that cannot be read is overwritten.
+    """
     try:
-        return _demand(standing).data_until >= demand.data_until
+        return _demand(row).data_until >= demand.data_until
     except (KeyError, TypeError, ValueError):
         return False
 

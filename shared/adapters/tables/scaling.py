@@ -1,4 +1,8 @@
-"""State and decision log on Table Storage: one range read, one transaction guarded by ETags."""
+"""Stores the state of resources and the decision log on Table Storage.
+
+The state of a resource is read as one range of rows. It is written in one transaction, which
+succeeds only if the ETags of the rows are unchanged.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,8 @@ from shared.adapters.tables.table import (
     Row,
     RowConflict,
     Table,
-    guarded,
-    removal,
+    delete_operation,
+    put_operation,
 )
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateConflict, StateUnreadable
@@ -49,12 +53,14 @@ from shared.values.redaction import redacting
 TABLE_NAME = "Scaling"
 CONFLICT_PAUSE_SECONDS_MAX = 0.1
 LOG_PREFIX = "decision|"
-LOG_END = "decision}"  # the first key after all of LOG_PREFIX
+LOG_END = "decision}"  # sorts after all keys that start with LOG_PREFIX
+AFTER_TIME = "~"
+"""A prefix followed by this character sorts after all keys that start with the prefix."""
 TICKS_MAX = 10**18
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
 
-ENTRY_KINDS: tuple[tuple[str, Any], ...] = (
+ENTRY_FIELD_TYPES: tuple[tuple[str, Any], ...] = (
     *((name, str) for name in ("entry_id", "reason", "counterfactual", "metric")),
     *((name, int | None) for name in ("current", "desired", "epoch")),
     ("applies", bool),
@@ -84,7 +90,7 @@ class TableStateStore:
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
         operations: list[Operation] = [
-            guarded(state_row(snapshot.resource_name, key, value), snapshot.version.get(key))
+            put_operation(state_row(snapshot.resource_name, key, value), snapshot.version.get(key))
             for key, value in changed_rows(snapshot.state, state)
         ]
         operations += [("create", log_row(entry)) for entry in entries]
@@ -97,19 +103,24 @@ class TableStateStore:
         name, etag = snapshot.resource_name, snapshot.version.get(OVERRIDE_ROW)
         operations: list[Operation] = [("create", log_row(entry))]
         if override is not None:
-            operations.append(guarded(override_row(name, override), etag))
+            operations.append(put_operation(override_row(name, override), etag))
         elif etag is not None:
-            operations.append(removal({"PartitionKey": name, "RowKey": OVERRIDE_ROW}, etag))
+            operations.append(
+                delete_operation({"PartitionKey": name, "RowKey": OVERRIDE_ROW}, etag)
+            )
         await self._submit(name, operations)
 
     async def _submit(self, resource_name: str, operations: list[Operation]) -> None:
         try:
             await self._table.submit(operations)
         except RowConflict as error:
-            # Who lost together must not come back together.
+            # Several writers may lose to the same other writer. Without a random wait, they would
+            # all try again at the same moment.
             pause_seconds = random.uniform(0, CONFLICT_PAUSE_SECONDS_MAX)  # noqa: S311
             await asyncio.sleep(pause_seconds)
-            raise StateConflict(f"{resource_name}: changed since read") from error
+            raise StateConflict(
+                f"{resource_name}: its rows in table {TABLE_NAME} changed since they were read"
+            ) from error
 
     async def record(self, entry: LogEntry) -> None:
         await self._table.overwrite(log_row(entry))
@@ -117,12 +128,12 @@ class TableStateStore:
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
-        end = LOG_END if since is None else log_key_start(since) + "~"
+        end = LOG_END if since is None else log_key_start(since) + AFTER_TIME
         rows = await self._table.range(resource_name, LOG_PREFIX, end, limit)
         return [log_entry(row) for row in newest_first(rows)]
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        start = log_key_start(before) + "~"
+        start = log_key_start(before) + AFTER_TIME
         deleted = 0
         while rows := await self._table.range(resource_name, start, LOG_END, TRANSACTION_ROWS_MAX):
             await self._table.delete(rows)
@@ -137,10 +148,11 @@ class TableStateStore:
 
 
 def log_key(entry: LogEntry) -> str:
-    """Newest first in the table's order; the same entry has the same key.
+    """The key of an entry. Keys sort the newest entry first.
 
-    The server's clock ticks in seconds: within one, the newer epoch comes first, and what became
-    of an action before the decision on it.
+    An entry that is written again gets the same key. The server's clock has a resolution of one
+    second. Within a second, higher epochs come first, and the result of an action comes before the
+    decision that requested the action.
     """
     epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
@@ -148,12 +160,13 @@ def log_key(entry: LogEntry) -> str:
 
 
 def log_key_start(time: datetime) -> str:
-    """What the keys of all entries of that time begin with."""
+    """The beginning of the keys of all entries of this time."""
     return f"{LOG_PREFIX}{TICKS_MAX - microseconds(time):018d}|"
 
 
 def newest_first(rows: Iterable[Any]) -> list[Any]:
-    """In the order of the keys; of rows whose ids alone differ the last written comes first."""
+    """The rows in the order of their keys. If rows differ only in their entry IDs, the row that was
+    written last comes first."""
     return sorted(rows, key=lambda row: (row["RowKey"].split("|", 4)[:4], -_written(row)))
 
 
@@ -185,10 +198,10 @@ def log_row(entry: LogEntry) -> Row:
 
 
 def log_entry(row: Any) -> LogEntry:
-    """The entry; one of the kind ``unreadable`` where the row is not understood."""
+    """The entry of a row. Its kind is ``unreadable`` if the row cannot be read."""
     try:
         return _checked(_log_entry(row))
-    except Exception as error:  # whatever another version, or a person, may have written there
+    except Exception as error:  # another version or an operator may have written anything
         return LogEntry(
             resource_name=row["PartitionKey"],
             time=_time_of_key(row),
@@ -199,7 +212,8 @@ def log_entry(row: Any) -> LogEntry:
 
 
 def _time_of_key(row: Any) -> datetime:
-    """That of the entry by its key, or else when the row was written."""
+    """The time of the entry according to its key. If the key has no time, the time when the row was
+    last written."""
     try:
         ticks = int(row["RowKey"].split("|")[1])
         return UNIX_START + timedelta(microseconds=TICKS_MAX - ticks)
@@ -208,15 +222,18 @@ def _time_of_key(row: Any) -> datetime:
 
 
 def _checked(entry: LogEntry) -> LogEntry:
-    """Raises TypeError or ValueError for what pages and news could do nothing with."""
-    for name, kinds in ENTRY_KINDS:
-        if not isinstance(value := getattr(entry, name), kinds):
+    """The entry. Raises TypeError or ValueError if pages or notifications could not show it."""
+    for name, types in ENTRY_FIELD_TYPES:
+        if not isinstance(value := getattr(entry, name), types):
             raise TypeError(f"{name} is a {type(value).__name__}")
     if entry.value is not None and not math.isfinite(entry.value):
         raise ValueError(f"value is {entry.value}, which JSON cannot hold")
-    for wish in entry.candidates:
-        if type(wish.capacity) is not int or not isinstance(wish.evidence, dict | MappingProxyType):
-            raise TypeError(f"the wish of rule {wish.rule!r} has no capacity or no evidence")
+    for candidate in entry.candidates:
+        sound_evidence = isinstance(candidate.evidence, dict | MappingProxyType)
+        if type(candidate.capacity) is not int or not sound_evidence:
+            raise TypeError(
+                f"the recommendation of rule {candidate.rule!r} has no capacity or no evidence"
+            )
     return entry
 
 
@@ -242,15 +259,20 @@ def _log_entry(row: Mapping[str, Any]) -> LogEntry:
 
 
 def _candidate(fields: Mapping[str, Any]) -> Recommendation:
-    """Older versions also wrote what would have changed it."""
+    """A recommendation from its JSON fields. Older versions also wrote a counterfactual, which is
+    left out."""
     return Recommendation(**{k: v for k, v in fields.items() if k != "counterfactual"})
 
 
 def _candidates_text(candidates: Sequence[Recommendation]) -> str:
-    """All that each rule said; where that is too much, without its numbers, then the first ones."""
+    """The recommendations as JSON that fits into one property.
+
+    If the JSON is too long, the evidence is left out. If it is still too long, the last
+    recommendations are left out.
+    """
     fields = [_candidate_fields(candidate) for candidate in candidates]
-    for numbers in (True, False):
-        kept = [c if numbers else {**c, "evidence": {}} for c in fields]
+    for with_evidence in (True, False):
+        kept = [c if with_evidence else {**c, "evidence": {}} for c in fields]
         if len(text := json_text(kept)) <= TEXT_LENGTH_MAX:
             return text
     while kept and len(text := json_text(kept)) > TEXT_LENGTH_MAX:
@@ -268,7 +290,7 @@ def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:
 
 
 def _evidence_text(evidence: Mapping[str, Any]) -> str:
-    """As many numbers as fit."""
+    """The evidence as JSON, with as many of its items as fit into one property."""
     fields = _plain_evidence(evidence)
     while len(text := json_text(fields)) > TEXT_LENGTH_MAX:
         fields.popitem()
@@ -276,17 +298,20 @@ def _evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
-    """A rule may put anything into its evidence; what is no plain value is written as text."""
-    return {_said(key): _plain(value) for key, value in list(evidence.items())[:EVIDENCE_ITEMS_MAX]}
+    """The evidence with plain values only. A rule can put any value into its evidence, so values of
+    other classes are converted to text."""
+    items = list(evidence.items())[:EVIDENCE_ITEMS_MAX]
+    return {_text_of(key): _plain(value) for key, value in items}
 
 
 def _plain(value: object) -> object:
     whole = type(value) is int and abs(value) < 2**63
-    return value if whole or value is None or type(value) in (float, bool) else _said(value)
+    return value if whole or value is None or type(value) in (float, bool) else _text_of(value)
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     try:
         return str(value)[:EVIDENCE_LENGTH_MAX]
-    except Exception as error:  # the user's class, or a number too long to print
+    except Exception as error:
+        # A rule author's class may have a __str__ that fails, or the number has too many digits.
         return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"

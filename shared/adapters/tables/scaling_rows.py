@@ -1,8 +1,9 @@
-"""The state as rows of the table ``Scaling``; no I/O.
+"""Converts the state of a resource to rows of the table ``Scaling`` and back. No I/O.
 
-PartitionKey = resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the log, newest
-first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``profile``, ``wishes``. All but
-the log therefore is one range.
+The PartitionKey is the resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the
+decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``profile``,
+``wishes`` (recent recommendations). The keys of the log sort before ``desired``, so the state is
+the range of keys from ``desired`` on.
 """
 
 from __future__ import annotations
@@ -31,87 +32,99 @@ from shared.autoscaling.state import (
     METRIC_PREFIX,
     OVERRIDE_ROW,
     PROFILE_ROW,
-    WISHES_ROW,
+    RECOMMENDATIONS_ROW,
     ActionStatus,
+    BacklogTrend,
     BusyIntervals,
     Desired,
     Learned,
     Override,
-    RegressionSums,
     RowValue,
     ScalingState,
 )
-from shared.values.text import shown
+from shared.values.text import quoted
 
 STATE_START = DESIRED_ROW
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 HOURS_OF_A_WEEK = 168
-LEARNED_PARTS = ("out", "into", "work")
+LEARNED_PARTS = ("work", "trend")
+"""Properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend`` holds
+moving averages of the backlog's growth."""
 RECENT = "recent"
 SUM_MAX = 1e300
-SumsT = TypeVar("SumsT", RegressionSums, BusyIntervals)
+SumsT = TypeVar("SumsT", BusyIntervals, BacklogTrend)
 REASON_LENGTH_MAX = 300
-"""Of an error, which may quote the row that it complains of."""
+"""Maximum length of a reason. Longer reasons are cut, because an error may quote a whole row."""
 
 T = TypeVar("T")
 
 
 class ScalingRowUnreadable(Exception):
-    """A row that this version cannot read; the text names the row, the reason, and what to do."""
+    """This version cannot read a row. The message names the row, the reason, and what to do."""
 
 
 def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str, ...]]:
-    """The state, and of each row that it does without why that cannot be read.
+    """The state of a resource, and a message for each unreadable row that was left out.
 
-    Raises ScalingRowUnreadable for a row that decisions depend on.
+    Raises ScalingRowUnreadable for an unreadable row that decisions depend on.
     """
     by_key = {row["RowKey"]: row for row in rows}
     histories = {
-        key.removeprefix(METRIC_PREFIX): _needed(_history, row)
+        key.removeprefix(METRIC_PREFIX): _required(_history, row)
         for key, row in by_key.items()
         if key.startswith(METRIC_PREFIX)
     }
     skipped: list[str] = []
     state = ScalingState(
         histories,
-        _needed(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
+        _required(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
         override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
-        _needed(_history, by_key[WISHES_ROW]) if WISHES_ROW in by_key else Window(),
-        _learned_or_anew(by_key.get(LEARNED_ROW), skipped),
+        _required(_history, by_key[RECOMMENDATIONS_ROW])
+        if RECOMMENDATIONS_ROW in by_key
+        else Window(),
+        _learned_or_empty(by_key.get(LEARNED_ROW), skipped),
         _profile_or_absent(by_key.get(PROFILE_ROW), skipped),
     )
     return state, tuple(skipped)
 
 
-def _needed(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T:
+def _required(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T:
     try:
         return read(row)
-    except Exception as error:  # whatever another version, or a person, may have written there
+    except Exception as error:  # another version or an operator may have written anything
         advice = "deploy the version that wrote it, or correct or delete the row"
         raise ScalingRowUnreadable(f"{unreadable(row, error_text(error))}; {advice}") from error
 
 
-def _learned_or_anew(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
+def _learned_or_empty(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
     if row is None:
         return Learned()
     learned, lost = _learned(row)
     if lost:
-        skipped.append(unreadable(row, f"not understood and learned anew: {', '.join(lost)}"))
+        skipped.append(
+            f"row {row['RowKey']!r} of table Scaling is partly unreadable; these parts are learned "
+            f"again: {', '.join(lost)}"
+        )
     return learned
 
 
 def _profile_or_absent(row: Mapping[str, Any] | None, skipped: list[str]) -> WeekProfile | None:
-    """A floor does without a profile that cannot be read, and says why."""
+    """The profile, or None if there is no row.
+
+    If the row cannot be read, the result is an empty profile with the reason. A seasonal floor then
+    has no effect and reports the reason.
+    """
     if row is None:
         return None
     try:
         return profile_of(row)
-    except Exception as error:  # whatever another version, or a person, may have written there
+    except Exception as error:  # another version or an operator may have written anything
         skipped.append(unreadable(row, error_text(error)))
         return WeekProfile((), absent=skipped[-1])
 
 
 def unreadable(row: Mapping[str, Any], reason: str) -> str:
+    """The message about a row that cannot be read."""
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
@@ -138,13 +151,16 @@ def _history_fields(history: Window) -> Row:
 
 
 def _history(row: Mapping[str, Any]) -> Window:
-    """Its samples; a number that is no measurement is left out. Raises where it cannot be read."""
+    """The samples of a row. Values outside the range of a measurement are left out.
+
+    Raises an exception if the row cannot be read.
+    """
     samples = tuple(
         MetricValue(UNIX_START + timedelta(microseconds=ticks), value)
         for ticks, value in json.loads(joined("samples", row))
     )
     if not {type(sample.value) for sample in samples} <= {float, int}:
-        raise TypeError("a sample is no number")
+        raise TypeError("a sample is not a number")
     return Window(tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX))
 
 
@@ -196,11 +212,13 @@ def _desired(row: Mapping[str, Any]) -> Desired:
 
 
 def _learned_fields(learned: Learned) -> Row:
-    """Recent observations are a property of their own: older versions read the others as ever."""
+    """The properties of the row ``learned``. Recent observations have a separate property, so that
+    older versions can still read the other properties."""
     fields = asdict(learned)
-    until = learned.work.until
-    fields["work"]["until"] = until.isoformat() if until else None
-    recent = {part: fields[part].pop("recent") for part in LEARNED_PARTS}
+    for part in LEARNED_PARTS:
+        until = fields[part]["until"]
+        fields[part]["until"] = until.isoformat() if until else None
+    recent = {"work": fields["work"].pop("recent")}
     return {
         **fields,
         **{part: json_text(fields[part]) for part in LEARNED_PARTS},
@@ -209,34 +227,29 @@ def _learned_fields(learned: Learned) -> Row:
 
 
 def _learned(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
-    """What was learned, and which parts of it are not understood: they are learned anew."""
+    """The learned values, and the names of the unreadable parts, which the app learns again."""
     texts = {part: _object(row.get(part, "{}")) for part in (*LEARNED_PARTS, RECENT)}
-    recent = {part: _pairs((texts[RECENT] or {}).get(part)) for part in LEARNED_PARTS}
-    until = _time_or_none((texts["work"] or {}).pop("until", None))
-    empty = {
-        "out": RegressionSums(recent=recent["out"]),
-        "into": RegressionSums(recent=recent["into"]),
-    }
-    sums = {part: _sums(none, texts[part]) for part, none in empty.items()}
-    no_work = BusyIntervals(until, recent=recent["work"])
-    work = _sums(no_work, texts["work"])
+    until = {part: _time_or_none((texts[part] or {}).pop("until", None)) for part in LEARNED_PARTS}
+    recent = _pairs((texts[RECENT] or {}).get("work"))
+    no_work, no_trend = BusyIntervals(until["work"], recent=recent), BacklogTrend(until["trend"])
+    work, trend = _sums(no_work, texts["work"]), _sums(no_trend, texts["trend"])
     epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
-    known = _is_whole(count) and _is_finite(mean)
+    has_dead_times = _is_whole(count) and _is_finite(mean)
     learned = Learned(
         epoch=cast("int", epoch) if _is_whole(epoch) else 0,
-        out=sums["out"] or empty["out"],
-        into=sums["into"] or empty["into"],
-        dead_times=cast("int", count) if known else 0,
-        dead_time_minutes=cast("float", mean) if known else 0,
+        dead_times=cast("int", count) if has_dead_times else 0,
+        dead_time_minutes=cast("float", mean) if has_dead_times else 0,
         work=work or no_work,
+        trend=trend or no_trend,
     )
-    understood = {
+    readable = {
         "epoch": _is_whole(epoch),
-        **{part: sums_of is not None for part, sums_of in {**sums, "work": work}.items()},
+        "work": work is not None,
+        "trend": trend is not None,
         RECENT: texts[RECENT] is not None,
-        "dead_times": known,
+        "dead_times": has_dead_times,
     }
-    return learned, [part for part, sound in understood.items() if not sound]
+    return learned, [part for part, is_readable in readable.items() if not is_readable]
 
 
 def _object(text: object) -> dict[str, Any] | None:
@@ -255,7 +268,7 @@ def _pairs(value: object) -> tuple[tuple[float, float], ...]:
 
 
 def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
-    """All of them or None: they belong together."""
+    """All sums of a part, or None if one of them is unreadable. They are only valid together."""
     try:
         sums = None if fields is None else replace(empty, **fields)
     except TypeError:
@@ -266,7 +279,7 @@ def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
 def _is_finite(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return abs(value) <= SUM_MAX  # NaN is not
+    return abs(value) <= SUM_MAX  # False for NaN
 
 
 def _is_whole(value: object) -> bool:
@@ -280,11 +293,12 @@ def _time_or_none(text: object) -> datetime | None:
         return None
 
 
-# --- override, profile: written by others, so nothing about them is taken for granted ---------
+# --- override, profile: written by operators and by the nightly job, so all values are checked ---
 
 
 def override_of(row: Mapping[str, Any]) -> Override:
-    """What a person asked for. A row that is not understood pauses: that is the safe side."""
+    """The override of a row. If the row cannot be read, the result is an override that pauses
+    scaling, because that is the safest effect."""
     reason = str(row.get("reason", ""))
     try:
         mode = str(row.get("mode") or "")
@@ -299,12 +313,12 @@ def override_of(row: Mapping[str, Any]) -> Override:
         if override == Override(None, reason, override.expires_at):
             raise ValueError("none of mode, exact, floor and freeze_scale_in is set")
         return override
-    except Exception as error:  # whatever a person may have typed
+    except Exception as error:  # an operator may have typed anything
         return Override(Mode.PAUSED, f"the override row is not understood: {error}")
 
 
 def override_row(resource_name: str, override: Override) -> Row:
-    """The row as the control surface writes it."""
+    """The row of an override as the commands and the page write it."""
     row = {
         "PartitionKey": resource_name,
         "RowKey": OVERRIDE_ROW,
@@ -321,7 +335,7 @@ def override_row(resource_name: str, override: Override) -> Row:
 def _flag(value: object) -> bool:
     text = str(value or "").lower()
     if text not in ("", "true", "false"):
-        raise ValueError(f"freeze_scale_in = {value!r}: must be true or false")
+        raise ValueError(f"freeze_scale_in is {value!r}: it must be true or false")
     return text == "true"
 
 
@@ -330,12 +344,15 @@ def _whole_or_none(value: object) -> int | None:
         return None
     number = int(str(value))
     if not 0 <= number <= CAPACITY_SANE_MAX:
-        raise ValueError(f"{shown(number)} instances")
+        raise ValueError(f"{quoted(number)} instances: must be 0 to {CAPACITY_SANE_MAX}")
     return number
 
 
 def profile_of(row: Mapping[str, Any]) -> WeekProfile:
-    """The load to expect, or why the nightly job knows none. Raises where it cannot be read."""
+    """The profile that the nightly job wrote: the expected load, or the reason why there is none.
+
+    Raises an exception if the row cannot be read.
+    """
     zone = str(row.get("time_zone", "UTC"))
     ZoneInfo(zone)
     if row.get("absent"):
@@ -343,8 +360,10 @@ def profile_of(row: Mapping[str, Any]) -> WeekProfile:
     items = tuple(_load_or_none(item) for item in json.loads(joined("items_per_minute", row)))
     weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
     if len(items) != HOURS_OF_A_WEEK or len(weeks) not in (0, HOURS_OF_A_WEEK):
-        told = f"{len(items)} hours and {len(weeks)} counts of weeks instead of {HOURS_OF_A_WEEK}"
-        raise ValueError(told)
+        raise ValueError(
+            f"items_per_minute has {len(items)} values and weeks has {len(weeks)}: each must have "
+            f"{HOURS_OF_A_WEEK}, except that weeks may be empty"
+        )
     return WeekProfile(items, zone, weeks)
 
 
@@ -353,12 +372,12 @@ def _load_or_none(item: object) -> float | None:
         return None
     load = float(str(item))
     if not 0 <= load <= MEASURE_MAX:
-        raise ValueError(f"{load} items per minute")
+        raise ValueError(f"{load} items per minute: must be 0 to {MEASURE_MAX:g}")
     return load
 
 
 def profile_row(resource_name: str, profile: WeekProfile) -> Row:
-    """The row as the nightly job writes it."""
+    """The row of a profile as the nightly job writes it."""
     return {
         "PartitionKey": resource_name,
         "RowKey": PROFILE_ROW,
@@ -372,7 +391,7 @@ def profile_row(resource_name: str, profile: WeekProfile) -> Row:
 def _check_kind(row: Mapping[str, Any], names: Iterable[str], kind: type, needed: str) -> None:
     for name in names:
         if type(row[name]) is not kind:
-            raise TypeError(f"{name} is a {type(row[name]).__name__}, {needed} is needed")
+            raise TypeError(f"{name} is a {type(row[name]).__name__}, but must be {needed}")
 
 
 # --- values ---------------------------------------------------------------------------------
@@ -383,12 +402,13 @@ def json_text(value: object) -> str:
 
 
 def property_text(text: str) -> str:
-    """What one property holds, and what UTF-8 can carry: Python strings may hold half a pair."""
+    """The text, cut to the maximum length of one property. Lone surrogates, which UTF-8 cannot
+    encode, are replaced."""
     return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
 
 
 def pieces(name: str, text: str) -> Row:
-    """A long text over several properties: ``name_0``, ``name_1`` …"""
+    """A long text, split into the properties ``name_0``, ``name_1`` …"""
     starts = range(0, len(text), TEXT_LENGTH_MAX)
     return {f"{name}_{n}": text[i : i + TEXT_LENGTH_MAX] for n, i in enumerate(starts)}
 
@@ -409,7 +429,10 @@ def utc_or_none(value: datetime | str | None) -> datetime | None:
 
 
 def utc(value: datetime | str) -> datetime:
-    """Times as the SDK gives them, or as a person typed them; without a zone they mean UTC."""
+    """A time in UTC, converted from a value of the SDK or from a text that an operator typed.
+
+    A time without a zone is assumed to be in UTC.
+    """
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return zoned.astimezone(UTC)

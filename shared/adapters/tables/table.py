@@ -1,6 +1,7 @@
-"""One table: reads of one range, writes under the version that was read; made where missing.
+"""Access to one table of Table Storage: range reads, and conditional writes by ETag.
 
-And names and values as the keys and properties of its rows.
+The table is created if it does not exist. The module also converts names and values to the keys and
+properties of rows.
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ PAGE_ROWS_MAX = 1000
 RANGE = "PartitionKey eq @partition and RowKey ge @start and RowKey lt @end"
 MARK = "mark"
 TEXT_LENGTH_MAX = 16_000
-"""Characters of one property, which holds 64 KiB in UTF-16; each may take two units."""
+"""Maximum number of characters in one property. A property holds 64 KiB in UTF-16, and a character
+may take two units of two bytes each."""
 BYTES_MAX = 60_000
 CONFLICTS = (404, 409, 412)
-"""Row gone, row there already, row changed: each means that what was read is out of date."""
+"""HTTP statuses for a row that is gone, that already exists, or that changed. Each means that what
+the caller read is out of date."""
 
 Row = dict[str, Any]
 Operation = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 
 
 class RowConflict(Exception):
-    """A row is gone, is there already, or has changed; nothing was written."""
+    """A row is gone, already exists, or changed since it was read; nothing was written."""
 
 
 @redacting
 class Table:
-    """A table of a storage account. Versions are ETags; None is that of a row that is not there."""
+    """A table of a storage account. A row's version is its ETag, or None if it does not exist."""
 
     def __init__(self, connection: StorageConnection, name: str) -> None:
         self._service = table_service(connection)
@@ -50,7 +53,7 @@ class Table:
         self._name = name
 
     async def get(self, partition_key: str, row_key: str) -> Any | None:
-        """The row; None where there is none, or no table yet."""
+        """The row. None if the row, or the whole table, does not exist."""
         try:
             return await self._table.get_entity(partition_key, row_key)
         except ResourceNotFoundError:
@@ -63,7 +66,11 @@ class Table:
         limit: int | None = None,
         select: list[str] | None = None,
     ) -> list[Any]:
-        """All rows that match, or the first ``limit``, by key; of each only what is selected."""
+        """The rows that match the query, in the order of their keys.
+
+        Returns at most ``limit`` rows; None means all rows. ``select`` names the properties to
+        return; None means all properties.
+        """
         try:
             return await self._first_rows(query, parameters, limit, select)
         except ResourceNotFoundError:
@@ -78,20 +85,26 @@ class Table:
         limit: int | None = None,
         at_least: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """The rows of a partition from key ``start`` on and before ``end``, of them those whose
-        properties are ``at_least`` so much."""
+        """The rows of a partition from key ``start`` (included) to ``end`` (not included).
+
+        Returns only rows whose properties are at least the values in ``at_least``.
+        """
         query, bounds = RANGE, {"partition": partition_key, "start": start, "end": end}
         for name, value in (at_least or {}).items():
             query, bounds[name] = f"{query} and {name} ge @{name}", value
         return await self.rows(query, bounds, limit)
 
     async def keys(self, partition_key: str, start: str, end: str, limit: int) -> list[str]:
-        """The row keys of a range, and nothing else of the rows."""
+        """At most ``limit`` row keys from the start of a range. The other properties of the rows
+        are not read."""
         bounds = {"partition": partition_key, "start": start, "end": end}
         return [row["RowKey"] for row in await self.rows(RANGE, bounds, limit, ["RowKey"])]
 
     async def put(self, row: Row, version: str | None) -> str:
-        """Write a row over the one of that version; answers the new one. Raises RowConflict."""
+        """Replace the row if it still has this version. If ``version`` is None, insert the row.
+
+        Returns the new version. Raises RowConflict.
+        """
         try:
             if version is None:
                 answer = await self._insert(row)
@@ -106,19 +119,22 @@ class Table:
         return str(answer["etag"])
 
     async def put_marked(self, row: Row, version: str | None) -> str:
-        """The same with a mark of its own in the row: a client that has lost a reply repeats the
-        request, is told of a conflict, and knows by the mark that it was its own doing."""
+        """Like ``put``, but with a unique mark in the row.
+
+        If the reply to a write is lost, the client repeats the request, which conflicts with the
+        client's own write. The mark shows that this call wrote the row.
+        """
         marked = {**row, MARK: uuid.uuid4().hex}
         try:
             return await self.put(marked, version)
         except RowConflict:
-            standing = await self.get(row["PartitionKey"], row["RowKey"])
-            if standing is None or standing.get(MARK) != marked[MARK]:
+            current = await self.get(row["PartitionKey"], row["RowKey"])
+            if current is None or current.get(MARK) != marked[MARK]:
                 raise
-            return str(standing.metadata["etag"])
+            return str(current.metadata["etag"])
 
     async def overwrite(self, row: Row) -> None:
-        """Write a row, whatever stood there before."""
+        """Insert or replace a row unconditionally."""
         try:
             await self._table.upsert_entity(row, mode=UpdateMode.REPLACE)
         except ResourceNotFoundError:
@@ -126,9 +142,9 @@ class Table:
             await self._table.upsert_entity(row, mode=UpdateMode.REPLACE)
 
     async def submit(self, operations: Sequence[Operation]) -> Sequence[Mapping[str, Any]]:
-        """Write all rows of one partition or none. Raises RowConflict."""
+        """Execute operations on rows of one partition: all of them or none. Raises RowConflict."""
         if not operations:
-            return []  # the service has no empty transactions
+            return []  # the service rejects an empty transaction
         try:
             return await self._table.submit_transaction(operations)
         except TableTransactionError as error:
@@ -137,11 +153,10 @@ class Table:
             raise
 
     async def delete(self, rows: Sequence[Row]) -> None:
-        """Delete rows of one partition; those that are gone already, or are given twice, do not
-        matter."""
-        once = list({row["RowKey"]: row for row in rows}.values())
-        for start in range(0, len(once), TRANSACTION_ROWS_MAX):
-            chunk = once[start : start + TRANSACTION_ROWS_MAX]
+        """Delete rows of one partition. Rows may be gone already, or occur twice in ``rows``."""
+        distinct = list({row["RowKey"]: row for row in rows}.values())
+        for start in range(0, len(distinct), TRANSACTION_ROWS_MAX):
+            chunk = distinct[start : start + TRANSACTION_ROWS_MAX]
             try:
                 await self.submit([("delete", row) for row in chunk])
             except RowConflict:
@@ -182,20 +197,21 @@ class Table:
         return rows[:limit]
 
 
-def guarded(row: Row, version: str | None) -> Operation:
-    """The operation of a transaction that writes a row over the one of that version."""
+def put_operation(row: Row, version: str | None) -> Operation:
+    """An operation that replaces the row if it still has this version. If ``version`` is None, the
+    operation inserts the row."""
     if version is None:
         return ("create", row)
     return ("update", row, {"mode": UpdateMode.REPLACE, **_only_if(version)})
 
 
-def changed(row: Row, version: str) -> Operation:
-    """The operation of a transaction that changes some values of the row of that version."""
+def merge_operation(row: Row, version: str) -> Operation:
+    """An operation that changes the given properties if the row still has this version."""
     return ("update", row, {"mode": UpdateMode.MERGE, **_only_if(version)})
 
 
-def removal(row: Row, version: str) -> Operation:
-    """The operation of a transaction that deletes the row of that version."""
+def delete_operation(row: Row, version: str) -> Operation:
+    """An operation that deletes the row if it still has this version."""
     return ("delete", row, _only_if(version))
 
 
@@ -216,20 +232,21 @@ def table_service(connection: StorageConnection) -> TableServiceClient:
     )
 
 
-# --- keys and properties: values are whole numbers of 64 bits, long texts and bytes, and times ---
+# --- keys and properties: 64-bit whole numbers, times, and texts and bytes of any length ---
 
 
 def whole(number: int) -> tuple[int, EdmType]:
-    """A number that may need 64 bits; the client takes a plain one for 32."""
+    """A whole number as a 64-bit property. The client writes a plain int with 32 bits."""
     return number, EdmType.INT64
 
 
 def number_of(value: Any) -> int:
+    """The whole number of a property, which the client returns plain or wrapped with its type."""
     return int(getattr(value, "value", value))
 
 
 def time_of(value: datetime) -> datetime:
-    """The client's own kind of time as a plain one."""
+    """Convert the client's subclass of datetime to a plain datetime in UTC."""
     at = value.astimezone(UTC)
     return datetime(
         at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
@@ -237,33 +254,35 @@ def time_of(value: datetime) -> datetime:
 
 
 def text_fields(name: str, text: str | None) -> Row:
-    """A text of any length over the properties ``name``, ``name_1`` …; nothing for None."""
-    return _pieces(name, text, TEXT_LENGTH_MAX)
+    """The properties ``name``, ``name_1`` … that hold a text of any length; empty for None."""
+    return _split(name, text, TEXT_LENGTH_MAX)
 
 
 def text_of(row: Mapping[str, Any], name: str) -> str | None:
-    found = list(_found(row, name))
-    return "".join(found) if found else None
+    """The text that ``text_fields`` split; None if there is none."""
+    pieces = list(_pieces(row, name))
+    return "".join(pieces) if pieces else None
 
 
 def bytes_fields(name: str, data: bytes | None) -> Row:
-    """Bytes of any length over the properties ``name``, ``name_1`` …; nothing for None."""
-    return _pieces(name, data, BYTES_MAX)
+    """The properties ``name``, ``name_1`` … that hold bytes of any length; empty for None."""
+    return _split(name, data, BYTES_MAX)
 
 
 def bytes_of(row: Mapping[str, Any], name: str) -> bytes | None:
-    found = list(_found(row, name))
-    return b"".join(found) if found else None
+    """The bytes that ``bytes_fields`` split; None if there are none."""
+    pieces = list(_pieces(row, name))
+    return b"".join(pieces) if pieces else None
 
 
-def _pieces(name: str, value: str | bytes | None, length_max: int) -> Row:
+def _split(name: str, value: str | bytes | None, length_max: int) -> Row:
     if value is None:
         return {}
     starts = range(0, max(len(value), 1), length_max)
     return {_name(name, n): value[i : i + length_max] for n, i in enumerate(starts)}
 
 
-def _found(row: Mapping[str, Any], name: str) -> Iterator[Any]:
+def _pieces(row: Mapping[str, Any], name: str) -> Iterator[Any]:
     for n in count():
         piece = row.get(_name(name, n))
         if piece is None:
@@ -276,13 +295,15 @@ def _name(name: str, number: int) -> str:
 
 
 def key(text: str) -> str:
-    """Any text as a key: readable where it can be, and another one for each text.
+    """The key for a text. It is readable where possible, and different texts have different keys.
 
-    A key knows neither ``/`` nor ``\\``, ``#``, ``?`` and controls.
+    ``/``, ``\\``, ``#``, ``?`` and control characters are escaped, because a key must not contain
+    them.
     """
     return quote(text, safe=" ,:@!$").replace("%", "=")
 
 
 def joined(*names: str) -> str:
-    """Several names as one key; the separator is in none of them once they are keys."""
+    """The key for several names, separated by ``|``. ``key`` escapes each name, so an escaped
+    name contains no ``|``."""
     return "|".join([key(name) for name in names])

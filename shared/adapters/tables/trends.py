@@ -1,4 +1,4 @@
-"""Event trends as the nightly job wrote them into the table ``Trends``."""
+"""Reads the event trends that the nightly job wrote to the table ``Trends``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shared.values.redaction import redacting
 
 TABLE_NAME = "Trends"
 ROWS_MAX = 100_000
-"""A month of three thousand series, in a hundred pages."""
+"""The most rows that are read: one month of three thousand series, in a hundred pages."""
 
 log = logging.getLogger(__name__)
 
 
 @redacting
 class TableTrends:
-    """Reads only."""
+    """Reads trends; it never writes."""
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
@@ -28,18 +28,26 @@ class TableTrends:
     async def since(
         self, first: date, verdicts: Collection[str] = (), rows_max: int = ROWS_MAX
     ) -> list[Trend]:
-        """The days from then on, or those of these verdicts; a row that is not understood hides no
-        other, and is a day of the verdict ``unreadable`` where all are asked for. Of more than
-        ``rows_max`` the last series by name are missing, which is logged."""
+        """The trends of each series and day from ``first`` on, or only those with these verdicts.
+
+        A row that cannot be read is logged. If no ``verdicts`` are given, the row is also returned,
+        with the verdict ``unreadable``. At most ``rows_max`` rows are read, in the order of the
+        series' names; a log line says when there are more.
+        """
         query, parameters = "RowKey ge @first", {"first": first.isoformat()}
         if verdicts:
-            named = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
-            either = " or ".join([f"verdict eq @{name}" for name in named])
-            query, parameters = f"{query} and ( {either} )", {**parameters, **named}
+            values = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
+            condition = " or ".join([f"verdict eq @{name}" for name in values])
+            query, parameters = f"{query} and ( {condition} )", {**parameters, **values}
         trends = []
         rows = await self._table.rows(query, parameters, rows_max)
         if len(rows) == rows_max:
-            log.warning("[trends_cut] more than %s days of series: the rest is not read", rows_max)
+            log.warning(
+                "[trends_cut] table %s has %s rows or more from %s on; the rest is not read",
+                TABLE_NAME,
+                rows_max,
+                first,
+            )
         for row in rows:
             try:
                 trends.append(trend_of(row))

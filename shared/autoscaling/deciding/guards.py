@@ -1,7 +1,7 @@
-"""Guards: what may change a policy's wish, in one visible order.
+"""Guards: the rules that may change the capacity which a policy recommends, and their order.
 
-Each guard takes the capacity wanted so far and answers the capacity that it allows with the
-reason, or None where it has nothing to say.
+Each guard takes the capacity that the guards before it allow. If the guard applies, it returns the
+capacity that it allows, with the reason. Otherwise it returns None. ``GUARDS`` states the order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingSta
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A guard's answer: the capacity that it allows, and why."""
+    """The capacity that a guard allows, and the reason."""
 
     capacity: int
     reason: str
@@ -35,15 +35,15 @@ class Limit:
 
 @dataclass(slots=True)
 class Context:
-    """What guards look at; ``wish`` is what the policy wants."""
+    """The input of the guards: the resource, its state, and the policy's recommendation."""
 
     resource: Resource
     state: ScalingState
     seen: Observation
     override: Override | None
-    wish: Recommendation
+    recommendation: Recommendation
     forced: bool = False
-    """A fallback stands: guards that only calm a policy leave it alone."""
+    """True once a fallback capacity applies. Guards that only delay changes are skipped then."""
 
     @property
     def guards(self) -> Guards:
@@ -61,10 +61,12 @@ Samples = tuple[MetricValue, ...]
 # --- 1. data ----------------------------------------------------------------------------------
 
 
-def missing_data(wanted: int, context: Context) -> Limit | None:
-    """Nobody scales in on what nobody has seen; hold, or a fixed capacity, where asked for.
+def missing_data(capacity: int, context: Context) -> Limit | None:
+    """Apply the ``Missing`` rule of a metric without recent samples.
 
-    Of several missing metrics the highest fallback counts, before a hold, before no scale-in.
+    If several metrics are missing, the highest fallback capacity wins. If none of their rules has a
+    fallback capacity, a hold wins over a ban on scale-in. The metric that the throughput is learned
+    from is exempt, because decisions do not use it.
     """
     seen, guards, silent = context.seen, context.resource.guards, []
     counted = context.resource.throughput.counted_metric
@@ -74,24 +76,28 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
             silent.append((_strictness(rule), name, rule))
     if not silent:
         return None
-    _, name, rule = max(silent, key=lambda one: one[0])
+    _, name, rule = max(silent, key=lambda metric: metric[0])
     silent_seconds = seconds_without(seen.history(name).samples, seen.now)
-    said = "was never read" if silent_seconds is None else f"is missing for {silent_seconds:.0f} s"
-    return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, context)
+    problem = (
+        f"{name} has no samples yet"
+        if silent_seconds is None
+        else f"{name} has had no sample for {silent_seconds:.0f} s"
+    )
+    return _missing(capacity, problem, silent_seconds is None, rule, context)
 
 
 def is_missing(samples: Samples, rule: Missing, now: datetime) -> bool:
-    """True where the metric has had no sample for longer than its rule allows, or never one."""
+    """True if the metric has no sample at all, or if its newest sample is too old for the rule."""
     return not samples or now - samples[-1].time > span(rule.after_seconds)
 
 
 def seconds_without(samples: Samples, now: datetime) -> float | None:
-    """How long the metric has had no sample; None where it never had one."""
+    """The age of the newest sample in seconds; None if there is no sample."""
     return (now - samples[-1].time).total_seconds() if samples else None
 
 
 def waited_seconds(capacities: Samples, now: datetime) -> float:
-    """How long the app has had the time to read a metric that it never read."""
+    """The seconds since the first capacity sample. The app has had this long to read a metric."""
     return (now - capacities[0].time).total_seconds() if capacities else 0.0
 
 
@@ -102,81 +108,89 @@ def _strictness(rule: Missing) -> int:
 
 
 def _missing(
-    wanted: int, said: str, never_read: bool, rule: Missing, context: Context
+    capacity: int, problem: str, never_read: bool, rule: Missing, context: Context
 ) -> Limit | None:
     seen = context.seen
     if rule.then == "hold_in":
-        return Limit(seen.capacity, f"{said}: no scale-in") if wanted < seen.capacity else None
+        no_scale_in = Limit(seen.capacity, f"{problem}: no scale-in")
+        return no_scale_in if capacity < seen.capacity else None
     if rule.then == "hold":
-        return Limit(seen.capacity, f"{said}: holding")
-    # What was never read is missing only once the app has had the time to read it.
+        return Limit(seen.capacity, f"{problem}: holding")
+    # A metric without any sample is missing only once the app has had time to read one.
     if never_read and waited_seconds(seen.capacities.samples, seen.now) <= rule.after_seconds:
-        return Limit(seen.capacity, f"{said} yet")
+        after = f"falls back to {rule.then} if none arrives within {rule.after_seconds:g} s"
+        return Limit(seen.capacity, f"{problem}: holding; {after}")
     context.forced = True
-    return Limit(rule.then, f"{said}: falling back to {rule.then}")
+    return Limit(rule.then, f"{problem}: falling back to {rule.then}")
 
 
-def consumer_broken(wanted: int, context: Context) -> Limit | None:
-    """A backlog that grows because the consumer is broken is not cured by more of it."""
+def consumer_broken(capacity: int, context: Context) -> Limit | None:
+    """No scale-out while the consumer's circuit breaker is open: more instances would not help."""
     name, seen = context.guards.breaker_metric, context.seen
-    if name is None or wanted <= seen.capacity:
+    if name is None or capacity <= seen.capacity:
         return None
     samples = seen.history(name).samples
     if is_missing(samples, context.guards.missing_for(name), seen.now):
-        return None  # nobody knows whether it is open still
+        return None  # it is unknown whether the breaker is still open
     if samples[-1].value <= 0:
         return None
     return Limit(seen.capacity, f"the consumer's circuit breaker is open ({name}): no scale-out")
 
 
-# --- 2. calm ----------------------------------------------------------------------------------
+# --- 2. rate of change ------------------------------------------------------------------------
 
 
-def stabilisation(wanted: int, context: Context) -> Limit | None:
-    """Scale in only to the highest, out only to the lowest wish of the window of its direction.
+def stabilisation(capacity: int, context: Context) -> Limit | None:
+    """Let a recommendation take effect only once it has lasted.
 
-    As the Horizontal Pod Autoscaler does: a wish counts once it has lasted.
+    A scale-in goes no lower than the highest recommendation of the last
+    ``stabilisation_in_seconds``. A scale-out goes no higher than the lowest recommendation of the
+    last ``stabilisation_out_seconds``. The Horizontal Pod Autoscaler of Kubernetes does the same.
     """
     current, guards = context.seen.capacity, context.guards
     if context.forced:
         return None
-    if wanted < current and guards.stabilisation_in_seconds:
-        highest = int(max(_wishes(context, guards.stabilisation_in_seconds, wanted)))
-        allowed, which = min(highest, current), "highest"
-    elif wanted > current and guards.stabilisation_out_seconds:
-        lowest = int(min(_wishes(context, guards.stabilisation_out_seconds, wanted)))
-        allowed, which = max(lowest, current), "lowest"
+    if capacity < current and guards.stabilisation_in_seconds:
+        seconds, which = guards.stabilisation_in_seconds, "highest"
+        decisive = int(max(_recommended(context, seconds, capacity)))
+        allowed = min(decisive, current)
+    elif capacity > current and guards.stabilisation_out_seconds:
+        seconds, which = guards.stabilisation_out_seconds, "lowest"
+        decisive = int(min(_recommended(context, seconds, capacity)))
+        allowed = max(decisive, current)
     else:
         return None
-    if allowed == wanted:
+    if allowed == capacity:
         return None
-    return Limit(allowed, f"{allowed} is the {which} wish of the stabilisation window")
+    reason = f"the {which} recommendation of the last {seconds:g} s is {decisive} (stabilization)"
+    return Limit(allowed, reason)
 
 
-def _wishes(context: Context, seconds: float, wanted: int) -> list[float]:
+def _recommended(context: Context, seconds: float, capacity: int) -> list[float]:
     start = context.seen.now - span(seconds)
-    kept = context.state.wishes.samples
-    return [s.value for s in kept if s.time >= start] + [float(wanted)]
+    kept = context.state.recommendations.samples
+    return [s.value for s in kept if s.time >= start] + [float(capacity)]
 
 
-def flap_projection(wanted: int, context: Context) -> Limit | None:
-    """Scale in to m only if the policy would not scale out again at m.
+def flap_projection(capacity: int, context: Context) -> Limit | None:
+    """Scale in to m instances only if the policy would not scale out again at m.
 
-    Metrics that are a share per instance are projected to m: value·n/m, as Azure Monitor does.
+    Before the policy is asked, each utilization metric is converted from n to m instances:
+    value·n/m. Azure Monitor does the same.
     """
     seen = context.seen
-    exempt = context.wish.paced or context.forced
-    if wanted >= seen.capacity or exempt or not context.guards.flap_projection:
+    exempt = context.recommendation.paced or context.forced
+    if capacity >= seen.capacity or exempt or not context.guards.flap_projection:
         return None
-    policy, lowest = context.resource.policy, max(wanted, seen.limits.minimum)
-    for capacity in range(lowest, seen.capacity):
-        if ask(policy, _projected(seen, policy, capacity)).capacity <= capacity:
-            return None if capacity == lowest else Limit(capacity, _flaps(lowest))
+    policy, lowest = context.resource.policy, max(capacity, seen.limits.minimum)
+    for lower in range(lowest, seen.capacity):
+        if ask(policy, _projected(seen, policy, lower)).capacity <= lower:
+            return None if lower == lowest else Limit(lower, _flaps(lowest))
     return Limit(seen.capacity, _flaps(lowest)) if lowest < seen.capacity else None
 
 
-def _flaps(wanted: int) -> str:
-    return f"at {wanted} the rules would scale out again"
+def _flaps(capacity: int) -> str:
+    return f"at a capacity of {capacity}, the policy would scale out again"
 
 
 def _projected(seen: Observation, policy: PolicyFunction, capacity: int) -> Observation:
@@ -197,18 +211,18 @@ def _scaled(window: Window, factor: float) -> Window:
     return Window(tuple([replace(s, value=s.value * factor) for s in window.samples]))
 
 
-def rate_limits(wanted: int, context: Context) -> Limit | None:
-    """No faster than every limit of the direction allows."""
+def rate_limits(capacity: int, context: Context) -> Limit | None:
+    """Apply all rate limits of the direction in which the capacity changes."""
     seen, limit = context.seen, None
     for rule in context.guards.rate_limits:
-        if (rule.direction == "out") is not (wanted > seen.capacity) or wanted == seen.capacity:
+        if (rule.direction == "out") is not (capacity > seen.capacity) or capacity == seen.capacity:
             continue
         allowed = _allowed(rule, seen)
-        if (allowed < wanted) if rule.direction == "out" else (allowed > wanted):
-            wanted = allowed
+        if (allowed < capacity) if rule.direction == "out" else (allowed > capacity):
+            capacity = allowed
             size = f"{rule.percent:g} %" if rule.instances is None else f"{rule.instances}"
-            said = f"at most {size} {rule.direction} in {rule.period_seconds:g} s"
-            limit = Limit(allowed, said)
+            reason = f"rate limit: scale {rule.direction} by at most {size} in "
+            limit = Limit(allowed, f"{reason}{rule.period_seconds:g} s")
     return limit
 
 
@@ -230,14 +244,20 @@ def _capacity_at(seen: Observation, time: datetime) -> int:
     return int(samples[max(at - 1, 0)].value)
 
 
-def cooldown(wanted: int, context: Context) -> Limit | None:
-    """After a confirmed change wait; the wait depends on the direction of the next change."""
+def cooldown(capacity: int, context: Context) -> Limit | None:
+    """Wait after a confirmed change. The wait depends on the direction of the next change.
+
+    With ``scale_out_pierces``, a scale-out does not wait after a scale-in. A paced policy is
+    exempt, because it already takes pending actions and recent changes into account. It does not
+    know of manual changes, so its scale-in waits after a manual change.
+    """
     seen, changed_at = context.seen, context.seen.changed_at
-    if changed_at is None or wanted == seen.capacity or context.forced:
+    if changed_at is None or capacity == seen.capacity or context.forced:
         return None
-    out, wait = wanted > seen.capacity, context.resource.cooldown
+    out, wait = capacity > seen.capacity, context.resource.cooldown
     by_hand = context.desired is not None and context.desired.changed_by_hand
-    if context.wish.paced and (out or not by_hand):  # no policy can have accounted for a person
+    paced = context.recommendation.paced
+    if paced and (out or not by_hand):
         return None
     after_scale_in = context.desired is not None and context.desired.changed_out is False
     if out and after_scale_in and wait.scale_out_pierces:
@@ -250,61 +270,63 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
     return Limit(seen.capacity, f"{direction} cooldown until {until:%H:%M:%S} UTC")
 
 
-# --- 3. people and bounds ---------------------------------------------------------------------
+# --- 3. overrides and bounds ------------------------------------------------------------------
 
 
-def override(wanted: int, context: Context) -> Limit | None:
-    """What a person set: exactly so many, no fewer than so many, or none fewer than now."""
+def override(capacity: int, context: Context) -> Limit | None:
+    """Apply the operator's override: an exact capacity, a floor, or a ban on scale-in."""
     override, current = context.override, context.seen.capacity
     if override is None:
         return None
     reason = f" ({override.reason})" if override.reason else ""
     if override.exact is not None:
-        return Limit(override.exact, f"exactly {override.exact} by override{reason}")
-    if override.floor is not None and wanted < override.floor:
-        return Limit(override.floor, f"at least {override.floor} by override{reason}")
-    if override.freeze_scale_in and wanted < current:
-        return Limit(current, f"scale-in is frozen by override{reason}")
+        return Limit(override.exact, f"an override sets exactly {override.exact}{reason}")
+    if override.floor is not None and capacity < override.floor:
+        return Limit(override.floor, f"an override sets at least {override.floor}{reason}")
+    if override.freeze_scale_in and capacity < current:
+        return Limit(current, f"an override prevents scale-in{reason}")
     return None
 
 
-def bounds(wanted: int, context: Context) -> Limit | None:
-    """Minimum and maximum hold for every capacity, one set by hand and one in cooldown too."""
+def bounds(capacity: int, context: Context) -> Limit | None:
+    """Keep the capacity within the limits of the resource. No override or fallback exceeds them."""
     limits = context.seen.limits
-    if wanted > limits.maximum:
-        return Limit(limits.maximum, f"maximum is {limits.maximum}")
-    if wanted < limits.minimum:
-        return Limit(limits.minimum, f"minimum is {limits.minimum}")
+    if capacity > limits.maximum:
+        # An alert in infra/modules/monitoring.bicep searches the log for "maximum is".
+        return Limit(limits.maximum, f"the maximum is {limits.maximum}")
+    if capacity < limits.minimum:
+        return Limit(limits.minimum, f"the minimum is {limits.minimum}")
     return None
 
 
-# --- 4. orders under way ----------------------------------------------------------------------
+# --- 4. actions under way ---------------------------------------------------------------------
 
 
-def failed_action(wanted: int, context: Context) -> Limit | None:
-    """After a refused action wait a little, lest the refusal is asked for with every sample."""
+def failed_action(capacity: int, context: Context) -> Limit | None:
+    """Hold for a while after a failed action, so that it is not requested with every sample."""
     desired, seen = context.desired, context.seen
     if desired is None or desired.status is not ActionStatus.FAILED or desired.retry_at is None:
         return None
-    if wanted == seen.capacity or seen.now >= desired.retry_at:
+    if capacity == seen.capacity or seen.now >= desired.retry_at:
         return None
     return Limit(
         seen.capacity,
-        f"last action failed ({desired.last_error}); next try after "
+        f"the last action failed ({desired.last_error}): holding until "
         f"{desired.retry_at:%H:%M:%S} UTC",
     )
 
 
-def already_requested(wanted: int, context: Context) -> Limit | None:
-    """One order is enough; it is absolute, and the reconciler repeats it where it got lost."""
+def already_requested(capacity: int, context: Context) -> Limit | None:
+    """Do not request the pending capacity again. If the pending action is lost, the reconciler
+    sends it again."""
     desired = context.state.desired
-    if desired is None or wanted != desired.target or not desired.pending:
+    if desired is None or capacity != desired.target or not desired.pending:
         return None
     return Limit(context.seen.capacity, f"already requested as epoch {desired.epoch}")
 
 
 REVOKING: tuple[Guard, ...] = (missing_data, consumer_broken, override, bounds)
-"""Those that take back an order under way, too, where they would not allow it any more."""
+"""The guards that also revoke a pending action if they no longer allow its capacity."""
 
 GUARDS: tuple[Guard, ...] = (
     missing_data,
@@ -319,5 +341,5 @@ GUARDS: tuple[Guard, ...] = (
     already_requested,
 )
 
-GUARDS_OF_A_STAY: tuple[Guard, ...] = (missing_data, override, bounds, already_requested)
-"""Those of them that may have something to say to a wish for the capacity that there is."""
+GUARDS_WHEN_HOLDING: tuple[Guard, ...] = (missing_data, override, bounds, already_requested)
+"""The guards that may apply to a recommendation of the current capacity."""

@@ -1,4 +1,4 @@
-"""A resource's samples: merged into its state, and what its policy may see of them."""
+"""Merges samples into the state of a resource, and selects the samples that its policy sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.learning import known_throughput
+from shared.autoscaling.lag import NO_LAG, lag_of, moved, usual_lag_seconds
+from shared.autoscaling.learning import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
@@ -27,13 +28,19 @@ from shared.autoscaling.policy import Observation, Resource
 from shared.autoscaling.state import ActionStatus, ScalingState
 
 SAMPLES_KEPT_MAX = 3000
-"""Keeps the rows of a resource inside one transaction (4 MiB) and one round trip."""
+"""The most samples of one metric. With this limit the rows of a resource fit into one transaction
+(4 MiB) and are read in one round trip.
+"""
 
 FUTURE_TOLERANCE_SECONDS = 60
-"""Clocks of two services may differ by this much; a later sample is a mistake."""
+"""The tolerated difference between the clocks of two services, in seconds. A sample further in the
+future is an error of its sender.
+"""
 
 
 class MergeOutcome(StrEnum):
+    """Whether a sample changed the state: only an accepted one does."""
+
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     STALE = "stale"
@@ -41,6 +48,8 @@ class MergeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
+    """The state after a sample, and whether the sample was accepted."""
+
     state: ScalingState
     outcome: MergeOutcome
 
@@ -52,11 +61,12 @@ def merge(
     window_seconds: float,
     history_seconds: float = 0,
 ) -> Merged:
-    """The state with the sample in it; samples are kept for the longer of the two times.
+    """Add a sample to the state. Samples are kept for ``window_seconds`` or ``history_seconds``,
+    whichever is longer.
 
-    A sample of a time that is known already is a duplicate, one older than the window is stale:
-    both change nothing. A late one is sorted in. Raises BadMessage for a value that is no
-    measurement and for a time in the future.
+    A late sample is inserted in order of time. A sample is a duplicate if the state has a sample of
+    the same time, and stale if it is older than this period; neither changes the state. Raises
+    BadMessage if the value is not a valid measurement or the time lies in the future.
     """
     _check(metric, now)
     value, name = metric.value, metric.name
@@ -75,23 +85,23 @@ def _check(metric: Metric, now: datetime) -> None:
     if not 0 <= value <= MEASURE_MAX:
         raise BadMessage(
             f"metric {metric.name} of {metric.resource_name}: value {value} is not a number from 0 "
-            f"to {MEASURE_MAX:g}; fix the sender"
+            f"to {MEASURE_MAX:g}; correct the sender"
         )
     if metric.name == CAPACITY_METRIC and not (value % 1 == 0 and 1 <= value <= CAPACITY_SANE_MAX):
         raise BadMessage(
             f"capacity of {metric.resource_name}: {value:g} is not a whole number of 1 to "
-            f"{CAPACITY_SANE_MAX} instances; fix the sender"
+            f"{CAPACITY_SANE_MAX} instances; correct the sender"
         )
     if time > now and time > now + span(FUTURE_TOLERANCE_SECONDS):
         raise BadMessage(
             f"metric {metric.name} of {metric.resource_name}: time {time.isoformat()} lies more "
             f"than {FUTURE_TOLERANCE_SECONDS} s in the future (now {now.isoformat()}); "
-            "fix the sender's clock"
+            "correct the sender's clock"
         )
 
 
 def with_sample(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """From ``start`` on, with the sample; None where its time is known already."""
+    """The samples since ``start``, including ``value``; None if its time is already present."""
     samples = history.samples
     if not samples:
         return Window((value,))
@@ -102,9 +112,9 @@ def with_sample(history: Window, value: MetricValue, start: datetime) -> Window 
 
 
 def with_capacity(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """Of a run of equal values only the first and the newest, from the one before ``start`` on.
+    """Like ``with_sample``, but keeps only the first and the last of a run of equal capacities.
 
-    That one stays, for it says which capacity there was at ``start``.
+    The newest sample before ``start`` is kept too, because it states the capacity at ``start``.
     """
     samples = history.samples
     if samples and value.time <= samples[-1].time:
@@ -112,8 +122,8 @@ def with_capacity(history: Window, value: MetricValue, start: datetime) -> Windo
         if late is None:
             return None
         return Window(_kept(_changes_only(late), start))
-    goes_on = len(samples) > 1 and samples[-2].value == samples[-1].value == value.value
-    changes = (*(samples[:-1] if goes_on else samples), value)
+    continues_run = len(samples) > 1 and samples[-2].value == samples[-1].value == value.value
+    changes = (*(samples[:-1] if continues_run else samples), value)
     return Window(_kept(changes, start))
 
 
@@ -126,7 +136,7 @@ def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
 
 def _bounded(samples: Samples, start: datetime) -> Samples:
     first = 0
-    while samples[first].time < start:  # rarely more than one is too old
+    while samples[first].time < start:  # usually at most one sample is too old
         first += 1
     return samples[first:][-SAMPLES_KEPT_MAX:]
 
@@ -152,31 +162,39 @@ INSTANT = timedelta(microseconds=1)
 
 
 def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
-    """What the policy may see: samples in the window that are newer than the last change.
+    """What the policy may see at ``now``.
 
-    Load of the time before a change must not cause another one, so it does not count any more.
+    Its windows hold only samples that are newer than the last confirmed change, because load from
+    before a change must not cause another one. The histories hold all samples that are kept.
+    Samples of a source that lags behind are moved by its lag, see ``lag``.
     """
-    known, desired = state.histories, state.desired
-    histories: Mapping[str, Window] = {n: known.get(n, NO_SAMPLES) for n in resource.metrics}
+    kept, desired = state.histories, state.desired
+    read: Mapping[str, Window] = {n: kept.get(n, NO_SAMPLES) for n in resource.metrics}
+    lags = {n: lag_of(source, read[n], now) for n, source in resource.metrics.items()}
+    histories = {n: moved(window, lags[n]) for n, window in read.items()}
+    estimate = rate_estimate(resource.throughput, state.learned)
     return Observation(
         resource.name,
         now,
         capacity,
         resource.limits,
-        _Recent(histories, resource, state, now),
+        _Recent(read, lags, resource, state, now),
         desired.changed_at if desired else None,
         histories,
-        known.get(CAPACITY_METRIC, NO_SAMPLES),
+        kept.get(CAPACITY_METRIC, NO_SAMPLES),
         desired if desired and desired.pending else None,
         resource.goal,
-        known_throughput(resource.throughput, state.learned),
+        known_throughput(resource.throughput, state.learned, estimate),
         state.profile,
+        estimate,
     )
 
 
-def window_start(resource: Resource, state: ScalingState, now: datetime) -> datetime:
-    """From when on samples count."""
-    start = now - span(resource.window_seconds)
+def window_start(
+    resource: Resource, state: ScalingState, now: datetime, lag: timedelta = NO_LAG
+) -> datetime:
+    """The time of the oldest sample that decisions use, for a source with this lag."""
+    start = now - span(resource.window_seconds) - lag
     changed_at = state.desired.changed_at if state.desired else None
     if changed_at is not None and changed_at >= start:
         start = changed_at + INSTANT
@@ -184,18 +202,20 @@ def window_start(resource: Resource, state: ScalingState, now: datetime) -> date
 
 
 class _Recent(Mapping[str, Window]):
-    """Of each history what counts, cut out when somebody asks for it."""
+    """The window of each history, computed when it is first read."""
 
-    __slots__ = ("_cut", "_histories", "_now", "_resource", "_state")
+    __slots__ = ("_cut", "_histories", "_lags", "_now", "_resource", "_state")
 
     def __init__(
         self,
         histories: Mapping[str, Window],
+        lags: Mapping[str, timedelta],
         resource: Resource,
         state: ScalingState,
         now: datetime,
     ) -> None:
         self._histories = histories
+        self._lags = lags
         self._resource = resource
         self._state = state
         self._now = now
@@ -204,8 +224,9 @@ class _Recent(Mapping[str, Window]):
     def __getitem__(self, name: str) -> Window:
         window = self._cut.get(name)
         if window is None:
-            start = window_start(self._resource, self._state, self._now)
-            window = self._cut[name] = _from(self._histories[name], start)
+            lag = self._lags[name]
+            start = window_start(self._resource, self._state, self._now, lag)
+            window = self._cut[name] = moved(_from(self._histories[name], start), lag)
         return window
 
     def __iter__(self) -> Iterator[str]:
@@ -220,12 +241,24 @@ def _from(window: Window, start: datetime) -> Window:
     return window if not samples or samples[0].time >= start else Window(since(samples, start))
 
 
+def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
+    """How old a sample of this metric may be when it arrives, and how long it is kept.
+
+    A count of items is only learned from, so it may be as old as the history.
+    """
+    usual_lag = usual_lag_seconds(resource.metrics.get(name))
+    counts = name == resource.throughput.counted_metric
+    window_seconds = resource.history_seconds if counts else resource.window_seconds
+    return window_seconds + usual_lag, resource.history_seconds + usual_lag
+
+
 def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
+    """All kept samples of a metric, oldest first."""
     return state.histories.get(name, NO_SAMPLES).samples
 
 
 def known_capacity(state: ScalingState) -> MetricValue | None:
-    """The newest known number of instances: what the target itself says, or a confirmed change."""
+    """The newest known capacity and its time: reported by the target, or a confirmed change."""
     kept = samples_of(state, CAPACITY_METRIC)
     observed = kept[-1] if kept else None
     desired = state.desired

@@ -1,4 +1,7 @@
-"""Checks of what scaling_rules.py declares: every problem at once, with key, value and bound."""
+"""Checks of the declarations in scaling_rules.py.
+
+All problems are reported together. Each names the resource, the key, its value and the bound.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,27 @@ from shared.autoscaling.declaring import (
     MetricSource,
     Mode,
     PlanCapacity,
-    PushedMetric,
     RateLimit,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
     Throughput,
+    TopicSubscriptions,
+    is_pushed,
 )
+from shared.autoscaling.lag import GRAIN
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.policy import Observation, Resource, UnknownMetric, ask, described, members
 from shared.autoscaling.state import ScalingState
 from shared.values.text import NAME, UUID
 
+PLAN = "AppServicePlan(subscription_id, resource_group, name)"
+
 PLAN_CAPACITY_MAX = 100
-"""No App Service Plan tier has more instances (Isolated v2: 100)."""
+"""The most instances that any tier of App Service Plans has (Isolated v2)."""
 
 WINDOW_SECONDS_MAX = 14_400
-"""Four hours of samples every 15 s fit into the rows of a resource."""
+"""Four hours. At one sample every 15 s, the rows of a resource have room for this many seconds."""
 
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")
@@ -47,28 +54,27 @@ AGGREGATIONS = ("average", "total", "minimum", "maximum", "count")
 RESOURCE_ID = re.compile(
     rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/[^/]+(/[^/]+/[^/]+)+/?", re.I
 )
-TIME_GRAIN = re.compile(r"PT?\d+[DHM]")
 
 
 def problems(resources: object) -> list[str]:
-    """What is wrong with what scaling_rules.resources() answered; empty where nothing is."""
+    """All problems of the value that scaling_rules.resources() returned; empty if it is valid."""
     if not isinstance(resources, list | tuple):
         kind = type(resources).__name__
-        return [f"scaling_rules.resources() answered a {kind}: a list of Resource is needed"]
-    wrong = [] if resources else ["scaling_rules.resources(): declares no resource"]
+        return [f"scaling_rules.resources() returned a {kind}: must return a list of Resource"]
+    found = [] if resources else ["scaling_rules.resources() declares no resource: declare one"]
     for position, resource in enumerate(resources):
         if isinstance(resource, Resource):
-            wrong += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
+            found += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
         else:
-            wrong.append(f"resources[{position}] = {resource!r}: must be a Resource")
-    return wrong + _declared_twice([r for r in resources if isinstance(r, Resource)])
+            found.append(f"resources[{position}] = {resource!r}: must be a Resource")
+    return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
 
 
 def needs_hub(resources: object) -> bool:
-    """Whether a source of any resource is of no use without an event hub."""
+    """True if any resource has a source that only an event hub can feed."""
     declared = resources if isinstance(resources, list | tuple) else ()
     return any(
-        isinstance(source, PushedMetric | IngestionBreaker)
+        is_pushed(source) or isinstance(source, IngestionBreaker)
         for resource in declared
         if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
         for source in resource.metrics.values()
@@ -76,7 +82,7 @@ def needs_hub(resources: object) -> bool:
 
 
 def connections(resources: object) -> set[tuple[type, str]]:
-    """Kind of source and name of connection of all declared sources, as far as they are sound."""
+    """The kind and the connection name of each declared source; invalid ones are left out."""
     declared = resources if isinstance(resources, list | tuple) else ()
     return {
         (type(source), source.connection)
@@ -87,17 +93,45 @@ def connections(resources: object) -> set[tuple[type, str]]:
     }
 
 
+def failing_policies(resources: Sequence[Resource]) -> list[str]:
+    """A warning for each policy that fails although every metric has samples."""
+    warnings = []
+    for resource in resources:
+        capacity = resource.limits.minimum
+        seen = observe(resource, _state(resource, 1.0, capacity), capacity, SOME_NOON)
+        recommendation = ask(resource.policy, seen)
+        if recommendation.failed:
+            error = recommendation.evidence["error"]
+            warnings.append(
+                f"resource {resource.name!r}: {error}. Until this is fixed, the capacity does "
+                "not change. A policy must return Recommendation(capacity, reason)"
+            )
+    return warnings
+
+
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
-    """Two resources of one name share their state, two of one target undo each other's work."""
+    """Names and targets that several resources share.
+
+    Resources with the same name would share their state. Resources with the same target would undo
+    each other's changes.
+    """
     names = Counter(f"resource {resource.name!r}" for resource in resources)
     targets = Counter(f"target {resource.target}".casefold() for resource in resources)
-    return [f"{what}: declared {n} times" for what, n in (names + targets).items() if n > 1]
+    return [
+        f"{what}: declared {n} times, must be declared once"
+        for what, n in (names + targets).items()
+        if n > 1
+    ]
 
 
 def _checked(resource: Resource) -> Iterator[str]:
-    """Rules are Python, nothing enforces their types: what a check stumbles over is a problem."""
-    if wrong := list(_kinds(resource)):
-        yield from wrong
+    """The problems of one resource.
+
+    Python does not enforce the declared types, so a check may raise an exception. The exception is
+    then reported as a problem.
+    """
+    if wrong_classes := list(_wrong_classes(resource)):
+        yield from wrong_classes
         return
     for check in (_name, _target, _limits, _modes, _durations, _metrics, _guards, _policy):
         try:
@@ -106,8 +140,9 @@ def _checked(resource: Resource) -> Iterator[str]:
             yield f"{check.__name__[1:]}: cannot be checked: {type(error).__name__}: {error}"
 
 
-def _kinds(resource: Resource) -> Iterator[str]:
-    """A tuple where a value with fields belongs is the commonest slip."""
+def _wrong_classes(resource: Resource) -> Iterator[str]:
+    """A problem for each field whose value has the wrong class. Such a value is most often
+    a tuple."""
     kinds = {"limits": Limits, "cooldown": Cooldown, "guards": Guards, "goal": Goal}
     for field, kind in {**kinds, "throughput": Throughput}.items():
         value = getattr(resource, field)
@@ -123,10 +158,10 @@ def _name(resource: Resource) -> Iterator[str]:
 def _target(resource: Resource) -> Iterator[str]:
     plan = resource.target
     if not isinstance(plan, AppServicePlan):
-        yield f"target = {plan!r}: must be an AppServicePlan"
+        yield f"target = {plan!r}: must be an {PLAN}"
         return
     if not isinstance(plan.subscription_id, str) or not UUID.fullmatch(plan.subscription_id):
-        yield f"target.subscription_id = {plan.subscription_id!r}: must be a UUID"
+        yield f"target.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
     for key in ("resource_group", "name"):
         value = getattr(plan, key)
         if not isinstance(value, str) or not value or "/" in value:
@@ -162,7 +197,7 @@ def _durations(resource: Resource) -> Iterator[str]:
     yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0.01, 1440)
     yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
-    yield from _counted(resource)
+    yield from _counted_metrics(resource)
     yield from _planning_step(resource)
     rate, dead_time = (
         resource.throughput.rate_per_instance_minute,
@@ -175,25 +210,26 @@ def _durations(resource: Resource) -> Iterator[str]:
 
 
 def _planning_step(resource: Resource) -> Iterator[str]:
-    """A policy that plans in steps cannot keep a limit that is shorter than one of them."""
+    """A problem if the age limit is shorter than the planning step, because a policy that plans in
+    steps cannot meet such a limit."""
     minutes = resource.goal.age_limit_minutes
     for member in members(resource.policy):
         seconds: Any = described(member).step_seconds
         if {type(seconds), type(minutes)} <= {int, float} and minutes * 60 < seconds:
             yield (
-                f"goal.age_limit_minutes = {minutes}: must be at least the step of {seconds:g} s "
-                f"in which {type(member).__name__} plans; set step_seconds (PlanningStepSeconds) "
-                f"to at most {minutes * 60:g}"
+                f"goal.age_limit_minutes = {minutes}: is shorter than the planning step of "
+                f"{type(member).__name__} ({seconds:g} s). Raise the limit, or lower step_seconds "
+                f"(setting PlanningStepSeconds) to at most {minutes * 60:g}"
             )
 
 
-def _counted(resource: Resource) -> Iterator[str]:
-    known = ", ".join(sorted(map(str, resource.metrics))) or "none"
+def _counted_metrics(resource: Resource) -> Iterator[str]:
+    declared = ", ".join(sorted(map(str, resource.metrics))) or "none"
     throughput = resource.throughput
     for key in ("completed_metric", "incoming_metric"):
         name = getattr(throughput, key)
         if name is not None and name not in resource.metrics:
-            yield f"throughput.{key} = {name!r}: is not one of the resource's metrics ({known})"
+            yield f"throughput.{key} = {name!r}: must be one of the resource's metrics ({declared})"
     if throughput.completed_metric is not None and throughput.incoming_metric is not None:
         keys = "throughput.completed_metric, throughput.incoming_metric"
         yield f"{keys}: only one of the two may be set"
@@ -208,11 +244,11 @@ def _bounded(key: str, value: object, low: float, high: float) -> Iterator[str]:
 
 def _metrics(resource: Resource) -> Iterator[str]:
     if not isinstance(resource.metrics, Mapping) or not resource.metrics:
-        yield f"metrics = {resource.metrics!r}: a dict of at least one source is needed"
+        yield f"metrics = {resource.metrics!r}: must be a dict of at least one source"
         return
     for name, source in resource.metrics.items():
         if name == CAPACITY_METRIC:
-            yield f"metrics[{name!r}]: this name is reserved for the target's own capacity"
+            yield f"metrics[{name!r}]: this name is reserved for the capacity of the target"
         elif not isinstance(name, str) or not NAME.fullmatch(name):
             yield f"metrics[{name!r}]: the name must match {NAME.pattern}"
         for problem in _source(source):
@@ -221,9 +257,9 @@ def _metrics(resource: Resource) -> Iterator[str]:
 
 def _source(source: MetricSource) -> Iterator[str]:
     if not isinstance(source, MetricSource):
-        yield f" = {source!r}: must be a metric source such as ServiceBusQueue"
+        yield f" = {source!r}: must be a metric source such as ServiceBusQueue('orders')"
         return
-    if isinstance(source, PlanCapacity | HubMetric | IngestionBreaker):
+    if isinstance(source, PlanCapacity | HubMetric | IngestionBreaker | TopicSubscriptions):
         return
     if isinstance(source, AzureMonitorMetric):
         yield from _azure_monitor(source)
@@ -241,11 +277,15 @@ def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
         example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
         yield f".resource_id = {source.resource_id!r}: must be a resource ID such as {example}"
     if not isinstance(source.metric, str) or not source.metric:
-        yield f".metric = {source.metric!r}: must be a name such as 'ActiveMessages'"
+        yield f".metric = {source.metric!r}: must be a name such as 'CpuPercentage'"
     if source.aggregation not in AGGREGATIONS:
         yield f".aggregation = {source.aggregation!r}: must be one of {', '.join(AGGREGATIONS)}"
-    if not isinstance(source.time_grain, str) or not TIME_GRAIN.fullmatch(source.time_grain):
+    if not isinstance(source.time_grain, str) or not GRAIN.fullmatch(source.time_grain):
         yield f".time_grain = {source.time_grain!r}: must be a duration such as 'PT1M'"
+    if not isinstance(source.filter, str) or (source.filter and source.streamed):
+        yield f".filter = {source.filter!r}: must be text, and empty for a streamed metric"
+    if not isinstance(source.streamed, bool):
+        yield f".streamed = {source.streamed!r}: must be True or False"
 
 
 def _guards(resource: Resource) -> Iterator[str]:
@@ -257,7 +297,8 @@ def _guards(resource: Resource) -> Iterator[str]:
             yield f"{key}.then = {missing.then!r}: must be 'hold', 'hold_in' or a whole number"
     for name in (*guards.missing_by_metric, guards.breaker_metric):
         if name is not None and name not in resource.metrics:
-            yield f"guards: metric {name!r} is not one of the resource's metrics"
+            declared = ", ".join(sorted(map(str, resource.metrics)))
+            yield f"guards: metric {name!r} must be one of the resource's metrics ({declared})"
     for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
         yield from _bounded(f"guards.{key}", getattr(guards, key), 0, WINDOW_SECONDS_MAX)
     for position, limit in enumerate(guards.rate_limits):
@@ -290,44 +331,44 @@ def _policy(resource: Resource) -> Iterator[str]:
         return
     for name in described(policy).metric_names or ():
         if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
-            known = ", ".join(sorted(resource.metrics)) or "none"
-            yield f"policy.metric = {name!r}: is not one of the resource's metrics ({known})"
-    wrong = [f"policy.{problem}" for problem in described(policy).problems()]
-    yield from wrong
-    if not wrong and (asked := asks_for_unknown(resource)):
-        yield f"policy: {asked}"
+            declared = ", ".join(sorted(resource.metrics)) or "none"
+            yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
+    wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
+    yield from wrong_fields
+    if not wrong_fields and (error := asks_for_unknown(resource)):
+        yield f"policy: {error.removeprefix('the policy ')}"
 
 
-A_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SOME_NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VALUES = (0.0, 1.0, 1e6)
 
 
 def asks_for_unknown(resource: Resource) -> str | None:
-    """What the policy said when it asked for a metric that is not declared; None: it did not.
+    """The policy's error if it reads a metric that the resource does not declare, else None.
 
-    It is asked with no samples, and with few and many items in each metric. What else it raises
-    is left to the day: it may rightly refuse values that nobody ever sent.
+    The check calls the policy without samples, and with low and high values of each metric. It
+    ignores other errors, because a policy may rightly reject values that no source ever sends.
     """
     for capacity in {resource.limits.minimum, resource.limits.maximum}:
         for value in (None, *VALUES):
-            seen = observe(resource, _state(resource, value, capacity), capacity, A_DAY)
-            if (asked := _asked(resource, seen)) is not None:
-                return asked
+            seen = observe(resource, _state(resource, value, capacity), capacity, SOME_NOON)
+            if (error := _unknown_metric(resource, seen)) is not None:
+                return error
     return None
 
 
-def _asked(resource: Resource, seen: Observation) -> str | None:
-    wish = ask(resource.policy, seen)
-    for each in (wish, *wish.candidates):
-        said = str(each.evidence.get("error", ""))
-        if UnknownMetric.__name__ in said:
-            return said
+def _unknown_metric(resource: Resource, seen: Observation) -> str | None:
+    recommendation = ask(resource.policy, seen)
+    for each in (recommendation, *recommendation.candidates):
+        error = str(each.evidence.get("error", ""))
+        if UnknownMetric.__name__ in error:
+            return error
     return None
 
 
 def _state(resource: Resource, value: float | None, capacity: int) -> ScalingState:
-    times = [A_DAY - timedelta(seconds=15 * back) for back in reversed(range(20))]
+    times = [SOME_NOON - timedelta(seconds=15 * back) for back in reversed(range(20))]
     samples = Window(tuple(MetricValue(time, value) for time in times if value is not None))
     histories = dict.fromkeys(resource.metrics, samples)
-    known = Window((MetricValue(A_DAY, capacity),))
-    return ScalingState({**histories, CAPACITY_METRIC: known}, None)
+    capacities = Window((MetricValue(SOME_NOON, capacity),))
+    return ScalingState({**histories, CAPACITY_METRIC: capacities}, None)

@@ -1,4 +1,4 @@
-"""The functions of the app without their triggers: read ports → decide → write ports."""
+"""The functions of the app without their triggers: they read ports, decide and write ports."""
 
 from shared.autoscaling.flows import (
     metric_collector,

@@ -1,4 +1,6 @@
-"""Is every source, table and plan there, and may we do what will have to be done?"""
+"""Checks that all metric sources, state rows and plans can be read, and that all plans can be
+changed.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +8,64 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from shared.autoscaling.declaring import CapacityTarget, MetricSource
-from shared.autoscaling.errors import CapacityRefused
-from shared.autoscaling.flows.metric_collector import sources_of
+from shared.autoscaling.declaring import AzureMonitorMetric, CapacityTarget, MetricSource
+from shared.autoscaling.errors import CapacityRefused, ReadFailed
+from shared.autoscaling.flows.metric_collector import monitored_sources_of, sources_of
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import MetricReader, Permissions, StateStore
+from shared.autoscaling.ports import MetricReader, Permissions, PlatformMetrics, StateStore
 
 
-async def run(
+async def check_all(
     resources: Iterable[Resource],
     reader: MetricReader,
     permissions: Permissions,
     store: StateStore,
     timeout_seconds: float,
+    platform: PlatformMetrics | None = None,
 ) -> list[dict[str, Any]]:
-    """One line for each thing that was tried: ``resource, what, ok, told``; nothing is changed."""
-
+    """One result for each check: ``resource, what, ok, told``. The checks change nothing."""
     checks: list[tuple[Resource, str, Awaitable[str]]] = []
     for resource in resources:
         checks.append((resource, "state", _state(store, resource)))
         for name, source in sources_of(resource).items():
             checks.append((resource, f"metric {name}", _value(reader, source)))
+        for name, source in monitored_sources_of(resource).items():
+            checks.append((resource, f"metric {name}", _platform_value(platform, source)))
         plan = resource.target
         checks.append((resource, f"plan {plan.name}", _plan(permissions, plan)))
-    return await asyncio.gather(*(_tried(timeout_seconds, *check) for check in checks))
+    return await asyncio.gather(*(_result(timeout_seconds, *check) for check in checks))
 
 
 async def _state(store: StateStore, resource: Resource) -> str:
     await store.load(resource.name)
-    return "can be read"
+    return "is readable"
 
 
 async def _plan(permissions: Permissions, plan: CapacityTarget) -> str:
     if lacking := await permissions.lacking(plan):
-        raise CapacityRefused(f"the identity lacks {', '.join(lacking)}")
+        raise CapacityRefused(
+            f"the identity lacks {', '.join(lacking)}: assign it a role with them"
+        )
     return "may be read and changed"
 
 
 async def _value(reader: MetricReader, source: MetricSource) -> str:
-    read = await reader.read(source)
-    return f"reads {read.value:g}"
+    reading = await reader.read(source)
+    return f"reads {reading.value:g}"
 
 
-async def _tried(
+async def _platform_value(platform: PlatformMetrics | None, source: AzureMonitorMetric) -> str:
+    assert platform is not None, "there is a reader where a rule needs one"
+    readings = await platform.read([source])
+    reading = readings.get(source, ())
+    if isinstance(reading, ReadFailed):
+        raise reading
+    if not reading:
+        return "is readable, and has no value of the last minutes"
+    return f"reads {reading[-1].value:g}, up to {reading[-1].time:%H:%M} UTC"
+
+
+async def _result(
     timeout_seconds: float, resource: Resource, what: str, check: Awaitable[str]
 ) -> dict[str, Any]:
     try:
@@ -56,6 +73,6 @@ async def _tried(
             text, ok = await check, True
     except TimeoutError:
         text, ok = f"no answer within {timeout_seconds:g} s", False
-    except Exception as error:  # each thing is reported, whatever is wrong with it
+    except Exception as error:  # any failure is a result, so that the other checks continue
         text, ok = f"{type(error).__name__}: {error}", False
     return {"resource": resource.name, "what": what, "ok": ok, "told": text}

@@ -1,4 +1,4 @@
-"""What flows have in common: the declared resource, lost races, the store's clock, the log."""
+"""Helpers of all flows: find resources, retry lost updates, read the store's clock, write logs."""
 
 from __future__ import annotations
 
@@ -11,45 +11,49 @@ from shared.autoscaling.errors import StateConflict, StateUnreadable, UnknownRes
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.values.text import shown
+from shared.values.text import quoted
 
 
 def find(resources: Mapping[str, Resource], name: str) -> Resource:
+    """The declared resource of this name. Raises UnknownResource."""
     if name not in resources:
-        known = ", ".join(sorted(resources)) or "none"
+        declared = ", ".join(sorted(resources)) or "none"
         raise UnknownResource(
-            f"resource {shown(name)} is not declared in scaling_rules.py (known: {known})"
+            f"resource {quoted(name)} is not declared in scaling_rules.py (declared: {declared})"
         )
     return resources[name]
 
 
 def check_metric_name(resource: Resource, name: str) -> None:
+    """Raises UnknownResource if the resource does not declare the metric."""
     if name != CAPACITY_METRIC and name not in resource.metrics:
-        known = ", ".join(sorted(resource.metrics))
+        declared = ", ".join(sorted(resource.metrics))
         raise UnknownResource(
-            f"metric {shown(name)} of {resource.name!r} is not declared in scaling_rules.py "
-            f"(known: {known})"
+            f"metric {quoted(name)} of {resource.name!r} is not declared in scaling_rules.py "
+            f"(declared: {declared})"
         )
 
 
 ATTEMPTS_MAX = 10
-"""Races lost in a row before the message goes back to the queue."""
+"""After this many conflicts in a row, the message goes back to the queue."""
 
 T = TypeVar("T")
 
 
 async def until_won(resource_name: str, attempt: Callable[[], Awaitable[T]]) -> T:
-    """The first attempt's answer that is not a StateConflict; the last one's StateConflict else."""
+    """Repeat ``attempt`` after each conflict. Raises StateConflict after too many."""
     for _ in range(ATTEMPTS_MAX):
         try:
             return await attempt()
         except StateConflict:
             continue
-    raise StateConflict(f"{resource_name}: lost {ATTEMPTS_MAX} races for its state in a row")
+    raise StateConflict(
+        f"{resource_name}: other writers changed its state during each of {ATTEMPTS_MAX} attempts"
+    )
 
 
 async def store_time(resource_name: str, store: StateStore) -> datetime:
-    """The time of a read, whether or not what was read can be understood."""
+    """The current time of the store's clock, even if the resource's state cannot be read."""
     try:
         return (await store.load(resource_name)).read_at
     except StateUnreadable as error:
@@ -59,6 +63,6 @@ async def store_time(resource_name: str, store: StateStore) -> datetime:
 def log_action(
     log: logging.Logger, action: str, resource_name: str, text: str, level: int = logging.INFO
 ) -> None:
-    """``[action] resource: text``."""
+    """Log ``[action] resource: text``, with the action and the resource as fields."""
     fields = {"action": action, "resource": resource_name}
     log.log(level, "[%s] %s: %s", action, resource_name, text, extra=fields)

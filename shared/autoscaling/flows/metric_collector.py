@@ -1,24 +1,36 @@
-"""metric_collector: read every source at once; one that fails never hides the others."""
+"""metric_collector: reads all sources concurrently. A failing source does not affect the others.
+
+A source that several metrics name is read once, and all of them get its samples.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from shared.autoscaling.declaring import MetricSource, PlanCapacity, PushedMetric
+from shared.autoscaling.declaring import (
+    AzureMonitorMetric,
+    MetricSource,
+    PlanCapacity,
+    PushedMetric,
+    is_pushed,
+)
 from shared.autoscaling.flows.common import log_action
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.flows.message_counts import MessageCounts
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import MetricReader
+from shared.autoscaling.ports import MetricReader, PlatformMetrics
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFailure:
-    """A source that gave no value: the metric is missing, not zero."""
+    """A source that returned no value. Its metric is missing, not zero."""
 
     resource_name: str
     metric_name: str
@@ -27,44 +39,121 @@ class SourceFailure:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
+    """The samples that were read, and the sources that failed."""
+
     metrics: tuple[Metric, ...]
     failures: tuple[SourceFailure, ...]
 
 
-async def run(
-    resources: Iterable[Resource], reader: MetricReader, timeout_seconds: float
+PLATFORM_TIMES_LONGER = 2
+"""Many requests share the time for the metrics of Azure Monitor. Each of them has the time-out of a
+source; together they must not delay the other sources for longer than this multiple of it."""
+
+Answer = Sequence[MetricValue] | str
+"""The samples of a source, or why there are none."""
+Answers = Mapping[MetricSource, Answer]
+
+
+async def collect(
+    resources: Iterable[Resource],
+    reader: MetricReader,
+    timeout_seconds: float,
+    platform: PlatformMetrics | None = None,
+    counts: MessageCounts | None = None,
 ) -> Collection:
-    """One metric per source that answered in time, and one failure per source that did not."""
-    reads = [
-        _read(resource.name, name, source, reader, timeout_seconds)
+    """Read all sources: the samples of each that answers in time, and a failure of each other one.
+
+    ``platform`` reads the metrics of Azure Monitor. Without it, they are left out. ``counts`` turns
+    the counts of topics into those of subscriptions.
+    """
+    resources, counts = list(resources), counts or MessageCounts()
+    wanted = [
+        (resource.name, name, source)
         for resource in resources
-        for name, source in sources_of(resource).items()
+        for name, source in {**_all_sources_of(resource), **counts.sources(resource)}.items()
     ]
-    answers = await asyncio.gather(*reads)
-    failures = tuple(a for a in answers if isinstance(a, SourceFailure))
+    sources = list(dict.fromkeys(source for *_, source in wanted))
+    current = [s for s in sources if not isinstance(s, PushedMetric)]
+    monitored = [s for s in sources if isinstance(s, AzureMonitorMetric)]
+    from_platform, read = await asyncio.gather(
+        _monitored(monitored, platform, PLATFORM_TIMES_LONGER * timeout_seconds),
+        asyncio.gather(*(_read(source, reader, timeout_seconds) for source in current)),
+    )
+    answers: Answers = {**from_platform, **dict(zip(current, read, strict=True))}
+    failures = tuple(_failures(wanted, answers))
     for failure in failures:
-        text = f"{failure.metric_name} could not be read and is skipped: {failure.reason}"
+        text = f"{failure.metric_name} could not be read, so it is skipped: {failure.reason}"
         log_action(log, "source_failed", failure.resource_name, text, logging.WARNING)
-    return Collection(tuple(a for a in answers if isinstance(a, Metric)), failures)
+    samples = defaultdict[str, list[Metric]](list)
+    for sample in _samples(wanted, answers):
+        samples[sample.resource_name].append(sample)
+    adjusted = [counts.adjusted(each, samples[each.name]) for each in resources]
+    return Collection(tuple(chain.from_iterable(adjusted)), failures)
+
+
+def _samples(wanted: Iterable[tuple[str, str, MetricSource]], answers: Answers) -> Iterator[Metric]:
+    for resource_name, name, source in wanted:
+        answer = answers.get(source, ())
+        if not isinstance(answer, str):
+            yield from (Metric(resource_name, name, value) for value in answer)
+
+
+def _failures(
+    wanted: Iterable[tuple[str, str, MetricSource]], answers: Answers
+) -> Iterator[SourceFailure]:
+    for resource_name, name, source in wanted:
+        answer = answers.get(source, ())
+        if isinstance(answer, str):
+            yield SourceFailure(resource_name, name, answer)
 
 
 def sources_of(resource: Resource) -> dict[str, MetricSource]:
-    """The sources that are to be read; the capacity of the target itself comes first."""
-    read = {n: s for n, s in resource.metrics.items() if not isinstance(s, PushedMetric)}
-    return {CAPACITY_METRIC: PlanCapacity(resource.target), **read}
+    """The sources with a current value that the collector reads. The capacity of the target comes
+    first."""
+    every = _all_sources_of(resource)
+    return {n: s for n, s in every.items() if not isinstance(s, PushedMetric)}
 
 
-async def _read(
-    resource_name: str,
-    name: str,
-    source: MetricSource,
-    reader: MetricReader,
+def monitored_sources_of(resource: Resource) -> dict[str, AzureMonitorMetric]:
+    """The metrics of Azure Monitor that the collector reads."""
+    every = _all_sources_of(resource)
+    return {n: s for n, s in every.items() if isinstance(s, AzureMonitorMetric)}
+
+
+def _all_sources_of(resource: Resource) -> dict[str, MetricSource]:
+    declared = {n: s for n, s in resource.metrics.items() if not is_pushed(s)}
+    return {CAPACITY_METRIC: PlanCapacity(resource.target), **declared}
+
+
+async def _monitored(
+    sources: Sequence[AzureMonitorMetric],
+    platform: PlatformMetrics | None,
     timeout_seconds: float,
-) -> Metric | SourceFailure:
+) -> Answers:
+    if platform is None or not sources:
+        return {}
     try:
         async with asyncio.timeout(timeout_seconds):
-            return Metric(resource_name, name, await reader.read(source))
+            found = await platform.read(sources)
     except TimeoutError:
-        return SourceFailure(resource_name, name, f"no answer within {timeout_seconds:g} s")
+        return dict.fromkeys(sources, f"no answer within {timeout_seconds:g} s")
     except Exception as error:
-        return SourceFailure(resource_name, name, f"{type(error).__name__}: {error}")
+        return dict.fromkeys(sources, _reason(error))
+    return {
+        source: _reason(answer) if isinstance(answer, Exception) else answer
+        for source, answer in found.items()
+    }
+
+
+async def _read(source: MetricSource, reader: MetricReader, timeout_seconds: float) -> Answer:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return (await reader.read(source),)
+    except TimeoutError:
+        return f"no answer within {timeout_seconds:g} s"
+    except Exception as error:
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What happened to each resource since a time, and what lasts, for the notifier."""
+"""Collects the news of all resources for the notifier: recent events and lasting conditions."""
 
 from __future__ import annotations
 
@@ -21,26 +21,31 @@ from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed
 
 LINES_MAX = 20_000
-"""An hour and a half of decisions every 15 s on fifty metrics."""
+"""The most log entries that are read. Fifty metrics with a decision every 15 s write as many in an
+hour and a half.
+"""
 NEWEST_LINES = 50
-"""Among so many of the newest there is a decision, unless none was made for long."""
+"""The number of newest entries that are searched for the last decision."""
 
 
-async def run(
+async def collect_news(
     resources: Iterable[Resource],
     store: StateStore,
     since: datetime,
     now: datetime,
     at_maximum_minutes: float,
 ) -> Observed:
-    """Events since then, and conditions; poison that names no resource included."""
+    """The events since ``since`` and the conditions at ``now``.
+
+    Poison messages that name no declared resource are included.
+    """
     per_resource = [_one(resource, store, since, now, at_maximum_minutes) for resource in resources]
     answers = await asyncio.gather(*per_resource)
-    lost = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
+    unattributed = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
     return Observed(
-        [*[news for answer in answers for news in answer.events], *lost],
+        [*[news for answer in answers for news in answer.events], *unattributed],
         [news for answer in answers for news in answer.conditions],
-        [name for answer in answers for name in answer.unasked],
+        [name for answer in answers for name in answer.unread],
     )
 
 
@@ -52,19 +57,19 @@ async def _one(
     at_maximum_minutes: float,
 ) -> Observed:
     lines = await store.log(resource.name, LINES_MAX, since=since)
-    happened = list(events(lines))
+    recent = list(events(lines))
     try:
         snapshot = await store.load(resource.name)
     except StateUnreadable as error:
-        return Observed(happened, [unreadable_state(resource, str(error), now)], [resource.name])
+        return Observed(recent, [unreadable_state(resource, str(error), now)], [resource.name])
     state = snapshot.state
     decided = any(line.kind is EntryKind.DECISION for line in lines)
     if not decided and long_at_maximum(resource, state, now, at_maximum_minutes):
         lines = await _newest(resource, store)
     lasting = conditions(resource, state, lines, now, at_maximum_minutes)
-    return Observed(happened, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])
+    return Observed(recent, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])
 
 
 async def _newest(resource: Resource, store: StateStore) -> list[LogEntry]:
-    """What was decided last, though that may be long ago."""
+    """The newest entries of the log, however old they are."""
     return await store.log(resource.name, NEWEST_LINES)

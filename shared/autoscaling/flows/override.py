@@ -1,4 +1,4 @@
-"""override: a person overrides the policy, in one transaction with the log line about it."""
+"""override: sets or removes an operator's override and logs it, in one transaction."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from shared.autoscaling.ports import StateStore
 log = logging.getLogger(__name__)
 
 
-async def run(resource: Resource, change: Change, store: StateStore) -> LogEntry:
-    """The line written. Raises OverrideRefused, or StateConflict after too many lost races."""
+async def set_override(resource: Resource, change: Change, store: StateStore) -> LogEntry:
+    """Write the override and its log entry, and return the entry.
+
+    Raises OverrideRefused if the override is invalid, and StateConflict after too many conflicts.
+    """
     check(change, resource)
     entry = await until_won(resource.name, lambda: _attempt(resource, change, store))
     log_action(log, "override", resource.name, entry.reason, logging.WARNING)

@@ -1,4 +1,6 @@
-"""Poison queues: write down what failed and why, whole, and free the resource that waits for it."""
+"""Handles poison messages: logs each with its cause. A pending action that is poison is marked as
+failed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.actions import ActionTiming, entry, fail
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.deciding.samples import merge
+from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage, StateUnreadable
 from shared.autoscaling.flows.common import (
     check_metric_name,
@@ -26,14 +28,16 @@ from shared.autoscaling.state import ScaleAction
 log = logging.getLogger(__name__)
 
 STEP = timedelta(minutes=4)
-"""Lines are looked for by their time: who tells the news looks back by five minutes."""
+"""The step of the times of log entries. It is shorter than the five minutes for which the notifier
+looks back for new log entries.
+"""
 UNATTRIBUTED = "!poison"
-"""Where the log keeps messages that no declared resource can be named for."""
+"""The name under which the log keeps poison messages that name no declared resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoisonMessage:
-    """A message as the poison queue gave it back, with its id and the time of its arrival there."""
+    """A message of a poison queue, with its id and the time of its arrival there."""
 
     queue: str
     message_id: str
@@ -42,15 +46,15 @@ class PoisonMessage:
 
 
 UNEXPLAINED = (
-    "the message is in order, but processing it failed each time; "
-    "see the errors of the function in its log"
+    "the message is valid, but processing it failed each time; "
+    "see the errors in the log of the function"
 )
 
 
 async def run_metric(
     message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
 ) -> None:
-    """Write down what is wrong with a metric."""
+    """Log a poison message with samples, and its cause."""
     try:
         await _find_fault(message, resources, store)
         reason = UNEXPLAINED
@@ -65,7 +69,9 @@ async def run_action(
     store: StateStore,
     timing: ActionTiming,
 ) -> None:
-    """Besides writing it down, fail the pending action, so that the policy may decide again."""
+    """Log a poison action. If it is pending, mark it as failed, so that the policy can decide
+    again.
+    """
     try:
         action = decode_action(message.body)
         resource = find(resources, action.resource_name)
@@ -74,7 +80,7 @@ async def run_action(
         return
     try:
         await store.load(resource.name)
-    except StateUnreadable as error:  # nobody can say what order waits; the reconciler says so too
+    except StateUnreadable as error:  # the pending action is unknown; the reconciler logs this too
         await _record(message, str(error), resources, store)
         return
     await _record(message, UNEXPLAINED, resources, store)
@@ -84,7 +90,7 @@ async def run_action(
 async def _find_fault(
     message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
 ) -> None:
-    """Go the way of scaling_logic; raises BadMessage with what is wrong with the samples."""
+    """Check the samples as scaling_logic does. Raises BadMessage, whose text names all errors."""
     samples = decode_samples(message.body)
     resource = find(resources, samples.resource_name)
     snapshot = await store.load(resource.name)
@@ -92,7 +98,7 @@ async def _find_fault(
     for metric in samples.metrics:
         try:
             check_metric_name(resource, metric.name)
-            merge(snapshot.state, metric, message.inserted_at, resource.window_seconds)
+            merge(snapshot.state, metric, message.inserted_at, *kept_seconds(resource, metric.name))
         except BadMessage as error:
             refused.append(error)
     if refused:
@@ -107,18 +113,19 @@ async def _free(
     if desired is None or not desired.pending:
         return
     if (action.epoch, action.target) != (desired.epoch, desired.target):
-        return  # another order, or one that nobody decided
-    reason = "the action ended in the poison queue"
+        return  # another action, or one that the app never decided
+    reason = "the message of the action was moved to the poison queue"
     failed = fail(desired, snapshot.read_at, reason, timing)
     line = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)
     await store.commit(snapshot, snapshot.state.with_desired(failed), [line])
 
 
 def _line_time(inserted_at: datetime, now: datetime) -> datetime:
-    """The time of arrival, or so many steps after it that it is less than a step ago.
+    """The time of arrival plus the number of whole steps since then.
 
-    A message may have waited while the app stood still: nobody would look for its line that far
-    back. Who writes it twice within a step writes it once.
+    A message may have waited while the app was stopped. With the time of its arrival, the log entry
+    would be too old for the notifier. Whole steps keep the entry unique: two writes within one step
+    leave one entry.
     """
     return inserted_at + max((now - inserted_at) // STEP, 0) * STEP
 

@@ -1,4 +1,4 @@
-"""preview: what would be decided right now, from fresh readings; nothing is written."""
+"""preview: reads all sources, decides what the app would do now, and writes nothing."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 
 from shared.autoscaling.actions import as_of, confirm_if_observed
 from shared.autoscaling.deciding.decide import Decision, decide, explained
-from shared.autoscaling.deciding.samples import merge
+from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import MetricReader, Snapshot, StateStore
+from shared.autoscaling.ports import MetricReader, PlatformMetrics, Snapshot, StateStore
 from shared.autoscaling.state import ScalingState
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The decision, and what it was made from."""
+    """The decision, and the readings on which it is based."""
 
     decision: Decision
     readings: tuple[Metric, ...]
     failures: tuple[SourceFailure, ...]
 
-    def shown(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """The preview as plain values for JSON."""
         return {
             **presenting.decision(self.decision),
             "readings": [presenting.reading(metric) for metric in self.readings],
@@ -35,11 +35,17 @@ class Preview:
         }
 
 
-async def run(
-    resource: Resource, store: StateStore, reader: MetricReader, timeout_seconds: float
+async def make_preview(
+    resource: Resource,
+    store: StateStore,
+    reader: MetricReader,
+    timeout_seconds: float,
+    platform: PlatformMetrics | None = None,
 ) -> Preview:
-    """Reads every source and the state; a source that fails is missing, as in production."""
-    collection = await metric_collector.run([resource], reader, timeout_seconds)
+    """Read every source and the state, and decide. The metric of a source that fails is missing, as
+    in a real decision.
+    """
+    collection = await metric_collector.collect([resource], reader, timeout_seconds, platform)
     snapshot = await store.load(resource.name)
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)
     for metric in collection.metrics:
@@ -54,6 +60,6 @@ async def run(
 def _merged(
     resource: Resource, state: ScalingState, metric: Metric, snapshot: Snapshot
 ) -> ScalingState:
-    now, kept = snapshot.read_at, (resource.window_seconds, resource.history_seconds)
+    now, kept = snapshot.read_at, kept_seconds(resource, metric.name)
     new = merge(state, metric, now, *kept).state
     return confirm_if_observed(new, metric.value) if metric.name == CAPACITY_METRIC else new

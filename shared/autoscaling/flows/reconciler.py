@@ -1,4 +1,7 @@
-"""reconciler: level-triggered; whatever got lost between decision and capacity is found here."""
+"""reconciler: compares desired and actual capacity, and repairs lost messages and manual changes.
+
+It is level-triggered: it depends only on the current state, not on any message.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ from shared.autoscaling.state import ScaleAction
 log = logging.getLogger(__name__)
 
 
-async def run(
+async def reconcile_all(
     resources: Iterable[Resource],
     store: StateStore,
     control: CapacityControl,
     timing: ActionTiming,
     timeout_seconds: float,
 ) -> list[ScaleAction]:
-    """The actions to send again; each resource on its own, so none hides or delays another."""
+    """Reconcile all resources concurrently, and return the actions to send.
+
+    A resource that fails or does not answer does not affect the others.
+    """
     answers = await asyncio.gather(
         *[_isolated(resource, store, control, timing, timeout_seconds) for resource in resources]
     )
@@ -33,7 +39,11 @@ async def run(
 async def reconcile_one(
     resource: Resource, store: StateStore, control: CapacityControl, timing: ActionTiming
 ) -> ScaleAction | None:
-    """The action to send again for one resource. A lost race means: look again next time."""
+    """Reconcile one resource, and return the action to send, if any.
+
+    If another writer changes the state meanwhile, it returns None, because the next run reconciles
+    again.
+    """
     snapshot = await store.load(resource.name)
     if snapshot.state.desired is None:
         return None
@@ -67,6 +77,6 @@ async def _isolated(
         error = f"no answer within {timeout_seconds:g} s"
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
-    text = f"could not be reconciled, next time again: {error}"
+    text = f"could not be reconciled; the next run tries again: {error}"
     log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
     return None

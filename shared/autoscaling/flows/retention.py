@@ -1,4 +1,4 @@
-"""log_retention: the decision log is kept for some days, not for ever."""
+"""log_retention: deletes old entries of the decision log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ log = logging.getLogger(__name__)
 
 CONCURRENT_MAX = 8
 BUDGET_SECONDS = 270
-"""Inside the five minutes that a function on a consumption plan may run."""
+"""The time budget of a run, in seconds. A function on a Consumption plan may run for five minutes.
+"""
 
 
-async def run(
+async def delete_old_entries(
     resource_names: Iterable[str],
     store: StateStore,
     days: float,
     budget_seconds: float = BUDGET_SECONDS,
 ) -> int:
-    """Delete entries older than ``days`` by the store's clock; answers how many.
+    """Delete entries older than ``days`` by the store's clock, and return their number.
 
-    What the time does not suffice for is left to the next night. The order is another one each
-    time, so that nothing is left for ever.
+    Resources that the time budget does not cover are left to the next run. The order of resources
+    is random, so that no resource is left out in every run.
     """
     names = [*resource_names, UNATTRIBUTED]
     random.shuffle(names)
@@ -39,7 +40,10 @@ async def run(
             for name in names:
                 group.create_task(_prune(name, store, days, free, counts))
     except TimeoutError:
-        text = f"{len(counts)} of {len(names)} done in {budget_seconds:g} s, the rest next time"
+        text = (
+            f"{len(counts)} of {len(names)} logs pruned in {budget_seconds:g} s, the next run "
+            "prunes the others"
+        )
         log_action(log, "prune_cut_short", "decision log", text, logging.WARNING)
     log_action(log, "log_pruned", "decision log", f"{sum(counts)} old entries deleted")
     return sum(counts)
@@ -53,5 +57,5 @@ async def _prune(
             now = await store_time(name, store)
             counts.append(await store.prune_log(name, now - timedelta(days=days)))
         except Exception as error:
-            text = f"old log entries stay until next time: {type(error).__name__}: {error}"
+            text = f"old entries stay until the next run: {type(error).__name__}: {error}"
             log_action(log, "prune_failed", name, text, logging.WARNING)

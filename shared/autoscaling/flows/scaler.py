@@ -1,4 +1,7 @@
-"""scaler: carry out one action. Absolute, fenced by its epoch, and confirmed by reading back."""
+"""scaler: carries out one action and confirms it by reading the capacity back.
+
+Actions of an older epoch are ignored. The target is absolute, so a repeated action does no harm.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,24 @@ from shared.autoscaling.state import Desired, ScaleAction
 log = logging.getLogger(__name__)
 
 
-async def run(
+async def execute(
     action: ScaleAction,
     resources: Mapping[str, Resource],
     store: StateStore,
     control: CapacityControl,
     timing: ActionTiming,
 ) -> EntryKind:
-    """How it ended, as it stands in the decision log. Raises BadMessage for an unknown resource."""
+    """Carry out the action, and return the outcome that the decision log records.
+
+    Raises BadMessage if the resource is unknown.
+    """
     resource = find(resources, action.resource_name)
     snapshot = await store.load(resource.name)
     ignored = reason_to_ignore(resource, snapshot.state, action, snapshot.read_at)
     if ignored is not None:
         return await _ignore(store, action, snapshot, ignored)
     desired = snapshot.state.desired
-    assert desired is not None  # or there had been a reason to ignore it
+    assert desired is not None  # otherwise there would be a reason to ignore the action
     settlement = await _carry_out(resource, desired, control)
     return await until_won(
         resource.name, lambda: _settle(resource, action, settlement, store, timing)
@@ -47,27 +53,28 @@ async def run(
 
 
 async def _carry_out(resource: Resource, desired: Desired, control: CapacityControl) -> Settlement:
-    """Change the capacity where it is not there yet, and read it back."""
-    ordered = False
+    """Change the capacity unless the target already has it, then read the capacity back."""
+    requested = False
     try:
         before = int((await control.read(resource.target)).value)
-        respected = resource.on_manual_change is ManualChange.ADOPT
-        if respected and changed_by_hand(desired, before):
-            reason = f"capacity was changed by hand to {before} meanwhile: adopted"
+        adopts = resource.on_manual_change is ManualChange.ADOPT
+        if adopts and changed_by_hand(desired, before):
+            reason = f"the capacity was changed manually to {before} meanwhile, which is adopted"
             return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
         if before != desired.target:
             await control.change(resource.target, desired.target)
-            ordered = True
+            requested = True
             after = int((await control.read(resource.target)).value)
             if after != desired.target:
-                return Settlement(EntryKind.DEFERRED, f"capacity still reads {after}", ordered)
+                reason = f"the capacity still reads {after} after the change"
+                return Settlement(EntryKind.DEFERRED, reason, requested)
     except CapacityDelayed as error:
-        ordered = ordered or error.maybe_done
-        return Settlement(EntryKind.DEFERRED, str(error), ordered, error.retry_after_seconds)
+        requested = requested or error.maybe_done
+        return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
     except CapacityRefused as error:
-        return Settlement(EntryKind.FAILED, str(error), ordered)
+        return Settlement(EntryKind.FAILED, str(error), requested)
     reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
-    return Settlement(EntryKind.CONFIRMED, reason, ordered)
+    return Settlement(EntryKind.CONFIRMED, reason, requested)
 
 
 async def _settle(
@@ -77,7 +84,7 @@ async def _settle(
     store: StateStore,
     timing: ActionTiming,
 ) -> EntryKind:
-    """Write how it ended; where a newer decision has taken over meanwhile, see that it holds."""
+    """Record the outcome. If there is a newer decision, check whether this action has undone it."""
     snapshot = await store.load(resource.name)
     desired, now = snapshot.state.desired, snapshot.read_at
     if desired is None or desired.epoch != action.epoch:
@@ -98,19 +105,20 @@ async def _superseded(
     store: StateStore,
     snapshot: Snapshot,
 ) -> EntryKind:
-    """This change came late: if it may have undone a newer one, that one has to be done again.
+    """Handle the outcome of an action that a newer decision has replaced.
 
-    ARM does not fence writers, so the late one repairs what it may have broken.
+    Resource Manager does not reject late writers, so this action may have undone the change of the
+    newer one. In that case the newer action is reopened and carried out again.
     """
     desired, now = snapshot.state.desired, snapshot.read_at
-    if desired is not None and settlement.ordered:
-        again = reopen(desired, action.target, now)
-        if again != desired:
-            reason = f"epoch {action.epoch} changed the capacity late: {again.last_error}"
-            line = entry(resource, again, EntryKind.REOPENED, now, reason)
-            await store.commit(snapshot, snapshot.state.with_desired(again), [line])
+    if desired is not None and settlement.change_requested:
+        reopened = reopen(desired, action.target, now)
+        if reopened != desired:
+            reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
+            line = entry(resource, reopened, EntryKind.REOPENED, now, reason)
+            await store.commit(snapshot, snapshot.state.with_desired(reopened), [line])
             _log(line)
-    return await _ignore(store, action, snapshot, "a newer decision came meanwhile")
+    return await _ignore(store, action, snapshot, "a newer decision was made meanwhile")
 
 
 async def _ignore(

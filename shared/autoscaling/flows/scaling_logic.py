@@ -1,4 +1,4 @@
-"""scaling_logic: merge samples, decide, commit both in one transaction, hand out the action."""
+"""scaling_logic: merges samples, decides, and commits the samples and the decision together."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from shared.autoscaling.transition import Transition, advance_all
 log = logging.getLogger(__name__)
 
 
-async def run(
+async def process_sample(
     metric: Metric, resources: Mapping[str, Resource], store: StateStore
 ) -> ScaleAction | None:
-    """The same for a single sample."""
-    return await run_all(Samples(metric.resource_name, (metric,)), resources, store)
+    """Process a single sample, as ``process_samples`` does."""
+    return await process_samples(Samples(metric.resource_name, (metric,)), resources, store)
 
 
-async def run_all(
+async def process_samples(
     samples: Samples, resources: Mapping[str, Resource], store: StateStore
 ) -> ScaleAction | None:
-    """The action to send, if any, for all samples of a message: one decision and one commit.
+    """Process all samples of a message with one decision and one commit, and return the action to
+    send, if any.
 
-    Samples that are of no use are logged and do not stop the others. Raises BadMessage where none
-    is of use, or StateConflict after too many lost races.
+    Invalid samples are logged and do not affect the others. Raises BadMessage if no sample is
+    valid, and StateConflict after too many conflicts.
     """
     resource = find(resources, samples.resource_name)
     metrics, refused = list[Metric](), list(samples.refused)
@@ -85,7 +86,7 @@ def _lines(
 ) -> list[LogEntry]:
     desired, lines = step.state.desired, []
     if step.confirmed and desired is not None:
-        reason = f"capacity reads {desired.target}, as epoch {desired.epoch} asked for"
+        reason = f"the capacity reads {desired.target}, as requested by epoch {desired.epoch}"
         lines = [entry(resource, desired, EntryKind.CONFIRMED, now, reason)]
     if step.decision is not None and decided_by is not None:
         lines.append(_entry(decided_by, step.decision, desired.epoch if desired else None))
@@ -95,7 +96,7 @@ def _lines(
 def _refusal(
     resource: Resource, first: Metric, refused: Sequence[BadMessage], now: datetime
 ) -> LogEntry:
-    """Of samples of no use in a message whose others were taken in."""
+    """The log entry about the invalid samples of a message that also has valid samples."""
     return LogEntry(
         resource_name=resource.name,
         time=now,
@@ -106,7 +107,10 @@ def _refusal(
 
 
 def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | None:
-    """A redelivered message may have died between commit and send: say it again, it is absolute."""
+    """The pending action, to be sent once more for a redelivered message.
+
+    The first delivery may have been interrupted between the commit and sending the action.
+    """
     desired = snapshot.state.desired
     if desired is None or not desired.pending or desired.retry_at is not None:
         return None
@@ -149,10 +153,10 @@ def _log_left_out(
         newest = max([metric.value.time for metric in stale])
         names = ", ".join(sorted({metric.name for metric in stale}))
         text = (
-            f"{len(stale)} sample(s) of {names}, the newest of {newest.isoformat()}, are older "
-            "than the window and are dropped"
+            f"{len(stale)} sample(s) of {names} are older than the window and are dropped; the "
+            f"newest is of {newest.isoformat()}"
         )
         log_action(log, "stale_sample_dropped", resource.name, text, logging.WARNING)
     if refused:
-        text = f"{len(refused)} sample(s) beside good ones are of no use: {summary(refused)}"
+        text = f"{len(refused)} invalid sample(s) were left out: {summary(refused)}"
         log_action(log, "samples_refused", resource.name, text, logging.WARNING)

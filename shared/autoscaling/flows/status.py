@@ -1,4 +1,4 @@
-"""status: a resource as it stands, and its log; reads only."""
+"""status: reads the state of resources and their decision log, and changes nothing."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 
 LINES_MAX = 1000
-"""Of one answer."""
+"""The most entries of the decision log in one reply."""
 
 
-async def run(resources: Iterable[Resource], store: StateStore) -> list[dict[str, Any]]:
-    """One line a resource; of one whose state cannot be read ``name`` and ``error``."""
+async def read_all(resources: Iterable[Resource], store: StateStore) -> list[dict[str, Any]]:
+    """The status of each resource; only ``name`` and ``error`` if its state cannot be read."""
     return await asyncio.gather(*(_one_or_error(resource, store) for resource in resources))
 
 
 async def _one_or_error(resource: Resource, store: StateStore) -> dict[str, Any]:
     try:
-        return await one(resource, store)
+        return await read_one(resource, store)
     except StateUnreadable as error:
         return {"name": resource.name, "error": str(error)}
 
 
-async def one(resource: Resource, store: StateStore) -> dict[str, Any]:
-    """Raises StateUnreadable."""
+async def read_one(resource: Resource, store: StateStore) -> dict[str, Any]:
+    """The status of one resource. Raises StateUnreadable."""
     snapshot = await store.load(resource.name)
     newest = await store.log(resource.name, 1)
     return presenting.status(resource, snapshot, newest[0] if newest else None)
 
 
-async def decisions(resource: Resource, store: StateStore, limit: int) -> list[dict[str, Any]]:
-    """The newest lines of the log, newest first."""
+async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[dict[str, Any]]:
+    """The newest entries of the decision log, newest first."""
     lines = await store.log(resource.name, min(limit, LINES_MAX))
     return [presenting.decision_line(line) for line in lines]

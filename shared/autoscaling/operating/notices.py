@@ -1,4 +1,7 @@
-"""What of a resource's log and state people may want to know, and what lasts. Pure."""
+"""News for operators: events from a resource's log, and lasting conditions from its state.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ EVENTS = {
 
 
 def events(lines: Iterable[LogEntry]) -> Iterator[News]:
-    """One for each line that tells of something that happened."""
+    """The news of those log entries that operators are notified of."""
     for line in lines:
         if line.kind not in EVENTS:
             continue
@@ -48,9 +51,9 @@ def conditions(
     now: datetime,
     at_maximum_minutes: float,
 ) -> list[News]:
-    """What lasts at ``now``; ``lines`` are the newest of the log.
+    """The conditions that last at ``now``. ``lines`` are the newest entries of the log.
 
-    Without an id: who tells them knows when they began.
+    Conditions have no id, because the notifier records when each one began.
     """
     news = list(_stale(resource, state, now))
     if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
@@ -59,30 +62,33 @@ def conditions(
 
 
 def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[News]:
-    """A source that never answered is stale from the first sample of another one on."""
-    seen = [history.samples[0].time for history in state.histories.values() if history.samples]
+    """The metrics without recent samples.
+
+    A metric without any sample counts as silent since the first sample of any other metric.
+    """
+    first = [history.samples[0].time for history in state.histories.values() if history.samples]
     for name in (CAPACITY_METRIC, *resource.metrics):
         history = state.histories.get(name)
         kept = history.samples if history else ()
-        since = kept[-1].time if kept else min(seen, default=now)
+        since = kept[-1].time if kept else min(first, default=now)
         silent_seconds = (now - since).total_seconds()
         if silent_seconds > silent_after_seconds(resource, name):
-            headline = f"{resource.name}: {name} has no sample for {silent_seconds / 60:.0f} min"
+            headline = f"{resource.name}: no sample of {name} for {silent_seconds / 60:.0f} min"
             subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
             yield News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
 
 def unreadable_state(resource: Resource, reason: str, now: datetime) -> News:
-    """Nothing can be decided while a row of the state that decisions depend on is unreadable."""
-    headline = f"{resource.name}: its state cannot be read, nothing is decided"
+    """The condition that no decision is possible, because a row of the state cannot be read."""
+    headline = f"{resource.name}: the state cannot be read, so nothing is decided"
     return News("", NewsKind.UNREADABLE, resource.name, now, headline, reason, Severity.ERROR)
 
 
 def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -> list[News]:
-    """Rows that the resource does without, as one condition."""
+    """One condition for all unreadable rows that decisions do not need."""
     if not reasons:
         return []
-    headline = f"{resource.name}: goes on without what it cannot read"
+    headline = f"{resource.name}: decisions ignore {len(reasons)} row(s) that cannot be read"
     text = "; ".join(reasons)
     return [News("", NewsKind.UNREADABLE, resource.name, now, headline, text, Severity.WARNING)]
 
@@ -90,7 +96,9 @@ def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -
 def long_at_maximum(
     resource: Resource, state: ScalingState, now: datetime, minutes: float
 ) -> datetime | None:
-    """Since when the resource is at its maximum, where that has lasted for so long."""
+    """The time since which the resource is at its maximum; None if that is less than ``minutes``
+    ago.
+    """
     since = _since_at_least(resource.limits.maximum, state)
     lasted = since is not None and now - since >= timedelta(minutes=minutes)
     return since if lasted and resource.limits.minimum < resource.limits.maximum else None
@@ -103,9 +111,11 @@ def _at_maximum(
     now: datetime,
     minutes: float,
 ) -> News | None:
-    """At the maximum for so long, and the newest decision's rule wants no less.
+    """The condition that the resource has long been at its maximum and the policy recommends no
+    less.
 
-    Whether it wants more is not always known: rules that know the limits stay within them.
+    It is not always known whether the policy needs more, because a policy that reads the limits
+    stays within them.
     """
     maximum = resource.limits.maximum
     since = long_at_maximum(resource, state, now, minutes)
@@ -113,17 +123,20 @@ def _at_maximum(
     newest = max(decided, key=lambda line: line.time, default=None)
     if since is None or newest is None or (newest.current or 0) < maximum:
         return None
-    wish = newest.candidates
-    if not wish or wish[0].capacity < maximum:
+    if not newest.candidates or newest.candidates[0].capacity < maximum:
         return None
+    recommendation = newest.candidates[0]
     lasted = (now - since).total_seconds() / 60
     headline = f"{resource.name}: at its maximum of {maximum} for {lasted:.0f} min"
-    text = f"The rule wants {wish[0].capacity}: {wish[0].reason}"
+    text = f"The policy recommends {recommendation.capacity}: {recommendation.reason}"
     return News("", NewsKind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)
 
 
 def _since_at_least(capacity: int, state: ScalingState) -> datetime | None:
-    """From when on there were so many instances. Runs of equal capacities keep their beginning."""
+    """The time since which the capacity has been at least this high; None if it is lower now.
+
+    The first sample of a run of equal capacities is always kept.
+    """
     since = None
     history = state.histories.get(CAPACITY_METRIC)
     for sample in reversed(history.samples if history else ()):

@@ -1,4 +1,4 @@
-"""Which actions a role assignment allows, as Azure's role-based access control reads it. Pure."""
+"""Evaluates role permissions as Azure's role-based access control does. All functions are pure."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from typing import Any
 NEEDED = (
     "Microsoft.Web/serverfarms/read",
     "Microsoft.Web/serverfarms/write",
-    "Microsoft.Web/serverfarms/operationresults/read",
 )
-"""What reading a plan, changing it and following the change takes."""
+"""The permissions to read a plan and to change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One permission of a role: what it allows, less what it takes out of that again."""
+    """One permission of a role: the allowed actions, minus the excluded ones."""
 
     actions: tuple[str, ...]
     not_actions: tuple[str, ...] = ()
 
 
 def lacking(grants: Iterable[Grant], needed: Sequence[str] = NEEDED) -> list[str]:
-    """The needed actions that no grant allows. What one role takes out another may allow."""
-    known = list(grants)
-    return [action for action in needed if not any(_allows(grant, action) for grant in known)]
+    """The needed actions that no grant allows. One role may allow what another excludes."""
+    granted = list(grants)
+    return [action for action in needed if not any(_allows(grant, action) for grant in granted)]
 
 
 def grants(value: Iterable[Mapping[str, Any]]) -> list[Grant]:
-    """From the ``value`` of Azure Resource Manager's list of permissions."""
+    """The grants in the ``value`` of Azure Resource Manager's list of permissions."""
     return [Grant(tuple(p.get("actions", ())), tuple(p.get("notActions", ()))) for p in value]
 
 
@@ -39,7 +38,7 @@ def _allows(grant: Grant, action: str) -> bool:
 
 
 def _any(patterns: Iterable[str], action: str) -> bool:
-    """``*`` stands for any text; case does not count."""
+    """True if a pattern matches the action. ``*`` matches any text, and case is ignored."""
     return any(
         re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), action, re.IGNORECASE)
         for pattern in patterns

@@ -1,6 +1,6 @@
-"""What people and pages are shown of a resource, as plain values for JSON. Pure.
+"""Converts states, decisions and log entries to plain values for JSON. All functions are pure.
 
-Times are ISO 8601 text in UTC, durations seconds; what is not known is None, never zero.
+Times are ISO 8601 text in UTC, and durations are seconds. An unknown value is None, never zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from shared.autoscaling.deciding.decide import (
     effective_override,
 )
 from shared.autoscaling.deciding.samples import known_capacity
-from shared.autoscaling.declaring import MetricSource, PushedMetric
+from shared.autoscaling.declaring import MetricSource, is_pushed
+from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.overrides import described
@@ -35,18 +36,18 @@ Shown = dict[str, Any]
 
 
 def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> Shown:
-    """A resource as it stands: capacity, wish, mode, override, metrics, the newest log line."""
+    """The status of a resource: capacity, desired state, mode, override, metrics, newest entry."""
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
-    known = known_capacity(state)
+    capacity = known_capacity(state)
     return {
         "name": resource.name,
         "target": asdict(resource.target),
         "limits": asdict(resource.limits),
         "as_of": format_time(now),
-        "capacity": int(known.value) if known else None,
-        "capacity_at": format_time(known.time) if known else None,
-        "capacity_stale": is_silent(resource, CAPACITY_METRIC, known, now),
+        "capacity": int(capacity.value) if capacity else None,
+        "capacity_at": format_time(capacity.time) if capacity else None,
+        "capacity_stale": is_silent(resource, CAPACITY_METRIC, capacity, now),
         "desired": _desired(state.desired),
         "mode": str(mode),
         "mode_reason": mode_reason,
@@ -58,7 +59,7 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
 
 
 def decision_line(entry: LogEntry) -> Shown:
-    """One line of the log, whole: what every rule wanted, what limited it, the evidence."""
+    """One entry of the log, with all recommendations, the guards that applied, and the evidence."""
     return {
         "id": entry.entry_id,
         "time": format_time(entry.time),
@@ -98,7 +99,8 @@ def reading(metric: Metric) -> Shown:
 
 
 def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> Shown:
-    """Points to draw, and the lines that changed or refused something, newest first."""
+    """The points of the chart, and the log entries except decisions without a change, newest
+    first."""
     return {
         "as_of": format_time(now),
         "points": points(entries, step_seconds),
@@ -107,11 +109,12 @@ def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> 
 
 
 def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
-    """Capacity and metrics over time, oldest first: a point for every step, and one more for each
-    change of capacity or wish in it, with the highest values in between.
+    """Capacity and metrics over time, oldest first.
 
-    Each has ``time, capacity, desired, metrics {name: value}, age_minutes``; the age of the oldest
-    item is what the policy's own numbers say of it, backlog over arrivals, or None.
+    There is one point for each step, and another one for each change of the capacity or the desired
+    capacity within a step. A point holds the highest values of its step: ``time, capacity, desired,
+    metrics {name: value}, age_minutes``. ``age_minutes`` is the age of the oldest item, estimated
+    from the policy's evidence as backlog over arrivals, or None.
     """
     by_step: dict[tuple[int, int, int | None], Shown] = {}
     for entry in sorted(entries, key=lambda e: e.time):
@@ -126,12 +129,12 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
     return list(by_step.values())
 
 
-def _highest(known: float | None, new: float | None) -> float | None:
-    return max((value for value in (known, new) if value is not None), default=None)
+def _highest(first: float | None, second: float | None) -> float | None:
+    return max((value for value in (first, second) if value is not None), default=None)
 
 
 def age_minutes(evidence: Mapping[str, Any]) -> float | None:
-    """Little's law: what waits came in during the last backlog ÷ arrivals minutes."""
+    """The age of the oldest waiting item by Little's law: backlog ÷ arrivals per minute."""
     evidence = _evidence(evidence)
     backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
     if type(backlog) not in (int, float) or type(arrivals) not in (int, float):
@@ -142,7 +145,7 @@ def age_minutes(evidence: Mapping[str, Any]) -> float | None:
 
 
 def _evidence(evidence: Mapping[str, Any]) -> Shown:
-    """JSON has no infinity and no NaN, which a policy may well name."""
+    """The evidence of a policy, with infinity and NaN as None because JSON has neither."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in evidence.items()
@@ -173,7 +176,7 @@ def _desired(desired: Desired | None) -> Shown | None:
 
 
 def _override(state: ScalingState, now: datetime) -> Shown | None:
-    """As it is in force; one that has expired is none."""
+    """The override in force; None if there is none or it has expired."""
     override: Override | None = effective_override(state, now)
     if override is None:
         return None
@@ -196,10 +199,11 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
         yield {
             "name": name,
             "source": _source(source),
-            "pushed": isinstance(source, PushedMetric),
+            "pushed": is_pushed(source),
             "value": latest.value if latest else None,
             "time": format_time(latest.time) if latest else None,
             "age_seconds": age,
+            "lag_seconds": age if usual_lag_seconds(source) else None,
             "stale": silent,
             "meanwhile": meanwhile(resource, name) if silent else None,
         }

@@ -1,42 +1,47 @@
-"""When a metric counts as silent, and what its silence does to decisions. Pure.
+"""When a metric counts as silent, and how its silence affects decisions. All functions are pure.
 
-Metrics that decisions are made on are silent after ``Missing.after_seconds``. A count of finished
-or incoming items only teaches the rate of an instance and may come minutes late: it is silent once
-nothing can be learned from it any more.
+A metric that decisions use is silent after ``Missing.after_seconds``. A count of finished or
+incoming items may arrive minutes late, because only the throughput per instance is learned from it.
+Such a metric is silent once its newest sample is too old to learn from.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, span
 from shared.autoscaling.policy import Resource
 
 
 def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: datetime) -> bool:
-    """True for a metric that never came."""
+    """True if the newest sample is too old, or there is none."""
     return newest is None or now - newest.time > span(silent_after_seconds(resource, name))
 
 
 def silent_after_seconds(resource: Resource, name: str) -> float:
-    """A rule for this very metric counts; samples older than the history teach nothing."""
+    """The age of the newest sample, in seconds, at which the metric counts as silent."""
     guards = resource.guards
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
         return resource.history_seconds
-    return guards.missing_for(name).after_seconds
+    usual_lag = usual_lag_seconds(resource.metrics.get(name))
+    return guards.missing_for(name).after_seconds + usual_lag
 
 
 def meanwhile(resource: Resource, name: str) -> str:
-    """What happens to decisions while the metric is silent: one or two sentences."""
+    """The effect on decisions while the metric is silent, in one or two sentences."""
     if name == CAPACITY_METRIC:
-        return "The plan cannot be read; decisions use its last known capacity."
+        return "The plan cannot be read, so decisions use its last known capacity."
     if name == resource.throughput.counted_metric:
-        return "Decisions do not use it; the rate of an instance is not learned from it meanwhile."
+        return (
+            "Decisions do not use this metric, but the throughput per instance is not learned "
+            "meanwhile."
+        )
     then = resource.guards.missing_for(name).then
     text = {
-        "hold_in": "Nothing is scaled in meanwhile.",
-        "hold": "The capacity stays as it is meanwhile.",
-    }.get(str(then), f"The capacity goes to {then} meanwhile, within the limits.")
+        "hold_in": "The resource is not scaled in meanwhile.",
+        "hold": "The capacity does not change meanwhile.",
+    }.get(str(then), f"The capacity falls back to {then} meanwhile, within the limits.")
     if name == resource.guards.breaker_metric:
-        text += " Whether the circuit breaker is open is unknown, so it prevents no scale-out."
+        text += " Whether the circuit breaker is open is unknown, so it does not prevent scale-out."
     return text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
-from shared.autoscaling.measurements import span
+from shared.autoscaling.measurements import EvidenceValue, span
 from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
@@ -20,9 +20,11 @@ from shared.autoscaling.policies.outlook import (
     waiting_share,
 )
 from shared.autoscaling.policy import (
+    RATE_SOURCES,
     Composite,
     Observation,
     PolicyFunction,
+    RateSource,
     Recommendation,
     described,
     distinct,
@@ -43,6 +45,8 @@ IDLE_STEPS = LONG_STEPS - 1.0
 """Of an empty queue at one capacity, after which one instance fewer is tried."""
 ROUNDING = 1e-9
 """Of steps and instances: this little above or below a whole number is that number."""
+UNSURE_GROWTH_MAX = 4
+"""As long as the throughput is not sure, one action at most multiplies the capacity by this."""
 DEAD_TIME_MINUTES = 3.0
 """Until it is known."""
 SECONDS_BELOW = 30
@@ -76,9 +80,11 @@ class QueueAge(Composite):
       half an hour (30 steps; samples must be kept for as long): an empty queue tells nothing of
       what comes, only that fewer may do.
 
-    D, μ, L, κ and P are ``seen.throughput`` and ``seen.goal``. As long as μ is not known,
-    ``until_known`` decides. Own work; how it was found and what it was compared with stands in
-    docs/adr/0005-default-policy.md.
+    D, μ, L, κ and P are ``seen.throughput`` and ``seen.goal``. If μ is not known, the rule plans
+    with the low end of ``seen.estimate``. That errs towards too many instances, so an action may
+    then at most multiply the capacity by four. ``until_known`` decides only as long as there is
+    no estimate, because no work was seen. How the rule was found and what it was compared with is
+    in docs/adr/0005-default-policy.md.
     """
 
     metric: str
@@ -124,7 +130,9 @@ class QueueAge(Composite):
         return problems + [f"until_known.{p}" for p in described(self.until_known).problems()]
 
     def __call__(self, seen: Observation) -> Recommendation:
-        rate = seen.throughput.rate_per_instance_minute
+        rate, estimate = seen.throughput.rate_per_instance_minute, seen.estimate
+        if rate is None and estimate is not None:
+            rate = estimate.low
         if rate is None:
             return self.until_known(seen)
         steps_per_minute = 60 / self.step_seconds
@@ -203,11 +211,13 @@ class _Choice:
     def _out(self, age: float) -> Recommendation:
         seen, outlook, goal = self.seen, self.outlook, self.seen.goal
         ahead = self._time(outlook.dead + ORDER_AHEAD_STEPS)
-        wanted = outlook.cheapest(seen.limits.maximum, goal.switch_cost, goal.late_penalty)
+        wanted = outlook.cheapest(self._maximum, goal.switch_cost, goal.late_penalty)
         replace = outlook.overdue or outlook.worth_replacing(wanted)
         if outlook.ordered > seen.capacity and not replace:
             coming = self._time(outlook.arrival)
             return self._hold(f"{outlook.ordered} come within {coming}, sooner than a new order")
+        if wanted == self._maximum < seen.limits.maximum and wanted == outlook.ordered:
+            return self._hold(f"the throughput is not sure yet: {wanted} must come before more")
         if wanted == outlook.ordered:
             return self._hold(f"late work within {ahead} costs less than another instance")
         limit = self._time(outlook.share * len(outlook.arrivals.recent))
@@ -217,6 +227,15 @@ class _Choice:
             f"would be {self._time(age)} old within {ahead} at {_instances(outlook.ordered)}, and "
             f"new ones need {self._time(outlook.dead)}; {wanted} keep it under {limit}",
         )
+
+    @property
+    def _maximum(self) -> int:
+        """The most instances to order now: step by step, if the throughput is not sure."""
+        seen = self.seen
+        if seen.estimate is None or seen.estimate.sure:
+            return seen.limits.maximum
+        step = max(UNSURE_GROWTH_MAX * seen.capacity, self.outlook.ordered)
+        return min(step, seen.limits.maximum)
 
     def _in(self) -> Recommendation:
         seen, rate = self.seen, self.outlook.arrivals.rate
@@ -304,13 +323,19 @@ class _Choice:
 
     def _say(self, wanted: int, reason: str) -> Recommendation:
         outlook = self.outlook
-        evidence = {
+        evidence: dict[str, EvidenceValue] = {
             "backlog": outlook.backlog * self.items,
             "arrivals_per_minute": outlook.arrivals.rate * self.per_minute,
             "rate_per_instance_minute": self.per_minute,
             "dead_time_minutes": outlook.dead * self.minutes,
             "ordered": outlook.ordered,
         }
+        estimate = self.seen.estimate
+        if estimate is not None:
+            evidence["rate_source"] = RATE_SOURCES[estimate.source]
+            evidence["rate_relative_error"] = round(estimate.relative_error, 3)
+            if estimate.source is not RateSource.SETTINGS:
+                reason = f"{reason}; {estimate}"
         return Recommendation(wanted, reason, "queue_age", evidence, paced=True)
 
 

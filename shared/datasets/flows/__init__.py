@@ -1,4 +1,4 @@
-"""Read ports → decide → write ports."""
+"""The flows of data set processing: each reads ports, decides, and writes to ports."""
 
 from shared.datasets.flows import check_queues, poison, process_dataset, telemetry_arrived
 

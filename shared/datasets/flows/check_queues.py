@@ -1,4 +1,4 @@
-"""At start-up: do the queues keep the promise of one message per data set and period?"""
+"""The check at start-up that the queues guarantee one message per data set and period."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class CheckOnce:
-    """The check for a process that starts by its first message: passed once, it is not repeated."""
+    """Runs the check for a process that starts with its first message. A passed check is not
+    repeated."""
 
     processing: str
     working: str
@@ -25,7 +26,8 @@ class CheckOnce:
     passed: bool = field(default=False, init=False)
 
     async def run(self) -> None:
-        """See ``run``. Who may not read what queues are like is warned, and trusted."""
+        """See ``run``. If the app may not read the settings of queues, a warning is logged and the
+        check counts as passed."""
         if self.passed:
             return
         try:
@@ -39,7 +41,7 @@ class CheckOnce:
 async def run(
     processing: str, working: str, periods: Sequence[Period], reader: QueueReader
 ) -> None:
-    """Raises EntitiesMisconfigured with all that is wrong, and what ``reader`` raises."""
+    """Raises EntitiesMisconfigured with all problems, and the errors of ``reader``."""
     wrong = problems(await reader.facts(processing), await reader.facts(working), periods)
     if wrong:
         raise EntitiesMisconfigured(wrong)

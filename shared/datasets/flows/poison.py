@@ -1,4 +1,4 @@
-"""The poison queue of telemetry: say what is wrong with an event, and keep it in the log whole."""
+"""Handles the poison queue of telemetry events: logs each event as a whole, with the reason."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shared.datasets.errors import UnreadableMessage
 log = logging.getLogger(__name__)
 
 UNEXPLAINED = (
-    "the event is in order, but scheduling its processing failed each time; "
-    "see the errors of the function in its log, and put the event back on its queue"
+    "the event is valid, but scheduling its processing failed each time; "
+    "see the errors in the function's log, and put the event back on its queue"
 )
 
 
 def run(body: str, message_id: str) -> str:
-    """Answers the reason that it logs."""
+    """Log the event, and return the reason."""
     try:
         _ = decode_arrival(body).observed_at
         reason = UNEXPLAINED

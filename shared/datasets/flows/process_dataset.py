@@ -1,4 +1,5 @@
-"""Process a data set for a period, unless that is done or somebody else is at it."""
+"""Processes a data set for a period, unless it was processed or another message is processing
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from shared.messaging.ports import MessageSender
 log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=30)
-"""Longer than a function may run, so that who is silent for so long runs no more."""
+"""The lease of a claim. It is longer than a function may run, so the handler of a message that has
+not renewed its claim for this time no longer runs.
+"""
 
 
 async def run(
@@ -24,37 +27,41 @@ async def run(
     sender: MessageSender,
     lease: timedelta = LEASE,
 ) -> bool:
-    """Answers whether it was processed now. ``holder`` is the same whenever a message comes again.
+    """Process the data set, and return whether this call processed it. ``holder`` must be the same
+    at each delivery of a message.
 
-    Where another message is at it, a replacement for this one is sent that comes when the other's
-    claim expires; this one can then be completed.
+    If another message is processing the data set, this message is replaced by one that is due when
+    the claim of the other message expires. The caller can then complete this message.
     """
     claim = await claims.take(work, holder)
-    verdict = judge(claim, holder, lease)
-    if verdict is ClaimDecision.LEAVE:
-        _tell("left", work, f"was processed at {claim.done_at} for message {claim.holder}")
+    decision = judge(claim, holder, lease)
+    if decision is ClaimDecision.LEAVE:
+        _log("left", work, f"it was processed at {claim.done_at} for message {claim.holder}")
         return False
-    if verdict is ClaimDecision.WAIT:
+    if decision is ClaimDecision.WAIT:
         await _put_off(claim, holder, sender, lease)
         return False
-    if verdict is ClaimDecision.TAKE_OVER:
-        _tell("taken_over", work, f"message {claim.holder} has been silent since {claim.taken_at}")
+    if decision is ClaimDecision.TAKE_OVER:
+        reason = f"message {claim.holder} has not renewed its claim since {claim.taken_at}"
+        _log("taken_over", work, reason)
         claim = await claims.change(claim, holder, done=False)
     await recompute.run(work)
     await claims.change(claim, holder, done=True)
-    _tell("processed", work, f"for message {holder}")
+    _log("processed", work, f"for message {holder}")
     return True
 
 
 async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: timedelta) -> None:
-    """A failure would bring the message back at once, until its deliveries are used up."""
+    """Schedule a replacement of the message for later. An error instead would cause Service Bus to
+    redeliver the message at once, until its maximum delivery count is reached.
+    """
     later = postponed(claim, holder, lease)
     await sender.send([later])
-    since = f"message {claim.holder} is at it since {claim.taken_at}"
-    again = f"message {holder} is replaced by {later.message_id}, due at {later.scheduled_at}"
-    _tell("put_off", claim.work, f"{since}; {again}")
+    reason = f"message {claim.holder} has been processing it since {claim.taken_at}"
+    replacement = f"message {holder} is replaced by {later.message_id}, due at {later.scheduled_at}"
+    _log("put_off", claim.work, f"{reason}; {replacement}")
 
 
-def _tell(action: str, work: DatasetWork, reason: str) -> None:
-    extra = {"action": action, "dataset": work.dataset, "period": work.turn_label}
+def _log(action: str, work: DatasetWork, reason: str) -> None:
+    extra = {"action": action, "dataset": work.dataset, "period": work.round_label}
     log.info("[%s] %s: %s", action, work.message_id, reason, extra=extra)

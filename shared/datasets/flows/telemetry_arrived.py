@@ -1,4 +1,4 @@
-"""A blob of telemetry came: have its data set processed once its period is over."""
+"""Schedules the processing of a data set when a blob of its telemetry arrives."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from shared.messaging.model import Message, Order
 from shared.messaging.ports import MessageSender
 
 AHEAD_MAX = timedelta(days=1)
-"""No telemetry is filed under a later time than that: a date further ahead is a mistake."""
+"""How far in the future the time of telemetry may be. A later time is treated as an error."""
 
 
 async def run(
     arrival: BlobArrived, periods: Sequence[Period], sender: MessageSender, now: datetime
 ) -> list[Message]:
-    """Answers what was scheduled, one message per kind of period. Raises UnreadableMessage."""
+    """Schedule one message per kind of period, and return the messages. Raises
+    UnreadableMessage."""
     observed_at = arrival.observed_at
     if observed_at > now + AHEAD_MAX:
         raise UnreadableMessage(
-            f"event: {arrival.path} is filed under {observed_at}, which is to come"
+            f"event: the path {arrival.path} holds the time {observed_at}, which is in the future"
         )
     messages = [
         schedule_processing(arrival.container, period, now, observed_at) for period in periods

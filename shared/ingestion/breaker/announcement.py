@@ -1,4 +1,4 @@
-"""What people are told when a breaker opens."""
+"""The notifications that announce the opening and the closing of a circuit breaker."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from shared.notifications.news import News, NewsKind, Severity, stamp
 
 
 def opening_news(name: str, breaker: Breaker, link: str) -> News:
-    """``link`` shows the state and offers to close it, or is empty. The same incident has the same
-    id when it is told again."""
+    """The announcement of an opening. ``link`` leads to a page that shows and closes the incident;
+    it is empty if links are not configured. Repeated announcements of an incident have the same
+    id."""
     return News(
         news_id=f"{name}/{breaker.epoch}",
         kind=NewsKind.BREAKER_OPENED,
@@ -35,13 +36,19 @@ def _mode(breaker: Breaker) -> str:
 
 
 def _what_next(breaker: Breaker, link: str) -> str:
-    again = "" if breaker.retry_at is None else f" It tries again at {stamp(breaker.retry_at)}."
-    ask = "" if link else " No link to close it was made: see BreakerApprovalKey and AppUrl."
-    return f"Events are held, none is lost.{again}{ask}"
+    retry = ""
+    if breaker.retry_at is not None:
+        retry = f" The breaker sends a probe at {stamp(breaker.retry_at)}."
+    setup = ""
+    if not link:
+        setup = " To get a link that closes it, set BreakerApprovalKey and AppUrl."
+    return f"Events wait in the hub; none is lost.{retry}{setup}"
 
 
 def closing_news(name: str, breaker: Breaker) -> News | None:
-    """What people are told of a breaker that was open and is closed again."""
+    """The announcement that the breaker is closed again; None if it is not closed or had no
+    incident.
+    """
     if breaker.mode is not BreakerMode.CLOSED or not breaker.epoch:
         return None
     return News(
@@ -50,6 +57,6 @@ def closing_news(name: str, breaker: Breaker) -> News | None:
         subject=name,
         time=breaker.changed_at,
         headline=f"Circuit breaker {name} is closed: {breaker.reason}",
-        text="Events flow again, from the last checkpoint on.",
+        text="Events are processed again, starting from the last checkpoint.",
         source=f"/api/breakers/{name}",
     )

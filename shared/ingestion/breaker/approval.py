@@ -1,8 +1,9 @@
-"""The token in an approval link: it closes one incident of one breaker, for a while.
+"""Signed tokens for approval links. A token closes one incident of one breaker until it expires.
 
-``payload.signature``, both in unpadded base64url; the signature is HMAC-SHA256 (RFC 2104) of
-PURPOSE and the payload's bytes. A token is of single use without a list of used ones: it names
-the incident's epoch, closing ends the incident, and no later one has that epoch (breaker.close).
+A token is ``payload.signature``, both in unpadded base64url. The signature is the HMAC-SHA256 (RFC
+2104) of PURPOSE followed by the payload's bytes. A token works only once although no list of used
+tokens is kept: it names the epoch of the incident. Closing the breaker ends that incident, and no
+later incident has the same epoch (see ``breaker.close``).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from shared.ingestion.errors import IngestionError
 KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MAX = 2048
 PURPOSE = b"breaker approval 1\n"
-"""Signed with the payload, so that nothing else this key may sign passes for an approval."""
+"""Signed together with the payload, so that no other text signed with the key is an approval."""
 
 
 class TokenRefused(IngestionError):
-    """An approval that does not count; the text says why and may be shown."""
+    """A token was refused. The text says why and may be shown to the holder of the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a token allows. ``expires_at`` counts in whole seconds since 1970, UTC."""
+    """What a token permits. ``expires_at`` is in whole seconds since 1970, UTC."""
 
     breaker: str
     epoch: int
@@ -38,7 +39,8 @@ class Approval:
 
 
 def issue(key: bytes, breaker: str, epoch: int, now: datetime, valid_for: timedelta) -> str:
-    """A token that closes the incident until it expires. Raises ValueError for a short key."""
+    """A token that closes the incident ``epoch`` until it expires. Raises ValueError for a key that
+    is too short."""
     _check(key)
     approval = Approval(breaker, epoch, int((now + valid_for).timestamp()))
     payload = json.dumps(asdict(approval), separators=(",", ":"), sort_keys=True).encode()
@@ -46,11 +48,11 @@ def issue(key: bytes, breaker: str, epoch: int, now: datetime, valid_for: timede
 
 
 def verify(keys: Sequence[bytes], token: str, breaker: str, now: datetime) -> Approval:
-    """The approval of a token that was signed with any of the keys (several, to rotate them).
+    """The approval in a token that was signed with any of ``keys``; several keys allow rotation.
 
-    Nothing of a token is looked at before its signature is found good. Whether its incident is
-    the present one is for ``breaker.close`` to say, in the same write that closes it. Raises
-    TokenRefused.
+    Nothing in the token is trusted or parsed before its signature is verified. This function does
+    not check whether the incident is still the present one; ``breaker.close`` checks that, in the
+    same write that closes the breaker. Raises TokenRefused.
     """
     payload, signature = _parts(token)
     for key in keys:
@@ -83,7 +85,9 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Strict: one text for each value, so that a token cannot be written in two ways."""
+    """Decode strictly: each value has only one valid text, so a token cannot be written in two
+    ways.
+    """
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -95,4 +99,6 @@ def _bytes(text: str) -> bytes:
 
 def _check(key: bytes) -> None:
     if len(key) < KEY_BYTES_MIN:
-        raise ValueError(f"an approval key needs {KEY_BYTES_MIN} bytes or more")
+        raise ValueError(
+            f"the approval key has {len(key)} bytes; generate one of at least {KEY_BYTES_MIN} bytes"
+        )

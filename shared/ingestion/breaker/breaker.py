@@ -1,13 +1,14 @@
-"""The circuit breaker of one consumer: a row that all instances share, and how it may change.
+"""The rules of the circuit breaker: the shared row of one consumer, and how it may change.
 
-Each rule gives the row's next value, or None where it must not change. Whoever wants a change
-writes it under the version that was read; of many that want the same, one wins, and the others
-read again and find that nothing is left to do. So the winner alone has an opening to announce;
-should it crash before that is done, another takes over after a while.
+Each rule returns the row's next value, or None if the row must not change. An instance writes the
+new value only if the row still has the version that it read. If several instances try to make the
+same change, one of them wins. The others read the row again and find nothing left to do. So only
+the winner announces that the breaker has opened. If the winner crashes before the announcement,
+another instance takes it over after ``announce_seconds``.
 
-    closed ──trip──▶ open ──probe (its break is over)──▶ half open ──enough successes──▶ closed
-                      ▲  ◀──────────a failure────────────────┘
-    any ──isolate──▶ isolated        open, half open, isolated ──close (a person)──▶ closed
+    closed ──trip──▶ open ──probe (after the open interval)──▶ half-open ──successes──▶ closed
+                      ▲  ◀──────────a failure───────────────────────┘
+    any ──isolate──▶ isolated      open, half-open, isolated ──close (by a person)──▶ closed
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BreakerMode(StrEnum):
-    CLOSED = "closed"  # events flow
-    OPEN = "open"  # nothing flows until the break is over
-    HALF_OPEN = "half_open"  # one partition tries a few events
-    ISOLATED = "isolated"  # a person stopped it; only a person starts it again
+    """The mode of a circuit breaker."""
+
+    CLOSED = "closed"  # all events are processed
+    OPEN = "open"  # no event is processed until the open interval is over
+    HALF_OPEN = "half_open"  # one partition probes with a few events
+    ISOLATED = "isolated"  # an operator stopped processing; only a person can close it
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerTimes:
-    """Breaks grow by ``break_factor`` with each failure in a row, up to ``break_seconds_max``.
+    """The durations of the breaker, in seconds.
 
-    A breaker that trips again within ``calm_seconds`` of a successful probe goes on growing.
+    The first open interval lasts ``break_seconds``. After each failed probe, the next open interval
+    is ``break_factor`` times as long, but at most ``break_seconds_max``. The intervals also keep
+    growing if the breaker trips again within ``calm_seconds`` after a successful probe.
     """
 
     break_seconds: float = 30
@@ -40,18 +45,21 @@ class BreakerTimes:
     calm_seconds: float = 300
     probe_events: int = 10
     probe_seconds: float = 60
-    """The probe's holder has so long until its first success, and from one to the next; then
-    another may take over."""
+    """After this time without a success of the probe's holder, another instance may take over the
+    probe."""
     probe_call_seconds_max: float = 600
-    """While a batch of it is at work the holder keeps the probe for longer, but no longer than so
-    from when it began: a handler may take its time, and must not hang for ever."""
+    """A holder that is still processing a batch after ``probe_seconds`` keeps the probe. It loses
+    the probe at the latest when this time has passed since the start of the probe. So a slow
+    handler keeps the probe, but a handler that hangs loses the probe."""
     announce_seconds: float = 60
-    """Who announces an opening has so long; then another may do it."""
+    """How long an instance may take to announce an incident. After that time, another instance may
+    announce the incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Who may try, on which partition, until when, and how many events must still succeed."""
+    """Which instance may probe, on which partition, until when, and how many events must still
+    succeed."""
 
     holder: str
     partition_id: str
@@ -61,30 +69,34 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The shared row. ``epoch`` counts incidents: it grows when a closed breaker opens and when a
-    person isolates, so that no older approval ends that. A failed probe is of the same incident."""
+    """The shared row of one breaker.
+
+    ``epoch`` counts incidents. It increases when a closed breaker opens and when an operator
+    isolates the breaker. A failed probe belongs to the same incident. The signed link in a
+    notification closes the breaker only in the incident for which it was made.
+    """
 
     mode: BreakerMode = BreakerMode.CLOSED
     epoch: int = 0
     changed_at: datetime = LONG_AGO
     reason: str = ""
     breaks: int = 0
-    """Breaks in a row; how long the next one is depends on it."""
+    """The number of consecutive open intervals. It determines the length of the next one."""
     retry_at: datetime | None = None
-    """When the break is over; None while closed or isolated."""
+    """When the open interval ends; None while the breaker is closed or isolated."""
     probe: Probe | None = None
     closed_by: str = ""
     announced_epoch: int = 0
-    """The latest incident that people were told of."""
+    """The latest incident that was announced."""
     announce_at: datetime | None = None
-    """When another may announce the incident, should it still be to be announced then."""
+    """When another instance may announce the incident if it is still unannounced."""
 
 
-# --- what makes it open -----------------------------------------------------------------------
+# --- opening ----------------------------------------------------------------------------------
 
 
 def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Open a closed breaker. Whoever writes it is the one to announce it to people."""
+    """Open a closed breaker. The instance that writes the result announces the opening."""
     if breaker.mode is not BreakerMode.CLOSED:
         return None
     calm = now - breaker.changed_at >= timedelta(seconds=times.calm_seconds)
@@ -98,7 +110,8 @@ def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> B
 
 
 def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Stop until a person closes it, whatever the calls do meanwhile. Announced like an opening."""
+    """Stop processing until a person closes the breaker. An isolation is announced like an
+    opening."""
     if breaker.mode is BreakerMode.ISOLATED:
         return None
     return replace(
@@ -115,8 +128,8 @@ def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -
 
 
 def break_seconds(breaks: int, times: BreakerTimes) -> float:
-    """How long the break is after so many others in a row."""
-    exponent = min(breaks, 100)  # beyond it any factor has reached its cap, or overflows
+    """The length of an open interval that follows ``breaks`` consecutive open intervals."""
+    exponent = min(breaks, 100)  # a larger exponent only reaches the cap again, or overflows
     return min(times.break_seconds * times.break_factor**exponent, times.break_seconds_max)
 
 
@@ -134,21 +147,22 @@ def _opened(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -
     )
 
 
-# --- the probe --------------------------------------------------------------------------------
+# --- probing ----------------------------------------------------------------------------------
 
 
 def start_probe(
     breaker: Breaker, holder: str, partition_id: str, now: datetime, times: BreakerTimes
 ) -> Breaker | None:
-    """Let ``holder`` try: once the break is over, or when another holder has gone silent.
+    """Give the probe to ``holder`` if the open interval is over or another holder's time has run
+    out.
 
-    What succeeded since the break counts, whoever's it was: where little comes, no holder alone
-    might ever see enough.
+    Successes of earlier holders since the open interval also count, because in a quiet hub a single
+    holder might never process enough events.
     """
     if not _probe_is_due(breaker, now, times):
         return None
-    left = breaker.probe.events_left if breaker.probe else times.probe_events
-    probe = Probe(holder, partition_id, _until(now, times), left)
+    events_left = breaker.probe.events_left if breaker.probe else times.probe_events
+    probe = Probe(holder, partition_id, _until(now, times), events_left)
     reason = f"{holder} tries partition {partition_id}"
     return replace(breaker, mode=BreakerMode.HALF_OPEN, changed_at=now, reason=reason, probe=probe)
 
@@ -163,13 +177,18 @@ def _probe_is_due(breaker: Breaker, now: datetime, times: BreakerTimes) -> bool:
 
 
 def _is_over(end: datetime, length_seconds: float, now: datetime) -> bool:
-    """Whether a period has ended. One with more than twice its length still to go was begun before
-    the store's clock was set back, and is over too: nobody has to wait for that clock."""
+    """Whether a period of ``length_seconds`` that ends at ``end`` is over.
+
+    If more than twice ``length_seconds`` remains, the store's clock must have been set back after
+    the period began. The period then counts as over, because waiting for that clock to catch up
+    would take too long.
+    """
     return not now < end <= now + timedelta(seconds=2 * length_seconds)
 
 
 def keep_probe(breaker: Breaker, holder: str, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Give the holder, which is at work on it, as long again as it had when it began."""
+    """Extend the probe of a holder that is processing a batch: it gets another ``probe_seconds``
+    from now on, but no more than ``probe_call_seconds_max`` in total."""
     if not _holds(breaker, holder, now) or breaker.probe is None:
         return None
     longest = breaker.changed_at + timedelta(seconds=times.probe_call_seconds_max)
@@ -187,11 +206,13 @@ def report_probe(
     now: datetime,
     times: BreakerTimes,
 ) -> Breaker | None:
-    """What the holder's events did: a failure opens again, enough successes close.
+    """Apply the result of the holder's events. A failure opens the breaker again, and enough
+    successes close it.
 
-    A report of fewer events than are left keeps the probe. None from who no longer holds it, and
-    where nothing was tried: events that came again prove nothing, so the time to try goes on to
-    run out, and then another partition may have what is new.
+    If fewer events succeeded than are needed, the holder keeps the probe. The result is None if
+    ``holder`` no longer holds the probe, or if no new event was tried. Events that were delivered
+    again prove nothing, so they do not extend the probe. When the probe's time is over, another
+    partition may probe with new events.
     """
     if not _holds(breaker, holder, now) or breaker.probe is None:
         return None
@@ -199,11 +220,11 @@ def report_probe(
         return _opened(breaker, f"the probe failed: {failure}", now, times)
     if successes <= 0:
         return None
-    left = breaker.probe.events_left - successes
-    if left <= 0:
+    events_left = breaker.probe.events_left - successes
+    if events_left <= 0:
         return _closed(breaker, "the probe succeeded", holder, now)
     return replace(
-        breaker, probe=replace(breaker.probe, events_left=left, until=_until(now, times))
+        breaker, probe=replace(breaker.probe, events_left=events_left, until=_until(now, times))
     )
 
 
@@ -218,17 +239,17 @@ def _until(now: datetime, times: BreakerTimes) -> datetime:
     return now + timedelta(seconds=times.probe_seconds)
 
 
-# --- what makes it close ----------------------------------------------------------------------
+# --- closing ----------------------------------------------------------------------------------
 
 
-def close(breaker: Breaker, epoch: int, who: str, now: datetime) -> Breaker | None:
-    """A person closes the incident ``epoch``. None where it is over, or is another one by now."""
+def close(breaker: Breaker, epoch: int, closed_by: str, now: datetime) -> Breaker | None:
+    """Close the breaker on behalf of a person. None unless ``epoch`` is the present incident."""
     if breaker.mode is BreakerMode.CLOSED or breaker.epoch != epoch:
         return None
-    return replace(_closed(breaker, f"closed by {who}", who, now), breaks=0)
+    return replace(_closed(breaker, f"closed by {closed_by}", closed_by, now), breaks=0)
 
 
-def _closed(breaker: Breaker, reason: str, who: str, now: datetime) -> Breaker:
+def _closed(breaker: Breaker, reason: str, closed_by: str, now: datetime) -> Breaker:
     return replace(
         breaker,
         mode=BreakerMode.CLOSED,
@@ -236,15 +257,15 @@ def _closed(breaker: Breaker, reason: str, who: str, now: datetime) -> Breaker:
         reason=reason,
         retry_at=None,
         probe=None,
-        closed_by=who,
+        closed_by=closed_by,
     )
 
 
-# --- telling people ---------------------------------------------------------------------------
+# --- announcing -------------------------------------------------------------------------------
 
 
 def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Take over an announcement that its announcer has not finished in time."""
+    """Take over the announcement of an incident if another instance has not made it in time."""
     if breaker.announced_epoch >= breaker.epoch or breaker.announce_at is None:
         return None
     if not _is_over(breaker.announce_at, times.announce_seconds, now):
@@ -253,38 +274,39 @@ def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> B
 
 
 def unannounced(breaker: Breaker) -> Iterator[Breaker]:
-    """The breaker as people are to be told of it: of its incident, and before that of each that was
-    over before anybody could be told."""
-    missed = "it had opened before that, which was over before anybody could be told"
+    """The incidents to announce, in order: each earlier one that ended before it could be
+    announced, then the present one."""
+    missed = "this earlier incident ended before it could be announced"
     for epoch in range(breaker.announced_epoch + 1, breaker.epoch):
         yield replace(breaker, epoch=epoch, reason=missed)
     yield breaker
 
 
 def mark_announced(breaker: Breaker, epoch: int) -> Breaker | None:
-    """People were told of the incident ``epoch``."""
+    """Record that the incident ``epoch`` was announced."""
     if breaker.announced_epoch >= epoch:
         return None
     return replace(breaker, announced_epoch=epoch)
 
 
-# --- what it means for a batch ----------------------------------------------------------------
+# --- admitting events -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """How many of a batch's events may be processed now (None: all), and why."""
+    """How many events of a batch may be processed now (None: all of them), and why."""
 
     events_max: int | None
     reason: str
 
     @property
-    def shut(self) -> bool:
+    def is_held(self) -> bool:
+        """Whether no event of the batch may be processed now."""
         return self.events_max == 0
 
 
 def admission(breaker: Breaker, instance: str, partition_id: str, now: datetime) -> Admission:
-    """What the breaker lets through: all, the first few of the probed partition, or nothing."""
+    """How many events the breaker admits: all, only a few of the partition that probes, or none."""
     if breaker.mode is BreakerMode.CLOSED:
         return Admission(None, "closed")
     probe = breaker.probe

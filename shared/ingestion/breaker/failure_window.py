@@ -1,7 +1,9 @@
-"""How calls went of late, over all instances: counted in buckets that nobody contends for.
+"""The recent results of handler calls over all instances, and the rule by which they trip the
+breaker.
 
-Each instance keeps one row per bucket of time, so that no two write the same row; whoever wants
-to know reads all rows of the window and adds them up. Times are the store's, not an instance's.
+Calls are counted in buckets of time. Each instance writes its own row for each bucket, so no two
+instances contend for a row. To get the sums, an instance reads all rows of the window and adds them
+up. Times are those of the store's clock, not of an instance's.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from datetime import UTC, datetime, timedelta
 from shared.ingestion.model import storable
 
 TALLIES_KEPT = timedelta(hours=1)
-"""Stores drop what is older than the newest by so much: more than any window needs."""
+"""A store may drop rows that are older than the newest row by more than this time. No window is as
+long.
+"""
 ERROR_CHARACTERS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What one instance counted in one bucket. A slow call counts as success or failure too."""
+    """The calls that one instance counted in one bucket. A slow call is also a success or a
+    failure."""
 
     bucket_start: datetime
     instance: str
@@ -31,9 +36,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class TripRule:
-    """When too much fails. A limit that is None does not apply.
+    """When the breaker trips. A limit of None does not apply.
 
-    Ratios count only from ``throughput_min`` calls in the window on: one of two proves nothing.
+    The ratios apply only if the window holds at least ``throughput_min`` calls, because one failure
+    in two calls proves nothing.
     """
 
     window_seconds: float = 30
@@ -44,12 +50,13 @@ class TripRule:
     slow_seconds: float = 10
     throughput_min: int = 20
     counts_bad_events: bool = True
-    """Whether an event that is found to be nonsense is a failed call, or none at all."""
+    """Whether an event that raises BadEvent counts as a failed call. If not, it does not count at
+    all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The window's sums, and why they are too bad; None where they are not."""
+    """The sums over the window, and why the breaker should trip; None if it should not."""
 
     calls: int
     failures: int
@@ -58,7 +65,7 @@ class Health:
 
 
 def bucket_start(now: datetime, bucket_seconds: int) -> datetime:
-    """The start of the bucket that ``now`` is in; buckets are aligned to the epoch."""
+    """The start of the bucket that contains ``now``. Buckets are aligned to 1970-01-01, UTC."""
     seconds = int(now.timestamp()) // bucket_seconds * bucket_seconds
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -74,9 +81,9 @@ def count(
     slow: int = 0,
     last_error: str = "",
 ) -> Tally:
-    """The tally with a batch's calls: the same row, or a new one where its bucket is over.
+    """The tally with a batch's calls added, or a new tally if the bucket of the given one is over.
 
-    Once per batch, not per call, so that it costs an event next to nothing.
+    Call it once per batch, not once per event, so that its cost per event is negligible.
     """
     start = bucket_start(now, rule.bucket_seconds)
     if tally is None or tally.bucket_start != start:
@@ -92,18 +99,19 @@ def count(
 
 
 def oldest_bucket(now: datetime, rule: TripRule) -> datetime:
-    """The first bucket that reaches into the window; rows before it can be purged."""
+    """The first bucket that overlaps the window. Rows of earlier buckets can be purged."""
     return bucket_start(now - timedelta(seconds=rule.window_seconds), rule.bucket_seconds)
 
 
 def health(
     tallies: Iterable[Tally], now: datetime, rule: TripRule, since: datetime | None = None
 ) -> Health:
-    """Sum up the window, and say whether it is too bad.
+    """Sum up the window, and decide whether the breaker should trip.
 
-    A bucket counts whole if it reaches into the window, so the window is up to one bucket longer
-    than it says and never shorter. ``since`` is when the breaker closed last: a bucket that began
-    before is of another incident. What instances say of the future counts too, for it happened.
+    A bucket that overlaps the window counts in full, so the effective window is up to one bucket
+    longer than configured, and never shorter. ``since`` is when the breaker last changed: a bucket
+    that began earlier belongs to a previous incident. Buckets in the future, as after a clock was
+    set back, count as well, because their calls did happen.
     """
     first = oldest_bucket(now, rule)
     counted = [
@@ -123,10 +131,10 @@ def _trip_reason(calls: int, failures: int, slow: int, rule: TripRule) -> str | 
         return f"{failures} failures {window}, more than {rule.failures_max}"
     if calls < max(rule.throughput_min, 1):
         return None
-    for what, number, limit in (
+    for description, number, limit in (
         ("failed", failures, rule.failure_ratio_max),
         ("were slow", slow, rule.slow_ratio_max),
     ):
         if limit is not None and number / calls > limit:
-            return f"{number} of {calls} calls {what} {window}, more than {limit:.0%}"
+            return f"{number} of {calls} calls {description} {window}, more than {limit:.0%}"
     return None

@@ -1,4 +1,4 @@
-"""What the circuit breaker asks of the outside, and its row as every store keeps it: as JSON."""
+"""What the circuit breaker needs from a store and a notifier, and its row as JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shared.ingestion.errors import RowUnreadable
 
 @dataclass(frozen=True, slots=True)
 class BreakerSnapshot:
-    """A breaker's row as it was read: ``read_at`` is the store's clock, ``version`` its mark, None
-    where there is no row yet."""
+    """A breaker's row as it was read. ``read_at`` is the store's time; ``version`` is the row's
+    ETag or version number, or None if there is no row yet."""
 
     breaker: Breaker
     read_at: datetime
@@ -24,46 +24,51 @@ class BreakerSnapshot:
 
 
 class BreakerStore(Protocol):
-    """One breaker's row, and the tallies of all instances. All raise StoreUnavailable."""
+    """One breaker's row, and the tallies of all instances. All methods raise StoreUnavailable."""
 
     async def load(self) -> BreakerSnapshot:
-        """The row; a closed breaker where there is none yet."""
+        """The row, or a closed breaker if there is none yet."""
         ...
 
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
-        """Write the row. Raises BreakerChanged where it is not of ``seen.version`` any more, also
-        where that is by a first attempt of this call whose reply was lost."""
+        """Write the row.
+
+        Raises BreakerChanged if the stored row no longer has ``seen.version``. The cause may also
+        be an earlier attempt of this same call that was written although its reply was lost.
+        """
         ...
 
     async def put_tally(self, tally: Tally) -> None:
-        """Write an instance's own row of a bucket, whatever stood there before."""
+        """Write an instance's own row of a bucket, replacing any earlier one."""
         ...
 
     async def tallies(self, since: datetime) -> Sequence[Tally]:
-        """The rows of all instances whose bucket began then or later, in no order. Those that are
-        older than the newest bucket by ``TALLIES_KEPT`` may be gone."""
+        """The rows of all instances whose bucket began at ``since`` or later, in any order. Rows
+        that are older than the newest bucket by more than ``TALLIES_KEPT`` may be gone.
+        """
         ...
 
 
 class ConsumptionSwitch(Protocol):
-    """Starts and stops the delivery of events, beyond the breaker that holds them."""
+    """Starts and stops the delivery of events by the Functions host, in addition to the breaker."""
 
     async def turn(self, *, on: bool) -> None:
-        """Raises DependencyDown where nobody knows whether that was done."""
+        """Raises DependencyDown if it is unknown whether the change was made."""
         ...
 
 
 class NoSwitch:
-    """Delivery goes on; the breaker holds what is delivered."""
+    """Leaves delivery on. The breaker holds the events that are delivered."""
 
     async def turn(self, *, on: bool) -> None: ...
 
 
 class Announcer(Protocol):
-    """Tells people that a breaker opened."""
+    """Announces the opening of a breaker."""
 
     async def announce(self, breaker: Breaker) -> None:
-        """Tell of the incident. At least once: its epoch makes a repetition known as one.
+        """Announce the incident, at least once. Receivers recognize a repetition by the incident's
+        epoch.
 
         Raises AnnouncementFailed.
         """
@@ -79,12 +84,12 @@ def encode_breaker(breaker: Breaker) -> str:
 
 
 def decode_breaker(text: Any) -> Breaker:
-    """The breaker. Raises RowUnreadable: what the breaker is to do then is for a person to say."""
+    """Parse the row. Raises RowUnreadable, after which an operator must decide what to do."""
     try:
         return _breaker(text)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
-        advice = "deploy the version that wrote it, or delete it: that closes the breaker"
+        advice = "deploy the version that wrote it, or delete the row, which closes the breaker"
         raise RowUnreadable(f"the breaker's row cannot be read ({reason}); {advice}") from error
 
 

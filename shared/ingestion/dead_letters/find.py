@@ -1,4 +1,4 @@
-"""Find events that failed, and read them as they came."""
+"""Finds dead letters, and reads their original events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAMS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQuery:
-    """Which dead letters are meant; what is left out does not matter."""
+    """Which dead letters to select. A field that is None matches all."""
 
     hub: str | None = None
     consumer_group: str | None = None
@@ -28,12 +28,12 @@ class DeadLetterQuery:
     kind: FailureKind | None = None
     failed_before: datetime | None = None
 
-    def of(self, stream: Stream) -> bool:
-        asked = (self.hub, self.consumer_group, self.partition_id)
-        has = (stream.hub, stream.consumer_group, stream.partition_id)
-        return all(a is None or a == h for a, h in zip(asked, has, strict=True))
+    def covers(self, stream: Stream) -> bool:
+        wanted = (self.hub, self.consumer_group, self.partition_id)
+        actual = (stream.hub, stream.consumer_group, stream.partition_id)
+        return all(a is None or a == h for a, h in zip(wanted, actual, strict=True))
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def matches(self, letter: DeadLetter) -> bool:
         return (
             (self.sequence is None or letter.sequence == self.sequence)
             and (self.kind is None or letter.kind is self.kind)
@@ -42,19 +42,20 @@ class DeadLetterQuery:
 
 
 async def find(
-    store: DeadLetterStore, wanted: DeadLetterQuery, limit: int, after: int | None = None
+    store: DeadLetterStore, query: DeadLetterQuery, limit: int, after: int | None = None
 ) -> Sequence[StoredDeadLetter]:
-    """The first so many, by stream and number; ``after`` a number in each stream."""
-    found: list[StoredDeadLetter] = []
-    async for stored in _all(store, wanted, after):
-        found.append(stored)
-        if len(found) == limit:
+    """The first ``limit`` matching dead letters, by stream and number; with ``after``, only numbers
+    above it in each stream."""
+    matching: list[StoredDeadLetter] = []
+    async for stored in _all(store, query, after):
+        matching.append(stored)
+        if len(matching) == limit:
             break
-    return found
+    return matching
 
 
 async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLetter]:
-    """Those that failed last, the newest first, of all streams."""
+    """The most recently failed dead letters of all streams, the newest first."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> Sequence[StoredDeadLetter]:
@@ -62,21 +63,22 @@ async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLet
             return await store.newest_dead_letters(stream, limit)
 
     pages = await asyncio.gather(*(of(stream) for stream in await store.streams()))
-    found = [stored for page in pages for stored in page]
-    return sorted(found, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
+    letters = [stored for page in pages for stored in page]
+    return sorted(letters, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
 
 
 async def older_than(store: CheckpointReader, stream: Stream, age: timedelta) -> datetime:
-    """That long ago by the store's clock."""
+    """The time that lies ``age`` before now, by the store's clock."""
     return (await store.load(stream)).read_at - age
 
 
 async def chunks(
-    store: DeadLetterStore, wanted: DeadLetterQuery, size: int
+    store: DeadLetterStore, query: DeadLetterQuery, size: int
 ) -> AsyncIterator[Sequence[StoredDeadLetter]]:
-    """All of them, so many at a time; what is taken up meanwhile is not met again."""
+    """All matching dead letters, ``size`` at a time. The caller may remove or redrive them between
+    two chunks."""
     chunk: list[StoredDeadLetter] = []
-    async for stored in _all(store, wanted, None):
+    async for stored in _all(store, query, None):
         chunk.append(stored)
         if len(chunk) == size:
             yield chunk
@@ -86,29 +88,35 @@ async def chunks(
 
 
 async def read(
-    store: DeadLetterStore, hub: HubReader, wanted: DeadLetterQuery
+    store: DeadLetterStore, hub: HubReader, query: DeadLetterQuery
 ) -> tuple[StoredDeadLetter, Event]:
-    """One dead letter and its event, of which the hub may have what the store has not.
+    """One dead letter and its event. If the store does not have the event's body, the body is read
+    from the hub.
 
-    Raises NotFound where there is none or its body is nowhere any more, and where several hubs or
-    groups have one of this number; HubUnavailable.
+    Raises NotFound if there is no such dead letter, if its body is gone, or if several hubs or
+    consumer groups have a dead letter of this number. Raises HubUnavailable.
     """
-    found = await find(store, wanted, 2)
-    if len(found) != 1:
+    matching = await find(store, query, 2)
+    if len(matching) != 1:
         raise NotFound(
-            "more than one has this number" if found else "no dead letter of this number"
+            "several dead letters have this number; name the hub and the consumer group"
+            if matching
+            else "there is no dead letter of this number"
         )
-    return found[0], await event_of(found[0], hub)
+    return matching[0], await event_of(matching[0], hub)
 
 
 async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
-    """The event as it came. Application properties are kept in the hub only."""
+    """The original event. Application properties are kept in the hub only."""
     letter = stored.letter
     if letter.body is None:
         span = Span(letter.sequence, letter.sequence)
         back = await hub.read_back(stored.stream, span)
         if not back.events:
-            raise NotFound(f"the body of {letter.sequence} was too large to keep, the hub lost it")
+            raise NotFound(
+                f"the body of event {letter.sequence} is gone: it was too large to keep, and the "
+                "hub no longer has it"
+            )
         return back.events[0]
     return Event(
         letter.sequence, letter.offset, letter.enqueued_at, letter.body, letter.partition_key
@@ -116,18 +124,18 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
 
 
 async def _all(
-    store: DeadLetterStore, wanted: DeadLetterQuery, after: int | None
+    store: DeadLetterStore, query: DeadLetterQuery, after: int | None
 ) -> AsyncIterator[StoredDeadLetter]:
     for stream in await store.streams():
-        if not wanted.of(stream):
+        if not query.covers(stream):
             continue
-        if wanted.sequence is not None:
-            one = await store.dead_letter(stream, wanted.sequence)
-            if one is not None and wanted.takes(one.letter):
-                yield one
+        if query.sequence is not None:
+            stored = await store.dead_letter(stream, query.sequence)
+            if stored is not None and query.matches(stored.letter):
+                yield stored
             continue
         async for stored in _pages(store, stream, after):
-            if wanted.takes(stored.letter):
+            if query.matches(stored.letter):
                 yield stored
 
 

@@ -1,4 +1,4 @@
-"""Where dead letters are kept, and where they may be sent."""
+"""What dead letters need from stores, and from the queue to which they can be sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.ingestion.model import (
 
 @dataclass(frozen=True, slots=True)
 class StoredDeadLetter:
-    """A dead letter as it was read; ``version`` is the store's mark of its row."""
+    """A dead letter as it was read. ``version`` is its row's ETag or version number."""
 
     stream: Stream
     letter: DeadLetter
@@ -24,7 +24,7 @@ class StoredDeadLetter:
 
 
 class DeadLetterStore(Protocol):
-    """What became of the events that failed, over all streams. All raise StoreUnavailable."""
+    """The dead letters of all streams. All methods raise StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
         """See AccountReader."""
@@ -37,48 +37,55 @@ class DeadLetterStore(Protocol):
         limit: int,
         failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
-        """The first so many with a number above ``after`` (None: from the start), by number; with
-        ``failed_since`` those that failed then or later, and no others are read.
+        """The first ``limit`` dead letters with a number above ``after`` (None: from the start), in
+        the order of their numbers. With ``failed_since``, only those that failed at that time or
+        later; others are not even read.
 
-        A row that cannot be read is a letter of the kind ``unreadable``, whose error says why.
+        A row that cannot be read is returned as a dead letter of the kind ``unreadable``, whose
+        error says why.
         """
         ...
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
-        """The dead letter of this number, if there is one."""
+        """The dead letter of this number; None if there is none."""
         ...
 
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
-        """The dead letter becomes the effect, with its messages, in one transaction.
+        """Replace the dead letter by the effect and its messages, in one transaction.
 
-        Raises AccountingBroken where the effect is of another number or fits into no transaction,
-        CommitRefused where the row changed or is gone (of two who redrive, one does), or where the
-        client repeated a request whose reply was lost: then the effect is there.
+        Raises AccountingBroken if the effect has another number or does not fit into a transaction.
+        Raises CommitRefused if the row changed or is gone, so that of two concurrent redrives only
+        one succeeds. A client may also repeat a request whose reply was lost; then CommitRefused is
+        raised although the effect was written.
         """
         ...
 
     async def remove(self, stored: StoredDeadLetter) -> None:
-        """Give the event up for good. Raises CommitRefused where the row changed or is gone."""
+        """Delete the dead letter permanently. Raises CommitRefused if the row changed or is
+        gone."""
         ...
 
 
 class NewestDeadLetters(Protocol):
-    """The dead letters that people look at first. All raise StoreUnavailable."""
+    """The dead letters that operators look at first. All methods raise StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
         """See AccountReader."""
         ...
 
     async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
-        """Those with the highest numbers, the highest first. What is read for that is bounded,
-        however many there are."""
+        """The dead letters with the highest numbers, the highest first. The number of rows that are
+        read is bounded, however many dead letters there are.
+        """
         ...
 
 
 class DeadLetterSender(Protocol):
-    """Sends dead letters to where people or another app deal with them."""
+    """Sends dead letters to a queue for operators or another app."""
 
     async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send all, each under the id of its event. Raises SendingFailed, where any of them may
-        have been sent; the ids tell, and a queue that detects duplicates takes each once."""
+        """Send all dead letters, each under the id of its event. Raises SendingFailed, after which
+        any of the dead letters may have been sent. A queue that detects duplicates accepts each
+        dead letter only once.
+        """
         ...

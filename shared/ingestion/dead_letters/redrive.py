@@ -1,7 +1,9 @@
-"""Take dead letters up: put them into the pipeline again, send them elsewhere, or give them up.
+"""Processes dead letters: redrives them through the pipeline, forwards them to a queue, or deletes
+them.
 
-Each goes its way alone: one that fails again stays where it is, and the others go on. Of two who
-take up the same one, the store lets one have it.
+Each dead letter is processed separately: if one fails again, it stays in the store, and the others
+are still processed. If two callers process the same dead letter, only one of them succeeds in
+removing it.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ LOST_REPLIES_MAX = 5
 
 @dataclass(slots=True)
 class DeadLetterResult:
-    """What became of dead letters that were taken up."""
+    """What was done with dead letters."""
 
     done: list[StoredDeadLetter] = field(default_factory=list)
     gone: list[StoredDeadLetter] = field(default_factory=list)
-    """Somebody else took them up first."""
+    """The dead letters that another caller removed first."""
 
     failed: list[tuple[StoredDeadLetter, str]] = field(default_factory=list)
-    """They stay where they are, and why."""
+    """The dead letters that stay in the store, each with the reason."""
 
     def add(self, other: DeadLetterResult) -> None:
         self.done += other.done
@@ -39,8 +41,11 @@ class DeadLetterResult:
 
 @dataclass(frozen=True, slots=True)
 class Redriver:
-    """Puts dead letters into the pipeline again. ``handler_of`` gives what a stream's events are
-    handled with; the messages that it leads to are left in the outbox for whoever drains it."""
+    """Handles the events of dead letters again.
+
+    ``handler_of`` gives the handler for a stream's events. The resulting messages are left in the
+    outbox and sent when it is drained.
+    """
 
     store: DeadLetterStore
     hub: HubReader
@@ -49,8 +54,8 @@ class Redriver:
     outages: Outages = ()
 
     async def run(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-        """Handle each, and let it become its effect. Raises what holds a partition, too: while a
-        dependency is down, no dead letter says anything about itself."""
+        """Handle each event, and replace its dead letter by the effect. Raises the errors that hold
+        a partition, because while a dependency is down, a failure says nothing about the event."""
         outcome = DeadLetterResult()
         for stored in letters:
             await self._one(stored, outcome)
@@ -59,7 +64,7 @@ class Redriver:
     async def _one(self, stored: StoredDeadLetter, outcome: DeadLetterResult) -> None:
         try:
             effect = await self._handle(stored)
-            took = await _insist(self.store, stored, effect)
+            applied = await _apply(self.store, stored, effect)
         except (NotFound, AccountingBroken) as error:
             outcome.failed.append((stored, str(error)))
         except Exception as error:
@@ -67,7 +72,7 @@ class Redriver:
                 raise
             outcome.failed.append((stored, f"{type(error).__name__}: {error}"))
         else:
-            (outcome.done if took else outcome.gone).append(stored)
+            (outcome.done if applied else outcome.gone).append(stored)
 
     async def _handle(self, stored: StoredDeadLetter) -> Effect:
         event = await event_of(stored, self.hub)
@@ -83,9 +88,10 @@ async def forward(
     sender: DeadLetterSender,
     letters: Sequence[StoredDeadLetter],
 ) -> DeadLetterResult:
-    """Send to another queue, then remove: a crash between the two sends again, under the same ids.
+    """Send dead letters to another queue, then remove them.
 
-    Raises HubUnavailable and SendingFailed; nothing is removed then that was not sent.
+    After a crash in between, the next call sends them again, under the same ids. Raises
+    HubUnavailable and SendingFailed; a dead letter that was not sent is never removed.
     """
     outcome, ready = DeadLetterResult(), list[StoredDeadLetter]()
     for stored in letters:
@@ -101,19 +107,20 @@ async def forward(
 
 
 async def purge(store: DeadLetterStore, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-    """Give events up for good."""
+    """Delete dead letters permanently."""
     outcome = DeadLetterResult()
     for stored in letters:
-        took = await _insist(store, stored, None)
-        (outcome.done if took else outcome.gone).append(stored)
+        applied = await _apply(store, stored, None)
+        (outcome.done if applied else outcome.gone).append(stored)
     return outcome
 
 
-async def _insist(store: DeadLetterStore, stored: StoredDeadLetter, effect: Effect | None) -> bool:
-    """Redrive with the effect, or remove; False where somebody else was first.
+async def _apply(store: DeadLetterStore, stored: StoredDeadLetter, effect: Effect | None) -> bool:
+    """Redrive with the effect, or remove if it is None. Returns False if another caller was first.
 
-    After a lost reply the row tells: it is gone, or unchanged, and then the same call is safe. A
-    row that went in between counts as mine, for nobody can tell whose call it was.
+    After a lost reply the row shows the result: either the row is gone, or it is unchanged and the
+    same call can be repeated safely. A row that is gone counts as removed by this call, because the
+    store does not show which call removed it.
     """
     lost = False
     for _ in range(LOST_REPLIES_MAX):
@@ -128,4 +135,6 @@ async def _insist(store: DeadLetterStore, stored: StoredDeadLetter, effect: Effe
             lost = True
         else:
             return True
-    raise StoreUnavailable(f"{stored.stream.key}: {LOST_REPLIES_MAX} replies lost in a row")
+    raise StoreUnavailable(
+        f"{stored.stream.key}: {LOST_REPLIES_MAX} replies of the store were lost in a row"
+    )

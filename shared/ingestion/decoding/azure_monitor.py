@@ -1,10 +1,9 @@
-"""Platform metrics of Azure as diagnostic settings stream them to an event hub.
+"""Reads Azure platform metrics as diagnostic settings stream them to an event hub.
 
-An event is ``{"records": [...]}``, a record of a metric
-``{time, resourceId, metricName, timeGrain, count, total, minimum, maximum, average}``. Resource IDs
-come in upper case whatever the resource's own spelling, times with seven digits of a second, and
-not every metric has every aggregate. ``time`` is the start of the grain. A record of a log has no
-``metricName``.
+An event is ``{"records": [...]}``, and the record of a metric is ``{time, resourceId, metricName,
+timeGrain, count, total, minimum, maximum, average}``. Resource IDs are in upper case, whatever the
+spelling of the resource's name. Times have seven fractional digits. Not every metric has every
+aggregate. ``time`` is the start of the time grain. The record of a log has no ``metricName``.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from shared.ingestion.decoding.readings import (
     read_time,
 )
 from shared.ingestion.errors import BadEvent
-from shared.values.text import shown
+from shared.values.text import quoted
 
 Record = Mapping[str, Any]
 Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]
 
 
 def key(resource_id: str, metric: str) -> tuple[str, str]:
-    """How both are compared: Azure does not tell upper from lower case in either."""
+    """The form in which resource IDs and metric names are compared. Azure ignores the case of
+    both."""
     return resource_id.rstrip("/").casefold(), metric.casefold()
 
 
@@ -39,42 +39,43 @@ def is_metric(document: object) -> bool:
 
 
 def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
-    """The readings of the records that somebody asked for; each record in its own try.
+    """The readings in the records of subscribed metrics. A bad record does not affect the others.
 
-    Records of one metric and one time differ by a dimension: they are summed up into one reading.
+    Records of the same metric and time differ by a dimension, so they are combined into one
+    reading.
     """
     groups: dict[tuple[SubscribedMetric, datetime], list[tuple[int, Record]]] = defaultdict(list)
     ignored, rejections = 0, Rejections()
     for index, record in enumerate(records):
         if not isinstance(record, dict):
-            rejections.add(f"records[{index}] is {shown(record)}, an object is needed")
+            rejections.add(f"records[{index}] is {quoted(record)}; it must be an object")
             continue
-        wanting = [wanted for wanted in _wanting(record, monitored) if _of_grain(record, wanted)]
-        ignored += not wanting
-        for wanted in wanting:
+        subscribed = [each for each in _subscribed(record, monitored) if _of_grain(record, each)]
+        ignored += not subscribed
+        for metric in subscribed:
             try:
-                groups[wanted, read_time(record.get("time"))].append((index, record))
+                groups[metric, read_time(record.get("time"))].append((index, record))
             except BadEvent as error:
                 rejections.add(_place(index, record, error))
     readings = list[Reading]()
-    for (wanted, time), group in groups.items():
+    for (metric, time), group in groups.items():
         try:
-            value = _value(wanted.aggregation, [record for _, record in group])
-            readings.append(Reading(wanted.resource_name, wanted.name, time, value))
+            value = _value(metric.aggregation, [record for _, record in group])
+            readings.append(Reading(metric.resource_name, metric.name, time, value))
         except BadEvent as error:
             rejections.add(_place(*group[0], error))
     return rejections.decoded(readings, ignored)
 
 
-def _wanting(record: Record, monitored: Monitored) -> tuple[SubscribedMetric, ...]:
+def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric, ...]:
     resource_id, metric = record.get("resourceId"), record.get("metricName")
     if not isinstance(resource_id, str) or not isinstance(metric, str):
         return ()
     return monitored.get(key(resource_id, metric), ())
 
 
-def _of_grain(record: Record, wanted: SubscribedMetric) -> bool:
-    return record.get("timeGrain") in (None, wanted.time_grain)
+def _of_grain(record: Record, metric: SubscribedMetric) -> bool:
+    return record.get("timeGrain") in (None, metric.time_grain)
 
 
 def _place(index: int, record: Record, error: BadEvent) -> str:
@@ -82,7 +83,9 @@ def _place(index: int, record: Record, error: BadEvent) -> str:
 
 
 def _value(aggregation: str, records: Sequence[Record]) -> float:
-    """The aggregate over all records. Raises BadEvent where they do not tell: missing is not 0."""
+    """The aggregate over all records. Raises BadEvent if a record lacks the aggregate, because a
+    missing value does not mean zero.
+    """
     if aggregation == "average":
         return read_number(_average(records), "average")
     values = [read_number(record.get(aggregation), aggregation) for record in records]
@@ -98,7 +101,9 @@ def _average(records: Sequence[Record]) -> float:
         count = sum([read_number(record.get("count"), "count") for record in records])
         total = sum([read_number(record.get("total"), "total") for record in records])
     except BadEvent as error:
-        raise BadEvent(f"neither average nor total and count: {error}") from None
+        raise BadEvent(
+            f"the record has neither an average nor both total and count: {error}"
+        ) from None
     if count == 0:
-        raise BadEvent("count is 0, there is no average of nothing")
+        raise BadEvent("count is 0, so there is no average")
     return total / count

@@ -1,7 +1,8 @@
-"""Readings of metrics: what events bring, who asked for them, and how they are handed on.
+"""The readings in events: which metrics are subscribed to, and how readings are passed to the
+autoscaler.
 
-They are handed on as the JSON that the queue ``metrics`` carries; that text is all that ingestion
-and autoscaling share.
+Readings are passed on as the JSON that the queue ``metrics`` carries. This JSON is the only thing
+that ingestion and autoscaling share.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from shared.autoscaling.measurements import MEASURE_MAX
 from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, measure
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
-from shared.values.text import shown
+from shared.values.text import quoted
 
 SCHEMA_VERSION = 1
 
 MANY_SAMPLES_VERSION = 2
 
 BODY_CHARACTERS_MAX = 45_000
-"""Of one message. A storage queue takes 64 KiB, which is 48 KiB where somebody sends base64."""
+"""The most characters in one message. A storage queue accepts 64 KiB, or 48 KiB of text that the
+sender encodes in base64.
+"""
 
 READINGS_OF_A_METRIC_MAX = 3_000
-"""Of one event, the newest: scaling keeps no more samples of a metric."""
+"""The most readings of a metric that are used from one event; the newest are used. The scaler keeps
+no more samples than that.
+"""
 
 SAMPLES_CHARACTERS_MAX = BODY_CHARACTERS_MAX - 2_000
-"""Of the samples in a message, besides its id and its resource."""
+"""The most characters of the samples in a message. The rest is left for its id and its resource."""
 
 
 REJECTIONS_KEPT = 20
@@ -42,7 +47,7 @@ TIME_CHARACTERS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One value of one metric of one resource, at the time of its source."""
+    """One value of one metric of one resource, with the time that its source gave."""
 
     resource_name: str
     name: str
@@ -52,7 +57,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class SubscribedMetric:
-    """The metric that an aggregate of a platform metric becomes. Grains are ISO 8601 durations."""
+    """The metric to which an aggregate of a platform metric is mapped. Time grains are ISO 8601
+    durations."""
 
     resource_name: str
     name: str
@@ -62,10 +68,11 @@ class SubscribedMetric:
 
 @dataclass(frozen=True, slots=True)
 class MetricSubscriptions:
-    """Which metrics somebody asked for.
+    """Which metrics the scaling rules subscribe to.
 
-    ``pushed`` are pairs of resource and name whose readings come as our own JSON; ``monitored``
-    are metrics of Azure Monitor by resource ID and metric, as ``azure_monitor.key`` spells them.
+    ``pushed`` are the pairs of resource and name whose readings arrive as this app's own JSON.
+    ``monitored`` are metrics of Azure Monitor, by resource ID and metric in the form of
+    ``azure_monitor.key``.
     """
 
     pushed: Set[tuple[str, str]] = frozenset()
@@ -76,15 +83,15 @@ class MetricSubscriptions:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What an event held: readings, how many things nobody asked for, and what is wrong with
-    those that somebody asked for."""
+    """The content of an event: its readings, the number of items of other metrics, and the problems
+    with items of subscribed metrics."""
 
     readings: tuple[Reading, ...] = ()
     ignored: int = 0
     rejected: tuple[str, ...] = ()
-    """The first few."""
+    """The first few problems."""
     rejected_count: int = 0
-    """All of them."""
+    """The number of all problems."""
 
     @property
     def summary(self) -> str:
@@ -94,7 +101,7 @@ class Decoded:
 
 @dataclass(slots=True)
 class Rejections:
-    """What is wrong with the elements of one event: the first few, and how many."""
+    """The problems with the elements of one event: the first few, and their number."""
 
     kept: list[str] = field(default_factory=list)
     count: int = 0
@@ -109,7 +116,7 @@ class Rejections:
 
 
 def read_time(text: object) -> datetime:
-    """An ISO 8601 time with a zone, cut to microseconds. Raises BadEvent."""
+    """Parse an ISO 8601 time with a zone, truncated to microseconds. Raises BadEvent."""
     if isinstance(text, str) and len(text) <= TIME_CHARACTERS_MAX:
         try:
             time = datetime.fromisoformat(text)
@@ -117,22 +124,22 @@ def read_time(text: object) -> datetime:
                 return time.astimezone(UTC)
         except (ValueError, OverflowError):
             pass
-    raise BadEvent(f"time is {shown(text)}, an ISO 8601 time with a zone is needed")
+    raise BadEvent(f"time is {quoted(text)}; it must be an ISO 8601 time with a zone")
 
 
 def read_number(value: object, name: str) -> float:
-    """A number from 0 to ``MEASURE_MAX``. Raises BadEvent."""
+    """Parse a number from 0 to ``MEASURE_MAX``. Raises BadEvent."""
     number = measure(value)
     if number is None:
-        raise BadEvent(f"{name} is {shown(value)}, a number from 0 to {MEASURE_MAX:g} is needed")
+        raise BadEvent(f"{name} is {quoted(value)}; it must be a number from 0 to {MEASURE_MAX:g}")
     return number
 
 
-# --- handing on -------------------------------------------------------------------------------
+# --- passing readings on ----------------------------------------------------------------------
 
 
 def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
-    """Messages for the readings, and a row for what was refused beside them."""
+    """The messages for the readings, and a value that lists the rejected items."""
     kept = _newest(decoded.readings)
     refused = {"rejected": decoded.rejected, "rejected_count": decoded.rejected_count}
     return Effect(
@@ -144,7 +151,7 @@ def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
 
 
 def _newest(readings: Sequence[Reading]) -> Sequence[Reading]:
-    """Of each metric no more than are kept, in the order of the event."""
+    """The newest readings of each metric, as many as are kept, in the order of the event."""
     if len(readings) <= READINGS_OF_A_METRIC_MAX:
         return readings
     counts: Counter[tuple[str, str]] = Counter()
@@ -160,9 +167,11 @@ def _newest(readings: Sequence[Reading]) -> Sequence[Reading]:
 def _messages(
     stream: Stream, sequence: int, readings: Sequence[Reading]
 ) -> Iterator[OutboxMessage]:
-    """As few as hold all readings: a message of several is a JSON array, which is sent one by one.
+    """As few messages as can hold all readings.
 
-    A message is a row, and a transaction takes only so many: an event can bring thousands.
+    A message of several groups is a JSON array, whose elements are sent one by one. Groups are
+    combined because each message is a row, a transaction takes a limited number of rows, and an
+    event can hold thousands of readings.
     """
     groups = list(_groups(readings))
     part: list[str] = []
@@ -186,7 +195,7 @@ def _message(first_id: str, texts: Sequence[str]) -> OutboxMessage:
 
 
 def _groups(readings: Sequence[Reading]) -> Iterator[Sequence[Reading]]:
-    """What goes into one queue message each: readings of one resource, in their order."""
+    """The readings for one queue message each: of one resource, in the order of the event."""
     by_resource: dict[str, list[Reading]] = {}
     for reading in readings:
         by_resource.setdefault(reading.resource_name, []).append(reading)
@@ -194,11 +203,11 @@ def _groups(readings: Sequence[Reading]) -> Iterator[Sequence[Reading]]:
         start, size, names = 0, 0, set[str]()
         for index, reading in enumerate(of_one):
             cost = len(_time_text(reading)) + len(repr(reading.value)) + len('["",],')
-            known = reading.name in names
-            if not known:
+            is_listed = reading.name in names
+            if not is_listed:
                 cost += len(json.dumps(reading.name)) + len(":[],")
             full = size + cost > SAMPLES_CHARACTERS_MAX
-            if full or (not known and len(names) == METRICS_OF_A_MESSAGE_MAX):
+            if full or (not is_listed and len(names) == METRICS_OF_A_MESSAGE_MAX):
                 yield of_one[start:index]
                 start, size, names = index, 0, set()
             size += cost
@@ -207,12 +216,14 @@ def _groups(readings: Sequence[Reading]) -> Iterator[Sequence[Reading]]:
 
 
 def encode_reading(reading: Reading) -> bytes:
-    """An event, as whoever measures sends it."""
+    """The body of an event with one reading, as a sender writes it."""
     return _encode("", [reading]).encode()
 
 
 def _encode(identity: str, readings: Sequence[Reading]) -> str:
-    """One reading as ever, so that older versions of the app read it; several as pairs."""
+    """A single reading is written in the original schema, so that older versions of the app can
+    read it. Several readings are written as pairs of time and value.
+    """
     fields: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION if len(readings) == 1 else MANY_SAMPLES_VERSION,
         **({"id": identity} if identity else {}),

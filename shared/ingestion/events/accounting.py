@@ -1,7 +1,7 @@
-"""How what became of events is written: cut into transactions, and none of it twice.
+"""Plans the commits for the outcomes of events: which rows go into which transaction.
 
-Each transaction is a prefix of what is left, so that whatever happens between two of them the
-checkpoint tells the truth.
+Each transaction covers a prefix of the outcomes that are not yet written. So the checkpoint is
+correct after each transaction, even if the next one never happens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from shared.ingestion.model import (
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """What one transaction takes. Table Storage: 100 rows, less than 4 MiB, and 1 MiB a row."""
+    """The limits of one transaction. Table Storage takes 100 rows, less than 4 MiB, and 1 MiB per
+    row."""
 
     rows_max: int = 100
     size_bytes_max: int = 3_500_000
@@ -40,33 +41,38 @@ class CommitLimits:
 
     @property
     def effect_bytes_max(self) -> int:
-        """What is left besides the checkpoint."""
+        """The bytes that a transaction has left for one effect, besides the checkpoint's row."""
         return self.size_bytes_max - ROW_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who commits, and under which epoch of ownership.
+    """The identity under which a processor commits: its name, and its epoch of ownership.
 
-    Without an epoch (the Functions trigger has none) it goes on under the one that stands: then
-    the condition of the commit alone keeps two writers apart.
+    The Functions trigger has no epoch. Its commits keep the epoch of the stored checkpoint. If two
+    such writers commit at once, only the conditional write prevents one from overwriting the
+    other's commit.
     """
 
     owner: str = ""
     epoch: int | None = None
 
-    def epoch_over(self, standing: int) -> int:
-        """The epoch to commit under, over a checkpoint of ``standing``. Raises Fenced."""
-        if self.epoch is not None and self.epoch < standing:
-            raise Fenced(f"epoch {self.epoch} is over: the checkpoint is of epoch {standing}")
-        return standing if self.epoch is None else self.epoch
+    def commit_epoch(self, stored_epoch: int) -> int:
+        """The epoch for a commit that replaces a checkpoint whose epoch is ``stored_epoch``. Raises
+        Fenced."""
+        if self.epoch is not None and self.epoch < stored_epoch:
+            raise Fenced(
+                f"epoch {self.epoch} is over, because the checkpoint has epoch {stored_epoch}; "
+                "another processor owns the partition"
+            )
+        return stored_epoch if self.epoch is None else self.epoch
 
 
 _FIRST = itemgetter(0)
 
 
 class _Entry(NamedTuple):
-    """A gap or an outcome, and where the checkpoint stands once it is written."""
+    """A gap or an outcome. Once it is written, the checkpoint is at ``last``."""
 
     first: int
     last: int
@@ -86,11 +92,13 @@ def plan_commits(
     now: datetime,
     limits: CommitLimits = CommitLimits(),
 ) -> tuple[Commit, ...]:
-    """The transactions that account for the outcomes and gaps, in order; () where there are none.
+    """The transactions that account for the outcomes and gaps, in order. Empty if there are neither
+    outcomes nor gaps.
 
-    ``events`` has at least the event of each outcome. Every number from the checkpoint to the
-    last outcome must be in exactly one outcome or gap, else AccountingBroken. An effect that fits
-    into no transaction becomes a dead letter. Raises Fenced where the writer's epoch is over.
+    ``events`` must include the event of each outcome. If an effect does not fit into a transaction,
+    it becomes a dead letter. Raises AccountingBroken unless exactly one outcome or gap covers each
+    sequence number from the checkpoint to the last outcome. Raises Fenced if the writer's epoch is
+    over.
     """
     if not outcomes and not gaps:
         return ()
@@ -111,10 +119,10 @@ def plan_commits(
 def _all_fit_into_one(
     start: Checkpoint, events: Sequence[Event], outcomes: Sequence[Outcome], limits: CommitLimits
 ) -> bool:
-    """Whether nothing failed, and all of it surely fits into one transaction, by a rough bound.
+    """Whether all outcomes are effects that certainly fit into one transaction, by a rough bound.
 
-    Most batches are so. They are told apart as a whole, for a look at each event costs as much as
-    writing it.
+    Most batches pass this check. Without it, the exact check of each event would take as long as
+    writing the event.
     """
     if len(events) != len(outcomes) or not follows(start, events):
         return False
@@ -135,13 +143,13 @@ def _all_fit_into_one(
 
 
 def _moved(start: Checkpoint, events: Sequence[Event], writer: Writer, txid: str) -> Checkpoint:
-    """The checkpoint once all of the events are accounted for."""
+    """The checkpoint after all of the events."""
     return Checkpoint(
         start=start.start,
         sequence=events[-1].sequence,
         offset=events[-1].offset,
         enqueued_at=max([start.enqueued_at, *[event.enqueued_at for event in events]]),
-        epoch=writer.epoch_over(start.epoch),
+        epoch=writer.commit_epoch(start.epoch),
         owner=writer.owner,
         txid=txid,
     )
@@ -160,7 +168,9 @@ def _entries(
     for outcome in outcomes:
         event = by_sequence.get(outcome.sequence)
         if event is None:
-            raise AccountingBroken(f"{outcome.sequence} has an outcome and never came")
+            raise AccountingBroken(
+                f"event {outcome.sequence} has an outcome but is not in the batch"
+            )
         entry = _entry(outcome, event)
         yield entry if _fits(entry, limits) else _entry(_fitting(entry, event, now, limits), event)
 
@@ -171,39 +181,43 @@ def _entry(outcome: Outcome, event: Event) -> _Entry:
 
 
 def _fits(entry: _Entry, limits: CommitLimits) -> bool:
-    """Whether a transaction takes it, besides a row for the checkpoint."""
+    """Whether the entry fits into a transaction together with the checkpoint's row."""
     if entry.rows >= limits.rows_max or entry.size_bytes > limits.effect_bytes_max:
         return False
-    if entry.size_bytes <= limits.row_bytes_max:  # then so is each of its rows
+    if entry.size_bytes <= limits.row_bytes_max:  # so each of its rows fits, too
         return True
     return isinstance(entry.what, Gap) or entry.what.row_bytes_max <= limits.row_bytes_max
 
 
 def _fitting(entry: _Entry, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
-    """The dead letter that fits, of what would never be written."""
+    """A dead letter that fits, to replace an entry that does not fit."""
     if isinstance(entry.what, DeadLetter):
         return replace(entry.what, body=None, error=entry.what.error[:1000])
     error = (
-        f"{entry.rows} rows of {entry.size_bytes} bytes exceed a transaction of "
-        f"{limits.rows_max - 1} rows and {limits.effect_bytes_max} bytes, "
-        f"{limits.row_bytes_max} in one"
+        f"the effect needs {entry.rows} rows and {entry.size_bytes} bytes, but a transaction "
+        f"takes at most {limits.rows_max - 1} rows and {limits.effect_bytes_max} bytes, and a row "
+        f"at most {limits.row_bytes_max} bytes"
     )
     return dead_letter(event, FailureKind.TOO_LARGE, error, now)
 
 
 def _in_order(start: Checkpoint, entries: Iterable[_Entry]) -> list[_Entry]:
-    """The entries by number. Raises AccountingBroken where a number is left out or comes twice."""
+    """The entries by sequence number. Raises AccountingBroken if a number is missing or occurs
+    twice."""
     ordered = sorted(entries, key=_FIRST)
     expected = start.sequence + 1
     for entry in ordered:
         if entry.first != expected or entry.last < entry.first:
-            raise AccountingBroken(f"{expected} comes next, not {entry.first} to {entry.last}")
+            raise AccountingBroken(
+                f"the next sequence number must be {expected}, but the plan has {entry.first} to "
+                f"{entry.last}"
+            )
         expected = entry.last + 1
     return ordered
 
 
 def _parts(entries: Sequence[_Entry], limits: CommitLimits) -> Iterator[list[_Entry]]:
-    """Fill one transaction after the other, keeping a row in each for the checkpoint."""
+    """Divide the entries among transactions. One row of each is reserved for the checkpoint."""
     part: list[_Entry] = []
     rows, size_bytes = 1, ROW_OVERHEAD_BYTES
     for entry in entries:
@@ -221,26 +235,26 @@ def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str)
     at_end = part[-1].event
     times = [entry.event.enqueued_at for entry in part if entry.event is not None]
     if isinstance(part[-1].what, Gap):
-        times.append(part[-1].what.found_at)  # nobody knows when; not after this
+        times.append(part[-1].what.found_at)  # the missing events were enqueued before this time
     return Checkpoint(
         start=start.start,
         sequence=part[-1].last,
         offset=at_end.offset if at_end else start.offset,
         enqueued_at=max([start.enqueued_at, *times]),
-        epoch=writer.epoch_over(start.epoch),
+        epoch=writer.commit_epoch(start.epoch),
         owner=writer.owner,
         txid=txid,
     )
 
 
 def _commit(previous: Checkpoint | None, after: Checkpoint, part: Sequence[_Entry]) -> Commit:
-    things = [entry.what for entry in part]
+    items = [entry.what for entry in part]
     return Commit(
         previous,
         after,
-        tuple(thing for thing in things if isinstance(thing, Effect)),
-        tuple(thing for thing in things if isinstance(thing, DeadLetter)),
-        tuple(thing for thing in things if isinstance(thing, Gap)),
+        tuple(item for item in items if isinstance(item, Effect)),
+        tuple(item for item in items if isinstance(item, DeadLetter)),
+        tuple(item for item in items if isinstance(item, Gap)),
     )
 
 
@@ -252,7 +266,8 @@ def dead_letter(
     attempts: int = 1,
     body_bytes_max: int = 60_000,
 ) -> DeadLetter:
-    """The dead letter of an event; a larger body stays in the hub, where the offset finds it."""
+    """The dead letter of an event. A body of more than ``body_bytes_max`` bytes is not copied; it
+    can be read back from the hub by its offset."""
     return DeadLetter(
         sequence=event.sequence,
         offset=event.offset,
@@ -266,45 +281,56 @@ def dead_letter(
     )
 
 
-# --- what every store checks before it writes ---------------------------------------------------
+# --- checks that each store makes before it writes ----------------------------------------------
 
 
-def check_epoch(standing: Checkpoint | None, commit: Commit) -> None:
-    """Raises Fenced where the standing checkpoint is of a higher epoch than the commit."""
-    if standing is not None and standing.epoch > commit.checkpoint.epoch:
-        raise Fenced(f"epoch {commit.checkpoint.epoch} is over: now it is {standing.epoch}")
+def check_epoch(stored: Checkpoint | None, commit: Commit) -> None:
+    """Raises Fenced if the stored checkpoint has a higher epoch than the commit."""
+    if stored is not None and stored.epoch > commit.checkpoint.epoch:
+        raise Fenced(
+            f"epoch {commit.checkpoint.epoch} is over, because the stored checkpoint has epoch "
+            f"{stored.epoch}; another processor owns the partition"
+        )
 
 
 def check_rows(rows: int, limits: CommitLimits) -> None:
-    """Raises AccountingBroken where one transaction would have more rows than the store takes."""
+    """Raises AccountingBroken if a transaction has more rows than the store takes."""
     if rows > limits.rows_max:
-        raise AccountingBroken(f"{rows} rows in one transaction of at most {limits.rows_max}")
+        raise AccountingBroken(
+            f"the transaction has {rows} rows, but the store takes at most {limits.rows_max}"
+        )
 
 
 def check_number(letter: DeadLetter, effect: Effect) -> None:
-    """Raises AccountingBroken where the effect is not of the dead letter's event."""
+    """Raises AccountingBroken if the effect and the dead letter belong to different events."""
     if effect.sequence != letter.sequence:
-        raise AccountingBroken(f"the effect of {effect.sequence} is none of {letter.sequence}")
+        raise AccountingBroken(
+            f"the effect belongs to event {effect.sequence}, but the dead letter belongs to event "
+            f"{letter.sequence}"
+        )
 
 
-# --- what became of a commit whose reply was lost ---------------------------------------------
+# --- the status of a commit whose reply was lost ----------------------------------------------
 
 
 class CommitStatus(StrEnum):
+    """The status of a commit whose reply was lost: was the commit written?"""
+
     APPLIED = "applied"
-    NOT_APPLIED = "not_applied"  # what was there before still stands: commit the same again
-    OVERTAKEN = "overtaken"  # somebody went on since: survey again from what stands now
+    NOT_APPLIED = "not_applied"  # the previous checkpoint is unchanged: repeat the commit
+    OVERTAKEN = "overtaken"  # another writer has committed since: start again from its checkpoint
 
 
-def commit_status(commit: Commit, standing: Checkpoint | None) -> CommitStatus:
-    """What became of a commit, by the checkpoint that stands now.
+def commit_status(commit: Commit, stored: Checkpoint | None) -> CommitStatus:
+    """The status of a commit, judged by the checkpoint that is stored now.
 
-    NOT_APPLIED is of this moment only, for the lost call may still arrive: the same commit under
-    the same condition is safe, for only one of the two can be taken. Raises Fenced.
+    NOT_APPLIED is true for this moment only, because the lost request may still arrive. It is safe
+    to repeat the commit under the same condition, because only one of the two can be written.
+    Raises Fenced.
     """
-    if standing is not None and standing.txid == commit.checkpoint.txid:
+    if stored is not None and stored.txid == commit.checkpoint.txid:
         return CommitStatus.APPLIED
-    if standing == commit.previous:
+    if stored == commit.previous:
         return CommitStatus.NOT_APPLIED
-    check_epoch(standing, commit)
+    check_epoch(stored, commit)
     return CommitStatus.OVERTAKEN

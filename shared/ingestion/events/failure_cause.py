@@ -1,4 +1,4 @@
-"""Whether a failure is the event's fault. Only what is may become a dead letter."""
+"""Classifies failures: only a failure that is the event's own fault may make it a dead letter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Outages = tuple[type[Exception], ...]
 HOLDING = (DependencyDown, StoreUnavailable, HubUnavailable, BreakerOpen, OutOfTime)
 
 ERRORS_MAX = 100
-"""Of a chain or group of errors, so many are looked at."""
+"""How many errors of a chain or group are examined."""
 
 OUTAGES = frozenset(
     {
@@ -64,12 +64,14 @@ OUTAGES = frozenset(
         "urllib3.TimeoutError",
     }
 )
-"""Errors of libraries that say that something was out of reach, by top-level package and class.
-Names, so that no library has to be installed, and no module inside a library may move."""
+"""Errors of libraries that mean that a service could not be reached, by top-level package and
+class. The classes are given by name, so that the libraries need not be installed and may move a
+class to another module.
+"""
 
 OPERATIONAL = "OperationalError"
-"""Each database driver's error for what the program does not control (PEP 249), and that of
-SQLAlchemy, Django and Peewee, which wrap it."""
+"""The error class of each database driver for problems outside of the program's control (PEP 249).
+SQLAlchemy, Django and Peewee wrap it in classes of the same name."""
 
 UNREACHABLE = frozenset(
     {
@@ -83,16 +85,18 @@ UNREACHABLE = frozenset(
     }
 )
 BUSY_STATUSES = frozenset({408, 429, 502, 503, 504})
-"""HTTP: whoever answers cannot serve anybody now."""
+"""HTTP statuses of a server that cannot serve any request now."""
 SERVER_ERROR = 500
-"""HTTP: the server failed, perhaps on this very request."""
+"""The HTTP status of a server that failed, perhaps because of this very request."""
 
 
 class FailureCause(StrEnum):
-    EVENT = "event"  # it fails however often it is tried: a dead letter now
-    TRANSIENT = "transient"  # it may pass: tried again, a dead letter if it fails to the end
-    UNREACHABLE = "unreachable"  # tried again, and the partition held if that does not help
-    DEPENDENCY = "dependency"  # known to be down: the partition is held now
+    """What caused a failure."""
+
+    EVENT = "event"  # every attempt would fail, so the event is dead-lettered at once
+    TRANSIENT = "transient"  # may pass, so the event is retried; dead-lettered if all attempts fail
+    UNREACHABLE = "unreachable"  # the event is retried; the partition is held if all attempts fail
+    DEPENDENCY = "dependency"  # known to be down: the partition is held at once
 
     @property
     def is_retryable(self) -> bool:
@@ -100,26 +104,30 @@ class FailureCause(StrEnum):
 
     @property
     def holds_partition(self) -> bool:
-        """Where no attempt succeeds, the partition is held rather than the event given up."""
+        """Whether the partition is held if no attempt succeeds: the event is not dead-lettered
+        then.
+        """
         return self in (FailureCause.UNREACHABLE, FailureCause.DEPENDENCY)
 
 
 def classify(error: Exception, outages: Outages = ()) -> FailureCause:
-    """Who is to blame, by the error or else by what led to it, the nearest first.
+    """The cause of a failure, judged by the error itself or else by the nearest known error that
+    led to it.
 
-    ``outages`` are classes that a user names besides. An error that is unknown all the way down is
-    the event's: it would hold the partition for ever.
+    ``outages`` are the user's own error classes that count as outages. If no error in the chain is
+    known, the event counts as the cause, because otherwise it could hold the partition without end.
     """
     if isinstance(error, BadEvent):
         return FailureCause.EVENT
-    known = (_known(each, outages) for each in _chain(error))
-    return next((found for found in known if found is not None), FailureCause.EVENT)
+    causes = (_known(each, outages) for each in _chain(error))
+    return next((cause for cause in causes if cause is not None), FailureCause.EVENT)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes and contexts, also hidden ones, and the members of groups; each once.
+    """The error, its causes and contexts, and the members of exception groups, each once.
 
-    A context that ``raise … from None`` hides still tells what was down.
+    Contexts that ``raise … from None`` hides are included, because they still show which service
+    was down.
     """
     waiting, seen = deque([error]), set[int]()
     while waiting and len(seen) < ERRORS_MAX:
@@ -128,14 +136,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(each))
         yield each
-        led = [each.__cause__, each.__context__]
+        origins = [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
-            led += islice(each.exceptions, ERRORS_MAX)
-        waiting.extend([found for found in led if found is not None])
+            origins += islice(each.exceptions, ERRORS_MAX)
+        waiting.extend([origin for origin in origins if origin is not None])
 
 
 def _known(error: BaseException, outages: Outages) -> FailureCause | None:
-    """What the error says by itself; None where it is unknown."""
+    """The cause that the error itself shows; None if it is unknown."""
     if isinstance(error, HOLDING):
         return FailureCause.DEPENDENCY
     if isinstance(error, TransientFailure):
@@ -148,18 +156,19 @@ def _known(error: BaseException, outages: Outages) -> FailureCause | None:
 def _is_outage(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in UNREACHABLE:
         return True
-    if getattr(error, "connection_invalidated", False) is True:  # SQLAlchemy knows its drivers
+    # SQLAlchemy knows which errors of its drivers mean a lost connection.
+    if getattr(error, "connection_invalidated", False) is True:
         return True
     return any(_is_named(each) for each in type(error).__mro__)
 
 
-def _is_named(of: type) -> bool:
-    package = of.__module__.partition(".")[0]
-    return of.__name__ == OPERATIONAL or f"{package}.{of.__name__}" in OUTAGES
+def _is_named(kind: type) -> bool:
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ == OPERATIONAL or f"{package}.{kind.__name__}" in OUTAGES
 
 
 def _by_status(error: BaseException) -> FailureCause | None:
-    """What an HTTP status means, of an error that carries one as HTTP clients do."""
+    """The cause that an HTTP status shows, if the error carries one as HTTP clients do."""
     response = getattr(error, "response", None)
     for holder in (error, response):
         for name in ("status_code", "status"):

@@ -1,9 +1,11 @@
-"""How events are handled: what a user declares, and the way from events to outcomes.
+"""How events are handled: what a user declares, and how events become outcomes.
 
-The setting ``IngestionHandler`` names a handler of your own as ``module:name``, for the trigger,
-for redriving dead letters and for ``python -m shared run``, where ``--handler`` overrides it.
+The setting ``IngestionHandler`` names a user's own handler as ``module:name``. That handler is used
+by the trigger, for redriving dead letters, and by ``python -m shared run``, where ``--handler``
+overrides the setting.
 
-Each event is handled in its own try, in order per partition key, several keys at a time.
+An event that fails does not stop the others. Events with the same partition key are handled in
+order; events with different keys may be handled concurrently.
 """
 
 from __future__ import annotations
@@ -23,58 +25,61 @@ from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, FailureKind, Outcome, Stream
 
 HandlerOf = Callable[[Stream], Handler]
-"""Makes what the events of one partition are handled with."""
+"""Creates the handler for the events of one partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How events are handled, and which tables of your own take part in their transaction.
+    """How events are handled, and which tables of the user's own are written with each commit.
 
-    ``take_part`` is called with a connection of SQLAlchemy, the stream and a commit's effects. It
-    writes into tables of the same database: what it writes and the checkpoint are committed
-    together or not at all. It neither commits nor rolls back, and whatever it raises undoes the
-    transaction and holds the partition. ``tables`` is a ``MetaData`` of SQLAlchemy with the tables
-    that are to be created where they are missing.
+    ``write_in_transaction`` is called with an SQLAlchemy connection, the stream, and the effects of
+    a commit. It writes to tables of the same database, so that its rows and the checkpoint are
+    committed together or not at all. It must neither commit nor roll back. If it raises an
+    exception, the transaction is rolled back and the partition is held. ``tables`` is an SQLAlchemy
+    ``MetaData`` with the tables to create if they are missing.
     """
 
     handler_of: HandlerOf
-    take_part: Callable[[Any, Stream, Sequence[Effect]], None] | None = None
+    write_in_transaction: Callable[[Any, Stream, Sequence[Effect]], None] | None = None
     tables: Any = None
 
     @property
     def needs_database(self) -> bool:
-        return self.take_part is not None or self.tables is not None
+        return self.write_in_transaction is not None or self.tables is not None
 
 
-def handling_of(found: object) -> Handling:
-    """What a name leads to: a Handling, or a plain ``HandlerOf``. Raises TypeError."""
-    if isinstance(found, Handling):
-        _check_callable("handler_of", found.handler_of)
-        if found.take_part is not None:
-            _check_callable("take_part", found.take_part)
-        if found.tables is not None and not hasattr(found.tables, "create_all"):
-            kind = type(found.tables).__name__
-            raise TypeError(f"tables is a {kind}: a MetaData of SQLAlchemy is needed")
-        return found
-    if callable(found):
-        return Handling(found)
-    kind = type(found).__name__
-    raise TypeError(f"it is a {kind}: a Handling, or a function that takes a Stream, is needed")
+def handling_of(named: object) -> Handling:
+    """Turn what a name refers to into a Handling: it must be a Handling or a ``HandlerOf``
+    function. Raises TypeError."""
+    if isinstance(named, Handling):
+        _check_callable("handler_of", named.handler_of)
+        if named.write_in_transaction is not None:
+            _check_callable("write_in_transaction", named.write_in_transaction)
+        if named.tables is not None and not hasattr(named.tables, "create_all"):
+            kind = type(named.tables).__name__
+            raise TypeError(f"tables is a {kind}; it must be a MetaData of SQLAlchemy")
+        return named
+    if callable(named):
+        return Handling(named)
+    kind = type(named).__name__
+    raise TypeError(f"it is a {kind}; it must be a Handling, or a function that takes a Stream")
 
 
 def _check_callable(name: str, value: object) -> None:
     if not callable(value):
-        raise TypeError(f"{name} is a {type(value).__name__}: a function is needed")
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a function")
 
 
 @dataclass(slots=True)
 class BatchOutcomes:
-    """What became of events so far, by number; and the failures that hold the partition."""
+    """The outcomes of the events handled so far, by sequence number, and the failures that hold the
+    partition.
+    """
 
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     held: dict[int, Exception] = field(default_factory=dict)
     begun: Event | None = None
-    """The event that was handed to the handler last."""
+    """The event that was passed to the handler last."""
 
 
 async def handle_events(
@@ -86,19 +91,19 @@ async def handle_events(
     settled: BatchOutcomes,
     outages: Outages = (),
 ) -> None:
-    """Add the outcome of each event that has none to ``settled``.
+    """Add the outcome of each event that has none yet to ``settled``.
 
-    Events are taken as they come. Only once there is time for something else, because a handler
-    waits, the rest is taken apart by partition key; events without a key are one lane of their
-    own. Once a failure holds the partition no lane starts another event: what comes after it
-    cannot be committed yet. ``outages``: see ``classify``.
+    Events are handled one after the other until a handler waits for something. Only then are the
+    remaining events grouped by partition key, into lanes that run concurrently; events without a
+    key share one lane. Once a failure holds the partition, no lane starts another event, because
+    later events cannot be committed yet. ``classify`` explains ``outages``.
     """
-    known = settled.outcomes
-    rest = iter([e for e in events if e.sequence not in known] if known else events)
+    outcomes = settled.outcomes
+    rest = iter([e for e in events if e.sequence not in outcomes] if outcomes else events)
     handling = _EventHandling(handle, retry, now, settled, outages)
 
     def pieces() -> Iterator[Callable[[], Awaitable[None]]]:
-        same_key: list[Event] = []  # as the event that is waited for, and after it
+        same_key: list[Event] = []  # later events with the key of the event in progress
         yield partial(handling.lane, chain(rest, same_key))
         lanes: dict[str | None, list[Event]] = defaultdict(list)
         if settled.begun is not None:
@@ -112,7 +117,7 @@ async def handle_events(
 
 @dataclass(frozen=True, slots=True)
 class _EventHandling:
-    """How the events of one batch are handled, and what became of them."""
+    """Handles the events of one batch and records their outcomes."""
 
     handle: Handler
     retry: Retrying
@@ -121,7 +126,7 @@ class _EventHandling:
     outages: Outages
 
     async def lane(self, events: Iterable[Event]) -> None:
-        """One event after the other, up to a failure that holds the partition."""
+        """Handle events one after the other, until a failure holds the partition."""
         handle, outcomes, held = self.handle, self.settled.outcomes, self.settled.held
         for event in events:
             if held:
@@ -130,21 +135,25 @@ class _EventHandling:
             try:
                 effect = await handle(event)
                 if getattr(effect, "sequence", None) != event.sequence:
-                    raise _other(event, effect)
+                    raise _wrong_result(event, effect)
                 outcomes[event.sequence] = effect
                 continue
             except Exception as error:
                 first = error
-            # Not inside the handler above: whatever the next attempts raise would have this error
-            # as its context, and be taken for an outage where this one was.
+            # The retries run outside the except block. Otherwise the first error would be the
+            # context of each error that they raise. If the first error was an outage, the later
+            # errors would then count as outages, too.
             try:
                 outcomes[event.sequence] = await self._retried(first, event)
             except Exception as error:
                 held[event.sequence] = error
 
     async def _retried(self, first: Exception, event: Event) -> Outcome:
-        """The event's effect or dead letter after a failed attempt; what works at once, most
-        events, costs nothing of this. Raises what holds the partition."""
+        """The event's effect or dead letter after a failed first attempt.
+
+        Events that succeed at once, which are most of them, never get here. Raises an error that
+        holds the partition.
+        """
         attempts = 0
 
         async def attempt() -> Effect:
@@ -154,7 +163,7 @@ class _EventHandling:
                 raise first
             effect = await self.handle(event)
             if getattr(effect, "sequence", None) != event.sequence:
-                raise _other(event, effect)
+                raise _wrong_result(event, effect)
             return effect
 
         try:
@@ -168,8 +177,11 @@ class _EventHandling:
             return dead_letter(event, kind, f"{type(error).__name__}: {error}", self.now, attempts)
 
 
-def _other(event: Event, found: object) -> Exception:
-    if not isinstance(found, Effect):
-        kind = type(found).__name__
-        return TypeError(f"the handler gave a {kind}: Effect(event.sequence, …) is needed")
-    return ValueError(f"the handler took {event.sequence} for {found.sequence}")
+def _wrong_result(event: Event, result: object) -> Exception:
+    if not isinstance(result, Effect):
+        kind = type(result).__name__
+        return TypeError(f"the handler returned a {kind}; it must return Effect(event.sequence, …)")
+    return ValueError(
+        f"the handler returned an Effect of event {result.sequence} for event {event.sequence}; "
+        "pass event.sequence to Effect"
+    )

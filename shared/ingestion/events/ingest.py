@@ -1,4 +1,5 @@
-"""A partition's batch behind the breaker: admitted, accounted for, counted, its outbox sent."""
+"""The pipeline of one partition: the breaker admits a batch, its events are handled and committed,
+the results are counted, and the outbox is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.concurrency import WithHeartbeat, without_heartbeat
 from shared.ingestion.errors import (
     BadEvent,
@@ -29,24 +30,25 @@ from shared.ingestion.model import Effect, Event
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 5.0
-"""How often a batch that takes long tells the breaker how it goes, and asks whether to go on."""
+"""How often a long batch reports its results to the breaker and checks whether it may go on."""
 WORK_MARK_SECONDS = 15.0
-"""How often it notes that somebody is at work on its stream."""
+"""How often a long batch records that its stream is being worked on."""
 MARKS_PER_LOG_LINE = 4
 STOPPED = (BreakerOpen, OutOfTime)
-"""What a batch raises that was stopped: no failure of anything."""
+"""The errors that stop a batch although nothing has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionPipeline:
-    """All that a partition's events pass through. ``elapsed`` counts seconds, from anywhere.
+    """Everything that the events of a partition pass through.
 
-    After ``seconds_max`` no further event of a batch begins. Where the host ends a function that
-    takes too long, a batch would otherwise be begun anew for ever without ever being committed.
+    ``elapsed`` counts seconds from an arbitrary start. Once a batch has run for ``seconds_max``, no
+    further event of the batch is started. Without this limit, the Functions host would abort a
+    batch that takes too long. The batch would start again each time and never be committed.
     """
 
     consumer: Consumer
-    guard: BreakerGuard
+    breaker: BreakerClient
     sender: OutboxSender
     elapsed: Callable[[], float]
     with_heartbeat: WithHeartbeat = without_heartbeat
@@ -59,36 +61,39 @@ class PartitionPipeline:
 
 @dataclass(slots=True)
 class HandlerCalls:
-    """The handler's calls of one batch, timed, and counted when they end.
+    """Counts and times the handler's calls of one batch.
 
-    What ended since ``reported`` is not yet in the breaker's count; all of it is of the bucket that
-    ``bucket`` is in.
+    ``counted`` holds the totals that were already passed to the breaker's client: successes,
+    failures and slow calls. The breaker counts by periods, called buckets. The calls that are not
+    yet in ``counted`` belong to the bucket that contains ``bucket_time``.
     """
 
     pipeline: PartitionPipeline
     probing: bool = False
     ends: float = math.inf
-    """When no further event may begin."""
+    """From this moment on, the handler starts no further event."""
     successes: int = 0
     failures: int = 0
     slow: int = 0
     last_error: str = ""
-    reported: tuple[int, int, int] = (0, 0, 0)
-    bucket: datetime = LONG_AGO
+    counted: tuple[int, int, int] = (0, 0, 0)
+    bucket_time: datetime = LONG_AGO
     bucket_ends: float = -math.inf
     urgent: bool = False
-    """Something failed or was slow since the breaker was told."""
+    """Whether a call has failed or was slow since the last report to the breaker."""
     beat_due: float = math.inf
-    """When a call that ends beats itself: a handler that never waits lets nobody else do it."""
+    """From this moment on, the end of a call also runs the heartbeat, because a handler that never
+    awaits anything gives the heartbeat's task no chance to run."""
     mark_due: float = -math.inf
     marks: int = 0
     stopped: str = ""
-    """Why no further event may begin."""
+    """Why no further event may start. Empty if further events may start."""
 
-    def of(self, handle: Handler) -> Handler:
-        elapsed, rule = self.pipeline.elapsed, self.pipeline.guard.rule
+    def counting(self, handle: Handler) -> Handler:
+        """The handler, with each of its calls counted and timed."""
+        elapsed, rule = self.pipeline.elapsed, self.pipeline.breaker.rule
 
-        async def counted(event: Event) -> Effect:
+        async def handle_and_count(event: Event) -> Effect:
             if self.stopped:
                 raise BreakerOpen(self.stopped)
             began = elapsed()
@@ -109,7 +114,7 @@ class HandlerCalls:
                 await self.beat()
             return effect
 
-        return counted
+        return handle_and_count
 
     @property
     def mostly_failed(self) -> bool:
@@ -121,115 +126,131 @@ class HandlerCalls:
         self.last_error = f"{type(error).__name__}: {error}"
 
     def _end(self, began: float) -> float:
-        """A call has ended; what it was is counted next."""
+        """Record that a call has ended. The caller counts its result afterwards."""
         now = self.pipeline.elapsed()
         if now >= self.bucket_ends:
             self.count()
-        if now - began > self.pipeline.guard.rule.slow_seconds:
+        if now - began > self.pipeline.breaker.rule.slow_seconds:
             self.slow += 1
             self.urgent = True
         return now
 
     def count(self) -> None:
-        """Hand what ended since the last time over to the guard, and begin anew."""
-        guard = self.pipeline.guard
+        """Pass to the breaker's client how many calls have ended since the last count, and start a
+        new count."""
+        breaker = self.pipeline.breaker
         calls = (self.successes, self.failures, self.slow)
         successes, failures, slow = [
-            new - old for new, old in zip(calls, self.reported, strict=True)
+            new - old for new, old in zip(calls, self.counted, strict=True)
         ]
         if not self.probing and (successes or failures or slow):
-            guard.count(
-                self.bucket,
+            breaker.count(
+                self.bucket_time,
                 successes=successes,
                 failures=failures,
                 slow=slow,
                 last_error=self.last_error if failures else "",
             )
-        self.reported, self.bucket = calls, guard.now
-        seconds = guard.rule.bucket_seconds
-        self.bucket_ends = self.pipeline.elapsed() + seconds - self.bucket.timestamp() % seconds
+        self.counted, self.bucket_time = calls, breaker.now
+        seconds = breaker.rule.bucket_seconds
+        seconds_over = self.bucket_time.timestamp() % seconds
+        self.bucket_ends = self.pipeline.elapsed() + seconds - seconds_over
 
     async def beat(self) -> None:
-        """Tell of the batch while it runs, and find out whether it may go on."""
+        """Report the progress of the running batch, and find out whether the batch may go on."""
         now = self.pipeline.elapsed()
         self.beat_due = now + 2 * BEAT_SECONDS
         try:
             if now >= self.mark_due:
                 await self._mark(now)
-            await self._report()
-            gate = await self.pipeline.guard.look(self.pipeline.consumer.stream.partition_id)
+            await self._report_progress()
+            admission = await self.pipeline.breaker.check(
+                self.pipeline.consumer.stream.partition_id
+            )
         except StoreUnavailable as error:
-            log.warning("[breaker_not_told] %s: %s", self.pipeline.name, error)
+            log.warning(
+                "[breaker_not_told] %s: the heartbeat failed: %s", self.pipeline.name, error
+            )
             return
-        if gate.shut and not self.stopped:
-            self.stopped = f"{self.pipeline.name} is held, the breaker is {gate.reason}"
-            log.warning("[batch_stopped] %s: the breaker is %s", self.pipeline.name, gate.reason)
+        if admission.is_held and not self.stopped:
+            self.stopped = f"{self.pipeline.name} is held: the breaker is {admission.reason}"
+            log.warning(
+                "[batch_stopped] %s: the breaker is %s", self.pipeline.name, admission.reason
+            )
 
     async def _mark(self, now: float) -> None:
-        """Note that the stream is at work; once a minute the log hears of it too."""
+        """Record that the stream is being worked on, and log it once a minute."""
         await self.pipeline.consumer.store.mark_at_work(self.pipeline.consumer.stream)
         self.mark_due, self.marks = now + WORK_MARK_SECONDS, self.marks + 1
         if self.marks % MARKS_PER_LOG_LINE == 0:
             ended = self.successes + self.failures
             log.info("[batch_at_work] %s: %s call(s) have ended so far", self.pipeline.name, ended)
 
-    async def _report(self) -> None:
+    async def _report_progress(self) -> None:
         if self.probing:
-            await self.pipeline.guard.keep_probe()
+            await self.pipeline.breaker.keep_probe()
         else:
             await self.report()
 
     async def report(self) -> None:
-        """Add to what all instances count what is worth it, and open the breaker where it is."""
+        """If a call failed or was slow, or if a bucket is over, add the calls to the sums of all
+        instances. Then open the breaker if those sums exceed its thresholds."""
         self.count()
         urgent, self.urgent = self.urgent, False
-        if not urgent and not self.pipeline.guard.is_behind:
+        if not urgent and not self.pipeline.breaker.is_behind:
             return
         try:
-            await self.pipeline.guard.after_batch()
+            await self.pipeline.breaker.after_batch()
         except StoreUnavailable:
             self.urgent = self.urgent or urgent
             raise
 
 
 async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
-    """Account for a batch. Raises what holds the partition, BreakerOpen among it.
+    """Account for a batch. Raises the same errors as ``process_batch.run``, and BreakerOpen.
 
-    While the breaker probes, events pass a few at a time, each few reported before the next. A
-    single bad event among them says nothing of what they are handled with. Those that came again
-    are neither held nor a trial.
+    While the breaker probes, events are processed in small groups, and the result of each group is
+    reported before the next group starts. A group has several events, because a single bad event
+    says nothing about the services that the handler depends on. Events that were delivered again
+    are neither held nor used as a probe.
     """
     ends = pipeline.elapsed() + pipeline.seconds_max
     await process_batch.begin(events, pipeline.consumer)
-    left, only_new = sorted(events, key=attrgetter("sequence")), False
-    while left:
-        gate = await pipeline.guard.admit(pipeline.consumer.stream.partition_id, may_probe=only_new)
-        if gate.events_max is not None and not only_new:
-            left, only_new = await _new(left, pipeline), True
+    waiting, only_new = sorted(events, key=attrgetter("sequence")), False
+    while waiting:
+        admission = await pipeline.breaker.admit(
+            pipeline.consumer.stream.partition_id, may_probe=only_new
+        )
+        if admission.events_max is not None and not only_new:
+            waiting, only_new = await _new(waiting, pipeline), True
             continue
-        if gate.shut:
-            raise BreakerOpen(f"{pipeline.name} is held, the breaker is {gate.reason}")
-        part = left[: gate.events_max]
-        left = left[len(part) :]
+        if admission.is_held:
+            raise BreakerOpen(f"{pipeline.name} is held: the breaker is {admission.reason}")
+        part = waiting[: admission.events_max]
+        waiting = waiting[len(part) :]
         work = partial(process_batch.run, part)
-        await _watched(work, pipeline, ends, probing=gate.events_max is not None)
+        await _watched(work, pipeline, ends, probing=admission.events_max is not None)
 
 
 async def _new(events: list[Event], pipeline: PartitionPipeline) -> list[Event]:
-    """Those above the checkpoint. The others are only looked at: a hub that was made anew shows
-    in them, and nothing is handled for them."""
+    """The events above the checkpoint.
+
+    Also compares all other events with the checkpoint, because they may show that the hub was
+    recreated. They are not handled again.
+    """
     saved = await pipeline.consumer.store.load(pipeline.consumer.stream)
-    known = saved.checkpoint.sequence if saved.checkpoint else -1
-    first_new = bisect_right(events, known, key=attrgetter("sequence"))
+    accounted_for = saved.checkpoint.sequence if saved.checkpoint else -1
+    first_new = bisect_right(events, accounted_for, key=attrgetter("sequence"))
     if first_new:
         await process_batch.run(events[:first_new], pipeline.consumer)
     return events[first_new:]
 
 
 async def sweep(pipeline: PartitionPipeline, events_max: int | None) -> None:
-    """Account for what nobody delivered, as for a batch: counted, stopped and sent like one.
+    """Account for events that were never delivered. As in a batch, the handler's calls are counted,
+    the breaker can stop them, and the messages of the events are sent.
 
-    ``events_max`` is how many the breaker lets through; None: all.
+    ``events_max`` is how many events the breaker admits; None means all of them.
     """
     work = partial(process_batch.sweep, events_max=events_max)
     ends = pipeline.elapsed() + pipeline.seconds_max
@@ -241,24 +262,25 @@ Work = Callable[[Consumer], Awaitable[Report]]
 
 def _out_of_time(pipeline: PartitionPipeline) -> str:
     return (
-        f"{pipeline.name}: {pipeline.seconds_max:g} s are over. What has been handled is accounted "
-        "for, the rest comes again. If this repeats, make the handler faster, or have fewer events "
-        "in a batch: maxEventBatchSize in host.json"
+        f"{pipeline.name}: the batch took longer than {pipeline.seconds_max:g} s. The events "
+        "handled so far are committed, the others are delivered again. If this repeats, make the "
+        "handler faster, or lower maxEventBatchSize in host.json"
     )
 
 
 async def _watched(work: Work, pipeline: PartitionPipeline, ends: float, *, probing: bool) -> None:
-    """Process, and tell the breaker how it goes, and before anything is raised how it went."""
+    """Process events with a heartbeat, and report the results to the breaker before any error is
+    raised."""
     calls = HandlerCalls(pipeline, probing, ends, beat_due=pipeline.elapsed() + 2 * BEAT_SECONDS)
     pipeline.consumer.remembered.at_work += 1
     try:
         await pipeline.with_heartbeat(_processed(work, pipeline, calls), calls.beat)
     except Fenced:
-        raise  # somebody else goes on, nothing is broken
+        raise  # another processor has taken over, which is not a failure
     except Exception as error:
         if calls.failures == 0 and not isinstance(error, STOPPED):
             calls.count()
-            calls.fail(error)  # not the handler's: the store's, the hub's or the queue's
+            calls.fail(error)  # the store, the hub or the queue failed, not the handler
         await _report_end(calls, after=error)
         raise
     finally:
@@ -267,7 +289,7 @@ async def _watched(work: Work, pipeline: PartitionPipeline, ends: float, *, prob
 
 
 async def _processed(work: Work, pipeline: PartitionPipeline, calls: HandlerCalls) -> None:
-    report = await work(replace(pipeline.consumer, handle=calls.of(pipeline.consumer.handle)))
+    report = await work(replace(pipeline.consumer, handle=calls.counting(pipeline.consumer.handle)))
     log_report(pipeline, report)
     if not report.nothing_to_send:
         await drain(pipeline)
@@ -281,21 +303,24 @@ async def _report_end(calls: HandlerCalls, after: Exception | None = None) -> No
         failed = calls.mostly_failed or (after is not None and not isinstance(after, STOPPED))
         if failed or calls.successes:
             failure = calls.last_error if failed else None
-            await calls.pipeline.guard.after_probe(calls.successes, failure)
+            await calls.pipeline.breaker.after_probe(calls.successes, failure)
     except StoreUnavailable as error:
         if after is None:
             raise
-        log.warning("[breaker_not_told] %s: %s", calls.pipeline.name, error)
+        log.warning(
+            "[breaker_not_told] %s: the results were not reported: %s", calls.pipeline.name, error
+        )
 
 
 async def drain(pipeline: PartitionPipeline) -> int:
-    """Send all that this process is the one to send, and what others left behind."""
+    """Send the messages that this process is responsible for, and those that other processes left
+    behind."""
     consumer = pipeline.consumer
     return await outbox.drain(consumer.stream, consumer.store, pipeline.sender, consumer.leases)
 
 
 def log_report(pipeline: PartitionPipeline, report: Report) -> None:
-    """Say what was committed; gaps are errors, for events are gone."""
+    """Log what was committed. Gaps are logged as errors, because their events are lost."""
     for gap in report.gaps:
         log.error(
             "[gap] %s: %s event(s) from %s to %s: %s",

@@ -1,10 +1,13 @@
-"""Send what commits left to be sent. At least once, under ids that the receiver knows again.
+"""Sends the messages that commits left in the outbox, at least once, under ids that receivers
+recognize.
 
-Whoever commits messages is the one to send them, for ``LEASE`` from the commit on; what it has not
-sent by then, another may take over for as long, by compare-and-swap. So nobody sends what another
-is sending, and what a dead process left behind is sent all the same. Times are the store's.
+The process that commits messages has a lease on them: for the time ``LEASE`` after the commit, only
+this process sends them. Messages that it has not sent by then may be taken over by another process,
+which gets a new lease by a conditional write. So no two processes send the same message at the same
+time, and the messages of a crashed process are sent, too. All times are those of the store's clock.
 
-Messages leave in the order of their events: those behind a message that another is to send wait.
+Messages are sent in the order of their events. A message on which another process has a lease
+delays the messages after it.
 """
 
 from __future__ import annotations
@@ -22,19 +25,21 @@ log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=60)
 LIMIT = 100
-"""Messages that are read and sent in one go; sending them takes less than half of the lease."""
+"""How many messages are read and sent at a time. Sending them takes less than half of the lease."""
 
 
 @dataclass(slots=True)
 class OutboxLeases:
-    """The messages of a stream that this process is the one to send."""
+    """The messages of a stream on which this process has a lease."""
 
     mine: dict[int, int] = field(default_factory=dict)
-    """By the number of their event: how often they were taken over, the last time by me."""
+    """By the sequence number of an event: how often its messages were taken over, most recently by
+    this process.
+    """
     lease: timedelta = LEASE
     sending: bool = False
     again: bool = False
-    """Somebody came to send while another part of this process was at it."""
+    """Whether ``drain`` was called while another call of it was sending."""
 
     def committed(self, effects: Iterable[Effect]) -> None:
         self.mine.update([(each.sequence, 0) for each in effects if each.messages])
@@ -43,25 +48,30 @@ class OutboxLeases:
         return self.mine.get(stored.sequence) == stored.taken
 
     def ready(self, stored: Sequence[StoredMessage]) -> list[StoredMessage]:
-        """The first of them, up to one that another is still to send."""
+        """The messages before the first one on which another process has a lease."""
         for place, each in enumerate(stored):
             if not self.held(each) and self._is_leased(each):
                 return list(stored[:place])
         return list(stored)
 
     def _is_leased(self, stored: StoredMessage) -> bool:
-        """A row from further ahead than a lease lasts was written before the store's clock was set
-        back: nobody has to wait for that clock."""
+        """Whether the lease of another process is still running.
+
+        A row whose time lies further ahead than a lease lasts was written before the store's clock
+        was set back. Its lease counts as expired, because the clock might need long to catch up.
+        """
         return -self.lease < stored.waited < self.lease
 
     def to_take(self, ready: Iterable[StoredMessage]) -> list[StoredMessage]:
-        """Those of others, and mine whose lease ends too soon to begin sending them."""
-        return [m for m in ready if not self.held(m) or m.waited >= self.lease / 2]
+        """The messages to take over: those of other processes, and own ones whose lease expires too
+        soon to start sending them.
+        """
+        return [each for each in ready if not self.held(each) or each.waited >= self.lease / 2]
 
-    def forget(self, known: Iterable[int], left: Iterable[StoredMessage]) -> None:
-        """Of the events that were known, keep those that have messages left."""
-        waiting = {stored.sequence for stored in left}
-        for sequence in known:
+    def forget(self, sequences: Iterable[int], remaining: Iterable[StoredMessage]) -> None:
+        """Drop the given events, except those that still have messages."""
+        waiting = {stored.sequence for stored in remaining}
+        for sequence in sequences:
             if sequence not in waiting:
                 self.mine.pop(sequence, None)
 
@@ -73,9 +83,11 @@ async def drain(
     leases: OutboxLeases,
     limit: int = LIMIT,
 ) -> int:
-    """Send all that is mine to send, and all that others left behind; answers how many.
+    """Send the messages on which this process has a lease and those with an expired lease; return
+    how many.
 
-    Raises what the ports do. Where this process is at it already, that goes on for the two.
+    Raises the errors of the store and of the sender. If another call in this process is already
+    sending, that call sends these messages, too.
     """
     if leases.sending:
         leases.again = True
@@ -84,9 +96,9 @@ async def drain(
     try:
         while leases.again:
             leases.again = False
-            found = await _send_some(stream, store, sender, leases, limit)
-            leases.again = leases.again or found == limit
-            sent += found
+            sent_now = await _send_some(stream, store, sender, leases, limit)
+            leases.again = leases.again or sent_now == limit
+            sent += sent_now
     finally:
         leases.sending = False
     return sent
@@ -95,7 +107,7 @@ async def drain(
 async def _send_some(
     stream: Stream, store: OutboxStore, sender: OutboxSender, leases: OutboxLeases, limit: int
 ) -> int:
-    known = list(leases.mine)
+    sequences = list(leases.mine)
     stored = await store.outbox(stream, limit)
     ready = leases.ready(stored)
     if not await _taken(stream, store, leases, ready):
@@ -104,14 +116,15 @@ async def _send_some(
         await sender.send([each.message for each in ready])
         await store.sent(stream, ready)
     if len(stored) < limit:
-        leases.forget(known, stored[len(ready) :])
+        leases.forget(sequences, stored[len(ready) :])
     return len(ready)
 
 
 async def _taken(
     stream: Stream, store: OutboxStore, leases: OutboxLeases, ready: Sequence[StoredMessage]
 ) -> bool:
-    """Whether all of them are mine now; False where another was first."""
+    """Whether this process may send all of the messages now; False if another process took one
+    first."""
     taking = leases.to_take(ready)
     if not taking:
         return True

@@ -1,4 +1,4 @@
-"""What the handling of events needs from the outside, and no more."""
+"""What the handling of events needs from stores, the hub and the message queue."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ T = TypeVar("T")
 
 
 Handler = Callable[[Event], Awaitable[Effect]]
-"""What an event leads to, without doing it yet. What it raises is classified by ``failures``."""
+"""Returns the effect of an event without carrying it out. Errors that it raises are classified by
+``failure_cause``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A stream's checkpoint as it was read: ``read_at`` is the store's clock, ``version`` its
-    mark. Both the checkpoint and its version are None where the stream has none yet."""
+    """A stream's checkpoint as it was read.
+
+    ``read_at`` is the store's time; ``version`` is the row's ETag or version number. Both the
+    checkpoint and its version are None if the stream has none yet.
+    """
 
     checkpoint: Checkpoint | None
     read_at: datetime
@@ -40,11 +44,11 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message that is still to be sent; ``key`` is the store's name for its row, ``version`` its
-    mark of it, and ``sequence`` the number of its event.
+    """A message that has not been sent yet. ``key`` is the store's name for its row, ``version``
+    the row's ETag or version number, and ``sequence`` the sequence number of its event.
 
-    ``waited`` is how long ago it was committed or taken over last, by the store's clock, and
-    ``taken`` how often it was taken over.
+    ``waited`` is the time since it was committed or last taken over, by the store's clock.
+    ``taken`` is how often it was taken over.
     """
 
     message: OutboxMessage
@@ -56,7 +60,7 @@ class StoredMessage:
 
 
 class CheckpointReader(Protocol):
-    """How far a stream is."""
+    """Reads the checkpoint of a stream: the position up to which each event has an outcome."""
 
     async def load(self, stream: Stream) -> StoredCheckpoint:
         """The checkpoint. Raises StoreUnavailable."""
@@ -64,76 +68,77 @@ class CheckpointReader(Protocol):
 
 
 class CheckpointStore(CheckpointReader, Protocol):
-    """Each stream's checkpoint, and the transactions that move it."""
+    """Each stream's checkpoint, and the transactions that advance it."""
 
     @property
     def limits(self) -> CommitLimits:
-        """What one commit may hold."""
+        """The limits of one commit."""
         ...
 
     async def commit(
         self, stream: Stream, saved: StoredCheckpoint, commit: Commit
     ) -> StoredCheckpoint:
-        """Write all of a commit or nothing; answers the checkpoint as it stands then.
+        """Write all of a commit or nothing, and return the checkpoint as it is stored then.
 
-        Raises Fenced where ``saved`` has a higher epoch than the commit, whatever stands by now;
-        then AccountingBroken where the commit has more rows than ``limits`` allow; then
-        CommitRefused where the checkpoint is not of ``saved.version`` any more; then
-        AccountingBroken where an effect with a value, a message, a dead letter or a gap has a row
-        of its kind already or comes twice, or where the store never takes such a row. Raises
-        StoreUnavailable where it is not known whether the commit was written.
+        The checks are made in this order. Raises Fenced if ``saved`` has a higher epoch than the
+        commit, whatever the store contains by now; AccountingBroken if the commit has more rows
+        than ``limits`` allow; CommitRefused if the stored checkpoint no longer has
+        ``saved.version``; AccountingBroken if the row of an effect with a value, a message, a dead
+        letter or a gap exists already or occurs twice, or if the store can never take such a row.
+        Raises StoreUnavailable if it is unknown whether the commit was written.
 
         A client may repeat a request whose reply was lost. Then this call may raise CommitRefused
-        although it succeeded: ``fate`` tells by the ``txid``.
+        although it succeeded; ``commit_status`` compares the ``txid`` to find out.
         """
         ...
 
 
 class OutboxStore(Protocol):
-    """The messages that commits left to be sent. All raise StoreUnavailable."""
+    """The messages that commits left to be sent. All methods raise StoreUnavailable."""
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
-        """The messages that are still to be sent, those of earlier events first."""
+        """The messages that have not been sent yet, in the order of their events."""
         ...
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        """Take up to a hundred messages over from whoever was to send them: they wait anew.
+        """Take over up to 100 messages from the process that has the lease on them.
 
-        Raises CommitRefused where one was taken over or sent since it was read; then none is
-        taken, unless the client repeated a request whose reply was lost: then this call took them.
-        Raises StoreUnavailable.
+        Their waiting time starts anew. Raises CommitRefused if one of them was taken over or sent
+        since it was read. In that case no message is taken over, with one exception: if the client
+        repeated a request whose reply was lost, this call did take the messages over. Raises
+        StoreUnavailable.
         """
         ...
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        """Forget messages that were sent; those that are forgotten already, or are given twice, do
-        not matter."""
+        """Delete messages that were sent. Messages that are already deleted, or are given twice,
+        are ignored."""
         ...
 
 
 class ActivityStore(Protocol):
-    """Whether somebody is at work on a stream. Both raise StoreUnavailable."""
+    """Records whether a process is working on a stream. Both methods raise StoreUnavailable."""
 
     async def mark_at_work(self, stream: Stream) -> None:
-        """Note that somebody is at work on the stream now."""
+        """Record that a process is working on the stream now."""
         ...
 
     async def idle_for(self, stream: Stream) -> timedelta | None:
-        """How long ago that was noted last, by the store's clock; None where it never was."""
+        """The time since the last such record, by the store's clock; None if there is none."""
         ...
 
 
 class IngestionStore(CheckpointStore, OutboxStore, ActivityStore, Protocol):
-    """What a consumer keeps: one class serves all of it."""
+    """Everything that a consumer stores; one class implements it."""
 
 
 class AccountReader(CheckpointReader, Protocol):
-    """Which streams there are, how far each is, and what of it is gone. All raise
-    StoreUnavailable."""
+    """Which streams exist, how far each is accounted for, and which events are gone. All methods
+    raise StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
-        """All that have a checkpoint or a dead letter, by key; perhaps also one whose first commit
-        failed."""
+        """All streams that have a checkpoint or a dead letter, in the order of their keys. A stream
+        whose first commit failed may be among them."""
         ...
 
     async def gaps(
@@ -143,41 +148,42 @@ class AccountReader(CheckpointReader, Protocol):
         limit: int,
         found_since: datetime | None = None,
     ) -> Sequence[Gap]:
-        """The first so many that begin above ``after`` (None: from the start), by number; with
-        ``found_since`` those that were found then or later."""
+        """The first ``limit`` gaps that begin above ``after`` (None: from the start), in the order
+        of their numbers. With ``found_since``, only gaps that were found at that time or later."""
         ...
 
 
 class RetentionStore(AccountReader, Protocol):
-    """How old what handlers kept is, and its end. All raise StoreUnavailable."""
+    """The age of stored effects, and their removal. All methods raise StoreUnavailable."""
 
     async def marks(self, stream: Stream) -> Sequence[Mark]:
-        """All of the stream, by time."""
+        """All marks of the stream, in the order of their times."""
         ...
 
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
-        """Write it over the one of the same time; once more is the same. Of two at the same time
-        either stays."""
+        """Write the mark, replacing one of the same time. Writing it again changes nothing. If two
+        marks have the same time, either may remain."""
         ...
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
-        """Those that are gone already, or are given twice, do not matter."""
+        """Delete the marks. Marks that are already deleted, or are given twice, are ignored."""
         ...
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
-        """Remove the first so many effects up to and with that number; answers how many.
+        """Remove the first ``limit`` effects up to and including that number, and return how many
+        were removed.
 
-        Nothing else: messages that are still to be sent stay, and so do dead letters and gaps.
+        Nothing else is removed: unsent messages, dead letters and gaps stay.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The events of a span that the hub still has, up to and with number ``complete_to``.
+    """The events of a span that the hub still has, up to and including the number ``complete_to``.
 
-    A number up to there that has no event is gone for good. A reader may stop before the end of
-    a long span, but not before its first number.
+    If a number up to ``complete_to`` has no event here, its event is lost permanently. A reader may
+    stop before the end of a long span, but not before its first number.
     """
 
     events: tuple[Event, ...]
@@ -185,25 +191,26 @@ class ReadBack:
 
 
 class HubReader(Protocol):
-    """Reads events directly, apart from whoever delivers them."""
+    """Reads events directly from the hub, independently of their delivery."""
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-        """Raises HubUnavailable where it cannot tell what the hub has."""
+        """Raises HubUnavailable if it is unknown which events the hub has."""
         ...
 
     async def state(self, stream: Stream) -> HubState:
-        """What the hub says of the partition right now. Raises HubUnavailable."""
+        """The current state of the hub and the partition. Raises HubUnavailable."""
         ...
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
-        """The number of the first event that is there and came at that time or later; the number
-        after the newest where none did. Raises HubUnavailable."""
+        """The number of the first event in the hub that was enqueued at that time or later; if
+        there is none, the number after the newest. Raises HubUnavailable."""
         ...
 
 
 class OutboxSender(Protocol):
-    """Sends messages to where the outbox leads."""
+    """Sends outgoing messages to their destination."""
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Send all. Where it raises, any of them may have been sent; their ids tell."""
+        """Send all messages. If it raises, any of them may have been sent; receivers recognize
+        repetitions by their ids."""
         ...

@@ -1,14 +1,18 @@
-"""A batch of events, committed: nothing lost, nothing twice, whoever else is at work.
+"""Processes a batch of events so that each event is accounted for exactly once, even with
+concurrent readers.
 
-1. Read the checkpoint, skip what it covers; a stream that has none gets one right before its first
-event, so that a batch that fails before its first commit is missed later. 2. Read back what is
-missing; what the hub no longer has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each
-under the version that was read. Who loses that race starts again, with the outcomes that it has
-already.
+1. Read the checkpoint and skip the events that it covers. If the stream has no checkpoint, write
+   one whose position is just before the first event. Without it, the events of a batch that fails
+   before its first commit would not be recognized as missing.
+2. Read missing events back from the hub. Events that the hub no longer has are recorded as a gap.
+3. Handle the events.
+4. Commit one prefix of the events at a time. A commit succeeds only if the stored checkpoint still
+   has the version that was read. A reader that loses this race starts again, and keeps the outcomes
+   that it already has.
 
-A reader whose own commit came last has no need to read: it remembers what it wrote, and goes on
-from there where the batch is the very next one. Had anybody else written since, the commit is
-refused like any that lost a race.
+A reader remembers the checkpoint that its last commit wrote. If the next batch follows directly,
+the reader continues from that checkpoint without reading it again. If another reader has committed
+since, the commit is refused, and the reader starts again as in step 4.
 """
 
 from __future__ import annotations
@@ -42,38 +46,41 @@ from shared.ingestion.events.survey import (
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 
 RACES_MAX = 10
-"""Races lost in a row before the batch goes back to the host."""
+"""After losing this many races in a row, the batch fails and the host delivers it again."""
 LOST_REPLIES_MAX = 5
 
 
 @dataclass(slots=True)
 class LastCommit:
-    """A stream's checkpoint as this reader's last commit left it; nothing after a failure.
-
-    ``same_hub``: whether it was found that the hub is the one that the checkpoint is of. A hub
-    that is made anew later cuts its readers off; whoever reads it on looks again.
-    """
+    """What a reader remembers between batches, above all the result of its last commit."""
 
     saved: StoredCheckpoint | None = None
+    """The checkpoint that the last commit wrote; None after a failure."""
     same_hub: bool = False
+    """Whether the checkpoint is known to belong to the present hub. If the hub is deleted and
+    recreated later, its readers are disconnected, and each new reader checks again."""
     begun: bool = False
     """Whether the stream is known to have a checkpoint."""
     at_work: int = 0
-    """How many batches and sweeps this process is at."""
+    """How many batches and sweeps of this stream are running in this process."""
 
     def take(self, events: Sequence[Event], writer: Writer) -> StoredCheckpoint | None:
-        """What the batch goes on from; None where it does not follow, for then it is to be seen
-        what stands: events may have come again, or the hub been made anew. Raises Fenced."""
+        """The remembered checkpoint, or None if the batch does not follow it directly.
+
+        In the latter case the stored checkpoint must be read, because events may have been
+        delivered again or the hub may have been recreated. Raises Fenced.
+        """
         saved, self.saved = self.saved, None
         if not events or saved is None or saved.checkpoint is None:
             return None
-        writer.epoch_over(saved.checkpoint.epoch)
+        writer.commit_epoch(saved.checkpoint.epoch)
         return saved if follows(saved.checkpoint, events) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One stream's reader and all that it works with. ``new_txid`` never repeats itself."""
+    """Everything that is needed to process the events of one stream. ``new_txid`` returns a
+    different id each time."""
 
     stream: Stream
     writer: Writer
@@ -84,16 +91,16 @@ class Consumer:
     run_tasks: TaskRunner
     new_txid: Callable[[], str]
     limits: CommitLimits | None = None
-    """Narrower than the store's own, where they are to be."""
+    """If given, these limits replace the store's limits, which they must not exceed."""
     remembered: LastCommit = field(default_factory=LastCommit)
     leases: OutboxLeases = field(default_factory=OutboxLeases)
     outages: Outages = ()
-    """Errors that a user names as outages, besides those that ``classify`` knows."""
+    """The user's own error classes that count as outages, in addition to the known ones."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What one call committed; ``gaps`` are worth an alert."""
+    """What one call of ``run`` or ``sweep`` committed. A gap means that events were lost."""
 
     effects: int = 0
     messages: int = 0
@@ -105,8 +112,10 @@ class Report:
 
     @property
     def nothing_to_send(self) -> bool:
-        """Events were new, and none left a message. Of a batch that came again nobody knows
-        whether its messages were sent the last time."""
+        """True if new events were committed and none of them has a message to send.
+
+        False if all events of the batch were committed earlier and have now been delivered again,
+        because their messages may still be unsent."""
         return self.messages == 0 and self.effects + self.dead_letters > 0
 
     def add(self, commit: Commit) -> None:
@@ -120,7 +129,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What can be accounted for now: events up to ``last``, and the gaps between them."""
+    """What can be accounted for now: the events up to ``last``, and the holes between them.
+
+    A hole is a range of sequence numbers whose events were neither delivered nor read back.
+    """
 
     events: tuple[Event, ...]
     holes: tuple[Span, ...]
@@ -128,17 +140,18 @@ class _Pass:
 
 
 async def run(events: Sequence[Event], consumer: Consumer) -> Report:
-    """Account for a batch and for whatever is missing before it.
+    """Account for a batch and for the events that are missing before it.
 
-    Raises what holds the partition (an outage, in the store, the hub or a dependency; CommitRefused
-    after ``RACES_MAX`` lost races): commits made until then stand, and the same batch goes on from
-    there. Raises Fenced, StreamRecreated.
+    Some errors hold the partition: the checkpoint must not move past the event that failed. This
+    function raises these errors: an outage of the store, the hub or a dependency, and CommitRefused
+    after ``RACES_MAX`` lost races. Earlier commits of the batch remain, and the next attempt
+    continues after them. Also raises Fenced and StreamRecreated.
     """
     remembered = consumer.remembered.take(events, consumer.writer)
     if remembered is not None:
         await _check_hub(remembered, consumer)
         newest = events[-1].sequence
-        return await _account(events, newest, consumer, remembered, long_ago=True)
+        return await _account(events, newest, consumer, remembered, from_memory=True)
     newest = max([event.sequence for event in events], default=-1)
     saved = await consumer.store.load(consumer.stream)
     await _check_hub(saved, consumer)
@@ -147,7 +160,8 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
 
 
 async def _check_hub(saved: StoredCheckpoint, consumer: Consumer) -> None:
-    """Once in the consumer's life. A stream that begins is of the hub whose events came."""
+    """Check once for each consumer that the checkpoint belongs to the present hub. A stream without
+    a checkpoint needs no check, because all its events came from this hub."""
     if consumer.remembered.same_hub:
         return
     if saved.checkpoint is not None:
@@ -157,41 +171,44 @@ async def _check_hub(saved: StoredCheckpoint, consumer: Consumer) -> None:
 
 
 async def begin(events: Sequence[Event], consumer: Consumer) -> None:
-    """See that the stream has a checkpoint, before anything else can fail and hold the batch.
+    """Write the stream's first checkpoint if it has none.
 
-    Asks the store once in the consumer's life. Raises StoreUnavailable, Fenced.
+    This must happen before anything else can fail and hold the batch. Reads the store once for each
+    consumer. Raises StoreUnavailable and Fenced.
     """
     remembered = consumer.remembered
     if remembered.begun or not events:
         return
-    found = await consumer.store.load(consumer.stream)
-    remembered.saved = await _begun(found, events, consumer)
-    remembered.same_hub = found.checkpoint is None
+    saved = await consumer.store.load(consumer.stream)
+    remembered.saved = await _begun(saved, events, consumer)
+    remembered.same_hub = saved.checkpoint is None
 
 
 async def _begun(
     saved: StoredCheckpoint, events: Sequence[Event], consumer: Consumer
 ) -> StoredCheckpoint:
-    """The same checkpoint, or that of the beginning, which is written where there is none."""
+    """The given checkpoint. If there is none, write the stream's first checkpoint and return it."""
     if saved.checkpoint is None and events:
         first = beginning(min(events, key=lambda event: event.sequence))
         writer = consumer.writer
-        epoch = writer.epoch_over(first.epoch)
+        epoch = writer.commit_epoch(first.epoch)
         mine = replace(first, epoch=epoch, owner=writer.owner, txid=consumer.new_txid())
         try:
             saved = await _write(saved, Commit(None, mine), consumer)
-        except CommitRefused:  # another was first
+        except CommitRefused:  # another reader was first
             saved = await consumer.store.load(consumer.stream)
     consumer.remembered.begun = saved.checkpoint is not None
     return saved
 
 
 async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
-    """Account for what the hub has and nobody delivered, or for so many numbers of it. A stream
-    that never began is left alone.
+    """Account for events that the hub has but that were not delivered.
 
-    The checkpoint is read before the hub: the other way round it could be ahead of what the hub
-    had, and a healthy stream look recreated. Raises as ``run`` does.
+    A stream without a checkpoint is skipped.
+
+    ``events_max`` is the maximum number of sequence numbers to cover. The checkpoint is read before
+    the state of the hub. In the opposite order the checkpoint could be ahead of that state, and a
+    healthy hub would look as if it had been recreated. Raises the same errors as ``run``.
     """
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:
@@ -199,7 +216,9 @@ async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
     hub = await consumer.hub.state(consumer.stream)
     if tail(saved.checkpoint, hub) is None:
         return Report(checkpoint=saved.checkpoint)
-    saved = await consumer.store.load(consumer.stream)  # later than the events, for a gap's time
+    # Read again for a newer read_at, which becomes the time of a gap. The first read_at may be
+    # earlier than the missing events.
+    saved = await consumer.store.load(consumer.stream)
     newest = hub.last_enqueued
     if events_max is not None and saved.checkpoint is not None:
         newest = min(newest, saved.checkpoint.sequence + events_max)
@@ -212,26 +231,27 @@ async def _account(
     consumer: Consumer,
     saved: StoredCheckpoint,
     *,
-    long_ago: bool = False,
+    from_memory: bool = False,
 ) -> Report:
-    """Pass by pass, each from where the last one's commit left the checkpoint.
+    """Account for events in passes. Each pass starts at the checkpoint that the previous pass
+    committed.
 
-    ``long_ago``: the checkpoint is remembered. The events follow it, but nobody knows when that
-    was: its ``read_at`` is not about now.
+    If ``from_memory`` is true, ``saved`` is the remembered checkpoint. The events follow it
+    directly, but its ``read_at`` may be old and must not be used as the present time.
     """
     report, settled, races = Report(), BatchOutcomes(), 0
-    step = _Pass(tuple(events), (), newest) if long_ago else None
+    step = _Pass(tuple(events), (), newest) if from_memory else None
     while step := step or await _next_pass(saved, events, newest, consumer, report):
         try:
-            await _settle(step, consumer, saved.read_at, settled)
-            saved = await _commit(saved, step, consumer, settled, report, long_ago=long_ago)
-            races, long_ago = 0, False
+            await _handle(step, consumer, saved.read_at, settled)
+            saved = await _commit(saved, step, consumer, settled, report, from_memory=from_memory)
+            races, from_memory = 0, False
         except CommitRefused:
             races += 1
             if races == RACES_MAX:
                 raise
             saved = await _begun(await consumer.store.load(consumer.stream), events, consumer)
-            long_ago = False
+            from_memory = False
         step = None
     report.checkpoint = saved.checkpoint
     consumer.remembered.saved = saved
@@ -245,16 +265,18 @@ async def _next_pass(
     consumer: Consumer,
     report: Report,
 ) -> _Pass | None:
-    """What to account for next: up to the second hole, with the first one filled. None at the end.
+    """What to account for next; None if nothing is left.
 
-    One hole at a time bounds what is in memory, however many events the host skipped.
+    Reads the events of the first hole back from the hub, and stops before the second hole. Filling
+    one hole at a time bounds the memory, however many events the host skipped.
     """
     checkpoint = saved.checkpoint
     if checkpoint is None:
         return None
-    consumer.writer.epoch_over(checkpoint.epoch)
+    consumer.writer.commit_epoch(checkpoint.epoch)
     if newest <= checkpoint.sequence and report.checkpoint == checkpoint:
-        return None  # up to where this call has come itself
+        return None  # this call has accounted for all events
+    # survey also checks events that were delivered again, so it runs before the next condition.
     fresh = survey(checkpoint, events).fresh
     if newest <= checkpoint.sequence:
         return None
@@ -264,17 +286,19 @@ async def _next_pass(
     hole = missing[0]
     back = await consumer.hub.read_back(consumer.stream, hole)
     if back.complete_to < hole.first:
-        raise AccountingBroken(f"reading back from {hole.first} said nothing of it")
+        raise AccountingBroken(
+            f"reading back from event {hole.first} did not say whether the hub still has it"
+        )
     report.read_back += len(back.events)
     last = back.complete_to
     if last >= hole.last:
         last = missing[1].first - 1 if len(missing) > 1 else newest
-    found = [event for event in back.events if hole.first <= event.sequence <= hole.last]
-    now = survey(checkpoint, [e for e in (*fresh, *found) if e.sequence <= last]).fresh
-    return _Pass(now, holes(now, Span(checkpoint.sequence + 1, last)), last)
+    restored = [event for event in back.events if hole.first <= event.sequence <= hole.last]
+    new = survey(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last]).fresh
+    return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last)
 
 
-async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: BatchOutcomes) -> None:
+async def _handle(step: _Pass, consumer: Consumer, now: datetime, settled: BatchOutcomes) -> None:
     settled.held.clear()
     await handle_events(
         step.events,
@@ -290,15 +314,16 @@ async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: Batch
 async def _read_again(
     saved: StoredCheckpoint, consumer: Consumer, settled: BatchOutcomes
 ) -> StoredCheckpoint:
-    """The same checkpoint, read now: what failed is to say when. Raises CommitRefused where it is
-    another one by now."""
-    now = await consumer.store.load(consumer.stream)
+    """Read the checkpoint again to get the store's present time, and write that time into the dead
+    letters as the time of their failure. Raises CommitRefused if the stored checkpoint has changed.
+    """
+    reread = await consumer.store.load(consumer.stream)
     for sequence, outcome in settled.outcomes.items():
         if isinstance(outcome, DeadLetter):
-            settled.outcomes[sequence] = replace(outcome, failed_at=now.read_at)
-    if now.checkpoint != saved.checkpoint:
-        raise CommitRefused(f"{consumer.stream.key}: somebody else went on")
-    return now
+            settled.outcomes[sequence] = replace(outcome, failed_at=reread.read_at)
+    if reread.checkpoint != saved.checkpoint:
+        raise CommitRefused(f"{consumer.stream.key}: another reader has committed since")
+    return reread
 
 
 async def _commit(
@@ -308,11 +333,14 @@ async def _commit(
     settled: BatchOutcomes,
     report: Report,
     *,
-    long_ago: bool,
+    from_memory: bool,
 ) -> StoredCheckpoint:
-    """Write what is settled; what comes before a failure that holds the partition is committed."""
+    """Commit the outcomes of a pass.
+
+    If an error holds the partition, commit the events before the failed one, then raise the error.
+    """
     commits = _plan(saved, step, consumer, settled)
-    if long_ago and any(commit.dead_letters for commit in commits):
+    if from_memory and any(commit.dead_letters for commit in commits):
         saved = await _read_again(saved, consumer, settled)
         commits = _plan(saved, step, consumer, settled)
     for commit in commits:
@@ -345,18 +373,20 @@ def _plan(
 
 
 async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) -> StoredCheckpoint:
-    """Commit, and find out what became of it where the reply was lost.
+    """Write a commit. After a lost reply or a refusal, find out whether the commit was written.
 
-    A refusal can be the echo of our own commit: the lost call arrived after all.
+    A refusal may mean that an earlier attempt was written although its reply was lost.
     """
     for _ in range(LOST_REPLIES_MAX):
         try:
             return await consumer.store.commit(consumer.stream, saved, commit)
         except (StoreUnavailable, CommitRefused):
             saved = await consumer.store.load(consumer.stream)
-            became = commit_status(commit, saved.checkpoint)
-        if became is CommitStatus.APPLIED:
+            status = commit_status(commit, saved.checkpoint)
+        if status is CommitStatus.APPLIED:
             return saved
-        if became is CommitStatus.OVERTAKEN:
-            raise CommitRefused(f"{consumer.stream.key}: somebody else went on")
-    raise StoreUnavailable(f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies lost in a row")
+        if status is CommitStatus.OVERTAKEN:
+            raise CommitRefused(f"{consumer.stream.key}: another reader has committed since")
+    raise StoreUnavailable(
+        f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies of the store were lost in a row"
+    )

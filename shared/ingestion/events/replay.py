@@ -1,10 +1,9 @@
-"""Read a stretch of a partition again, with a checkpoint and an account of its own.
-
-A replay is a stream like any other, whose consumer group is called after it: it goes on where it
-stopped, accounts for every number, and touches nothing of the stream that it reads again. Without
-``send`` its events are handled and their effects kept, but no message leaves: to see what the
-handler makes of them. With it messages leave under the ids that they had the first time, so that
-a receiver that remembers ids takes what it missed and nothing else.
+"""Reads a range of a partition again, with a separate checkpoint. A replay is a separate stream,
+whose consumer group is named after it. An interrupted replay continues where it stopped. It
+accounts for each sequence number, and does not change the stream that it reads again. Without
+``send`` the events are handled and their effects are stored, but no message is sent; this shows
+what the handler does with the events. With ``send`` the messages are sent under the same ids as the
+first time, so a receiver that detects duplicates takes only the messages that it missed.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from shared.ingestion.model import Checkpoint, Effect, Event, Gap, Stream
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,49}")
 SEPARATOR = "~"
-"""Between the consumer group and the replay's name; no consumer group has it in its name."""
+"""Separates the consumer group and the replay's name. No consumer group's name contains it."""
 READ_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Which events: from a number, or from the first at or after a time; to the newest that there
-    is when the replay starts, or to ``last``."""
+class ReplayRange:
+    """The events to replay. The range begins at a sequence number, or at the first event at or
+    after a time. It ends at ``last``, or at the event that is the newest when the replay starts.
+    """
 
     first: int | None = None
     since: datetime | None = None
@@ -38,8 +38,10 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Replayed:
-    """What came of it so far. ``first`` is where the replay began, once it has."""
+class ReplayProgress:
+    """What the replay has done so far. ``first`` is the sequence number at which it began; None if
+    it has not begun.
+    """
 
     stream: Stream
     last: int
@@ -57,31 +59,37 @@ class Replayed:
         self.first = self.checkpoint.start if self.checkpoint else None
 
 
-def side_stream(stream: Stream, name: str) -> Stream:
-    """Where a replay of that name keeps its account. Raises ValueError for what is no name."""
+def replay_stream(stream: Stream, name: str) -> Stream:
+    """The stream under which a replay of that name keeps its checkpoint. Raises ValueError for an
+    invalid name."""
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r}: a name of 1 to 50 letters, digits and hyphens is needed")
+        raise ValueError(
+            f"{name!r} is not a valid name of a replay: use 1 to 50 letters, digits and hyphens, "
+            "and begin with a letter or digit"
+        )
     return replace(stream, consumer_group=f"{stream.consumer_group}{SEPARATOR}{name}")
 
 
 async def replay(
     consumer: Consumer,
-    stretch: Stretch,
+    range_: ReplayRange,
     sender: OutboxSender | None,
-    on_progress: Callable[[Replayed], None] = lambda _so_far: None,
-) -> Replayed:
-    """Account for the stretch in the consumer's stream, which is the side stream.
+    on_progress: Callable[[ReplayProgress], None] = lambda _so_far: None,
+) -> ReplayProgress:
+    """Give each event of the range an outcome in the consumer's stream, which must be the replay's
+    own stream.
 
-    A replay that has begun goes on after its checkpoint. Without a sender the handler had better
-    be ``silent``, or its messages wait in the outbox. ``on_progress`` hears of each step.
-    Raises NotFound where no event of the stretch is still there, and what ``run`` does.
+    A replay that has begun continues after its checkpoint. Without a sender, the handler should be
+    wrapped by ``without_messages``; otherwise its messages stay in the outbox. ``on_progress`` is
+    called after each step. Raises NotFound if the hub has no event of the range any more, and the
+    errors that ``run`` raises.
     """
     saved = await consumer.store.load(consumer.stream)
     newest = (await consumer.hub.state(consumer.stream)).last_enqueued
-    last = newest if stretch.last is None else min(newest, stretch.last)
-    so_far = Replayed(consumer.stream, last)
+    last = newest if range_.last is None else min(newest, range_.last)
+    so_far = ReplayProgress(consumer.stream, last)
     so_far.add(Report(checkpoint=saved.checkpoint))
-    position = await _start(consumer.hub, consumer.stream, saved.checkpoint, stretch)
+    position = await _start(consumer.hub, consumer.stream, saved.checkpoint, range_)
     while position <= last:
         span = Span(position, min(position + READ_AT_ONCE - 1, last))
         back = await consumer.hub.read_back(consumer.stream, span)
@@ -92,27 +100,32 @@ async def replay(
         await _send(consumer, sender)
     await _send(consumer, sender)
     if so_far.checkpoint is None:
-        raise NotFound(f"no event is left from {stretch.since or stretch.first} to {last}")
+        raise NotFound(
+            f"the hub has no event from {range_.since or range_.first} to {last} any more"
+        )
     return so_far
 
 
 async def _send(consumer: Consumer, sender: OutboxSender | None) -> None:
-    """Nobody else sends for a side stream: what an attempt that was broken off left is sent now."""
+    """Send the messages of the replay. No other process sends them, so those of an interrupted
+    attempt are sent at once."""
     if sender is not None:
         consumer.leases.lease = timedelta(0)
         await outbox.drain(consumer.stream, consumer.store, sender, consumer.leases)
 
 
-async def _start(hub: HubReader, stream: Stream, begun: Checkpoint | None, stretch: Stretch) -> int:
+async def _start(
+    hub: HubReader, stream: Stream, begun: Checkpoint | None, range_: ReplayRange
+) -> int:
     if begun is not None:
         return begun.sequence + 1
-    if stretch.since is not None:
-        return await hub.sequence_at(stream, stretch.since)
-    return stretch.first or 0
+    if range_.since is not None:
+        return await hub.sequence_at(stream, range_.since)
+    return range_.first or 0
 
 
-def silent(handle: Handler) -> Handler:
-    """The same handler, but what it leads to has no messages."""
+def without_messages(handle: Handler) -> Handler:
+    """The same handler, but with the messages removed from its effects."""
 
     async def handled(event: Event) -> Effect:
         return replace(await handle(event), messages=())

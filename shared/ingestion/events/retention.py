@@ -1,8 +1,9 @@
-"""Until when what handlers kept is kept, and its removal.
+"""Removes the effects of old events.
 
-Rows of effects have no time of their own, which would cost each event. Instead a mark is written
-now and then beside the checkpoint; what a mark of long ago covers is older than the mark. All of it
-is behind the checkpoint, which is what knows a replay again.
+The rows of effects have no time of their own, because writing a time would cost something for each
+event. Instead, a mark is written from time to time: the current time with the position of the
+checkpoint. All effects up to that position are at least as old as the mark. Removing them is safe,
+because redelivered events are recognized by the checkpoint alone.
 """
 
 from __future__ import annotations
@@ -17,28 +18,32 @@ from shared.ingestion.events.ports import RetentionStore
 from shared.ingestion.model import Mark, Stream
 
 MARKS_KEPT = 10
-"""So many are in the time that rows are kept: they go up to a tenth of it later than they could."""
+"""The number of marks within the retention time. Rows are therefore removed up to a tenth of the
+retention time later than necessary.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """What to do about a stream's age: a mark to write, a number up to which effects are to go,
-    and marks that are over once they are gone."""
+    """The work for one stream: a mark to write, the last sequence number whose effect is removed,
+    and the marks to delete afterwards.
+    """
 
     mark: Mark | None = None
     purge_to: int | None = None
-    over: tuple[Mark, ...] = ()
+    expired: tuple[Mark, ...] = ()
 
 
 def plan_cleanup(marks: Sequence[Mark], sequence: int, now: datetime, keep: timedelta) -> Cleanup:
-    """For a stream whose checkpoint is at ``sequence``; marks by time, times of the store."""
+    """Plan the cleanup of a stream whose checkpoint is at ``sequence``. The marks must be in the
+    order of their times, and all times are those of the store's clock."""
     due = not marks or now - marks[-1].at >= keep / MARKS_KEPT
-    over = tuple([mark for mark in marks if now - mark.at >= keep])
-    covered = max([mark.sequence for mark in over], default=None)
+    expired = tuple([mark for mark in marks if now - mark.at >= keep])
+    covered = max([mark.sequence for mark in expired], default=None)
     return Cleanup(
         Mark(now, sequence) if due else None,
         None if covered is None else min(covered, sequence),
-        over,
+        expired,
     )
 
 
@@ -46,27 +51,31 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 3600
 AGAIN_SECONDS = 60
-"""After a failure, or where the time was not enough."""
+"""Seconds to wait after a failure, or after a call that ran out of time."""
 SECONDS_MAX = 20
-"""Of one call: the timer has other work."""
+"""The longest duration of one call, in seconds. It is short because the timer has other work as
+well.
+"""
 ROWS_AT_ONCE = 100
 
 
 @dataclass(slots=True)
 class EffectRetention:
-    """``elapsed`` counts seconds, from anywhere. Several at a time do no harm to each other."""
+    """Removes old effects from time to time. ``elapsed`` counts seconds from an arbitrary start.
+    Several instances can safely remove effects at the same time.
+    """
 
     store: RetentionStore
     keep: timedelta | None
-    """None: for ever."""
+    """How long effects are kept; None: without a limit."""
     elapsed: Callable[[], float]
     due: float = 0
-    """When to look again; at once when the process starts."""
+    """When to run next. The first run is at the start of the process."""
 
     async def run(self) -> int:
-        """Look after all streams if it is time to; answers how many effects were removed.
+        """Clean up all streams if the next run is due, and return how many effects were removed.
 
-        What fails is told in the log and tried again: nothing depends on it.
+        A failure is logged and tried again later, because nothing depends on the cleanup.
         """
         began = self.elapsed()
         if self.keep is None or began < self.due:
@@ -74,7 +83,7 @@ class EffectRetention:
         self.due, removed = began + AGAIN_SECONDS, 0
         try:
             for stream in await self.store.streams():
-                removed += await self._look_after(stream, self.keep, began + SECONDS_MAX)
+                removed += await self._clean_up(stream, self.keep, began + SECONDS_MAX)
         except IngestionError as error:
             log.warning("[not_tidied] %s", error)
         else:
@@ -84,19 +93,19 @@ class EffectRetention:
             log.info("[tidied] %s effect(s) older than %s days", removed, self.keep.days)
         return removed
 
-    async def _look_after(self, stream: Stream, keep: timedelta, until: float) -> int:
+    async def _clean_up(self, stream: Stream, keep: timedelta, until: float) -> int:
         saved = await self.store.load(stream)
         if saved.checkpoint is None:
             return 0
         marks = await self.store.marks(stream)
-        what = plan_cleanup(marks, saved.checkpoint.sequence, saved.read_at, keep)
-        if what.mark is not None:
-            await self.store.put_mark(stream, what.mark)
+        cleanup = plan_cleanup(marks, saved.checkpoint.sequence, saved.read_at, keep)
+        if cleanup.mark is not None:
+            await self.store.put_mark(stream, cleanup.mark)
         removed = 0
-        while what.purge_to is not None and self.elapsed() < until:
-            gone = await self.store.purge_effects(stream, what.purge_to, ROWS_AT_ONCE)
-            removed += gone
-            if gone < ROWS_AT_ONCE:
-                await self.store.remove_marks(stream, what.over)
+        while cleanup.purge_to is not None and self.elapsed() < until:
+            purged = await self.store.purge_effects(stream, cleanup.purge_to, ROWS_AT_ONCE)
+            removed += purged
+            if purged < ROWS_AT_ONCE:
+                await self.store.remove_marks(stream, cleanup.expired)
                 break
         return removed

@@ -1,4 +1,4 @@
-"""Which events of a batch are new, and which are missing before and between them."""
+"""Compares a batch with the checkpoint: which events are new, and which are missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.model import Checkpoint, Event, HubState
 
 CLOCKS_DIFFER = timedelta(seconds=10)
-"""Between the machines of a hub, at most: one stamps its making, others its events."""
+"""The largest assumed difference between the clocks of a hub's machines. One machine records the
+hub's creation; others record the times of its events.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +29,33 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A batch against the checkpoint: what is new, in order, and what is missing before it."""
+    """The comparison of a batch with the checkpoint: the new events, in order, and the sequence
+    numbers that are missing before or between them.
+    """
 
     fresh: tuple[Event, ...]
     missing: tuple[Span, ...]
     replayed: int
-    """Events that were accounted for before, or that came twice."""
+    """The number of events that were already accounted for, or that occurred twice."""
 
 
 def beginning(first: Event) -> Checkpoint:
-    """The first checkpoint of a stream: right before the first event that came."""
+    """The first checkpoint of a stream: right before the first event that was delivered."""
     return Checkpoint(first.sequence, first.sequence - 1, "", first.enqueued_at)
 
 
 def follows(checkpoint: Checkpoint, events: Sequence[Event]) -> bool:
-    """Whether the events are the very next ones, in order, with none left out: mostly they are."""
+    """Whether the events are exactly the next ones, in order and without a gap. This is so for most
+    batches."""
     first = checkpoint.sequence + 1
     return [event.sequence for event in events] == list(range(first, first + len(events)))
 
 
 def survey(checkpoint: Checkpoint, events: Sequence[Event]) -> Survey:
-    """Sort the events against the checkpoint, whatever their order and however often they came.
+    """Compare the events with the checkpoint, whatever their order and however often each occurs.
 
-    Raises StreamRecreated where an event has an old number and a new time: a replay cannot have.
+    Raises StreamRecreated if an event has a number that is already accounted for, but a newer time
+    than the checkpoint. A redelivered event is never newer than the checkpoint.
     """
     if follows(checkpoint, events):
         return Survey(tuple(events), (), 0)
@@ -61,8 +67,9 @@ def survey(checkpoint: Checkpoint, events: Sequence[Event]) -> Survey:
             by_sequence.setdefault(event.sequence, event)
         elif event.enqueued_at > checkpoint.enqueued_at:
             raise StreamRecreated(
-                f"event {event.sequence} of {event.enqueued_at:%FT%TZ} is behind checkpoint "
-                f"{checkpoint.sequence} of {checkpoint.enqueued_at:%FT%TZ} and newer than it"
+                f"event {event.sequence} was enqueued at {event.enqueued_at:%FT%TZ}, later than "
+                f"the checkpoint at event {checkpoint.sequence} ({checkpoint.enqueued_at:%FT%TZ}), "
+                "but its number is lower"
             )
     fresh = tuple(by_sequence[sequence] for sequence in sorted(by_sequence))
     last = fresh[-1].sequence if fresh else checkpoint.sequence
@@ -71,7 +78,8 @@ def survey(checkpoint: Checkpoint, events: Sequence[Event]) -> Survey:
 
 
 def holes(events: Sequence[Event], within: Span) -> tuple[Span, ...]:
-    """The numbers within the span that no event has; events by number, none outside the span."""
+    """The spans of numbers within ``within`` that no event has. The events must be in order, and
+    none may be outside of it."""
     return () if len(events) == within.count else tuple(_holes(events, within))
 
 
@@ -86,31 +94,34 @@ def _holes(events: Sequence[Event], within: Span) -> Iterator[Span]:
 
 
 def check_made_before(checkpoint: Checkpoint, created_at: datetime) -> None:
-    """Raises StreamRecreated where the hub was made after the checkpoint's event came to it: it
-    is another one under the old name, however far it is by now.
+    """Raise StreamRecreated if the hub was created after the checkpoint's event was enqueued.
 
-    Only until anything of it is accounted for: from then on the checkpoint is of its own events.
+    Such a hub is another hub of the same name, however many events it has by now. This check works
+    only until the checkpoint has moved to an event of the new hub.
     """
     if created_at > checkpoint.enqueued_at + CLOCKS_DIFFER:
         raise StreamRecreated(
-            f"the hub was made at {created_at:%FT%TZ}, after event {checkpoint.sequence} of "
-            f"{checkpoint.enqueued_at:%FT%TZ} that the checkpoint is at"
+            f"the hub was created at {created_at:%FT%TZ}, but the checkpoint is at event "
+            f"{checkpoint.sequence}, which was enqueued earlier, at {checkpoint.enqueued_at:%FT%TZ}"
         )
 
 
 def check_same_hub(checkpoint: Checkpoint, hub: HubState) -> None:
-    """Raises StreamRecreated where the hub ends before the checkpoint, or was made after it."""
+    """Raise StreamRecreated if the hub's last event is before the checkpoint, or the hub is newer
+    than the checkpoint.
+    """
     if hub.last_enqueued < checkpoint.sequence:
         raise StreamRecreated(
-            f"the hub ends at {hub.last_enqueued}, the checkpoint is at {checkpoint.sequence}"
+            f"the hub's last event is {hub.last_enqueued}, but the checkpoint is at event "
+            f"{checkpoint.sequence}"
         )
     check_made_before(checkpoint, hub.created_at)
 
 
 def tail(checkpoint: Checkpoint, hub: HubState) -> Span | None:
-    """What the hub has and nobody was given; None where all of it is accounted for.
+    """The events that the hub has above the checkpoint; None if there are none.
 
-    Raises StreamRecreated where it is another hub than the one that the checkpoint is of.
+    Raises StreamRecreated if the checkpoint belongs to another hub of the same name.
     """
     check_same_hub(checkpoint, hub)
     if hub.last_enqueued == checkpoint.sequence:

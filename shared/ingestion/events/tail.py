@@ -1,4 +1,6 @@
-"""What the hub has and nobody delivered: found by a timer, for no later event shows the gap."""
+"""A timer's check for undelivered events at the end of a partition. No later event reveals a gap
+there.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,23 @@ log = logging.getLogger(__name__)
 
 
 IDLE = timedelta(seconds=45)
-"""Who is at work on a stream notes it three times in this time."""
+"""A stream is idle after this time without an activity record. A process that works on the stream
+writes three records in this time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """How far a stream was, and how far its hub, by the store's clock."""
+    """The position of a stream's checkpoint and the last event of its partition, at a time of the
+    store's clock.
+    """
 
     at: datetime
     checkpoint: int
     last_enqueued: int
 
     def is_stuck_since(self, before: StreamProgress | None) -> bool:
-        """Whether events that were there the last time have still not been accounted for."""
+        """Whether events that the hub had at the time of ``before`` are still not accounted for."""
         if before is None or before.checkpoint != self.checkpoint or self.at < before.at:
             return False
         return before.last_enqueued > self.checkpoint
@@ -36,7 +42,8 @@ class StreamProgress:
 
 @dataclass(slots=True)
 class TailWatch:
-    """Looks after the tails of all partitions; remembers what it saw from one time to the next."""
+    """Checks the ends of all partitions, and remembers the progress of each from one call to the
+    next."""
 
     run_tasks: TaskRunner
     seen: dict[str, StreamProgress] = field(default_factory=dict)
@@ -44,10 +51,12 @@ class TailWatch:
     async def run(
         self, partition_ids: Sequence[str], pipeline_of: Callable[[str], PartitionPipeline]
     ) -> None:
-        """Each partition in its own try; raises what went wrong with any, once all are done."""
+        """Check each partition. After a failure the other partitions are still checked; all
+        failures are raised together at the end.
+        """
         failures: list[Exception] = []
 
-        async def one(partition_id: str) -> None:
+        async def check_partition(partition_id: str) -> None:
             pipeline = pipeline_of(partition_id)
             try:
                 await self._look_after(pipeline)
@@ -55,16 +64,20 @@ class TailWatch:
                 log.error("[tail_failed] %s: %s: %s", pipeline.name, type(error).__name__, error)
                 failures.append(error)
 
-        work: list[Callable[[], Awaitable[None]]] = [partial(one, each) for each in partition_ids]
+        work: list[Callable[[], Awaitable[None]]] = [
+            partial(check_partition, each) for each in partition_ids
+        ]
         await self.run_tasks(work)
         if failures:
-            raise ExceptionGroup("tails", failures)
+            raise ExceptionGroup("checking the ends of partitions failed", failures)
 
     async def _look_after(self, pipeline: PartitionPipeline) -> None:
-        """Send what an instance left behind when it died; account for what the host skipped.
+        """Send messages that a crashed instance left behind, and account for events that the host
+        skipped.
 
-        What came since the last time is left to the trigger, which is about to deliver it. Where
-        nothing is delivered any more the breaker has nobody else to try it: then that is done here.
+        Events that arrived since the last check are left to the trigger, which is about to deliver
+        them. If no batch is delivered any more, nothing else would probe an open breaker, so this
+        check probes it.
         """
         await drain(pipeline)
         key = pipeline.consumer.stream.key
@@ -73,24 +86,31 @@ class TailWatch:
             return
         since = before if before is not None and now.is_stuck_since(before) else now
         idle = now.at - since.at >= IDLE and not await _is_at_work(pipeline)
-        gate = await pipeline.guard.admit(pipeline.consumer.stream.partition_id, may_probe=idle)
-        if not idle or gate.shut:
+        admission = await pipeline.breaker.admit(
+            pipeline.consumer.stream.partition_id, may_probe=idle
+        )
+        if not idle or admission.is_held:
             self.seen[key] = since
             return
-        log.warning("[tail_found] %s: nothing delivered after %s", pipeline.name, now.checkpoint)
-        await sweep(pipeline, gate.events_max)
+        log.warning(
+            "[tail_found] %s: no event was delivered after event %s", pipeline.name, now.checkpoint
+        )
+        await sweep(pipeline, admission.events_max)
 
 
 async def _is_at_work(pipeline: PartitionPipeline) -> bool:
-    """Whether a batch of this process or of any other is at the stream; it may take its time."""
+    """Whether this or another process is working on the stream, because a batch may take a long
+    time.
+    """
     if pipeline.consumer.remembered.at_work:
         return True
     idle_for = await pipeline.consumer.store.idle_for(pipeline.consumer.stream)
-    return idle_for is not None and abs(idle_for) < IDLE  # further ahead: the clock was set back
+    # A record from further in the future was written before the store's clock was set back.
+    return idle_for is not None and abs(idle_for) < IDLE
 
 
 async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:
-    """None for a stream that never began."""
+    """The stream's progress; None if the stream has no checkpoint yet."""
     consumer = pipeline.consumer
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:

@@ -1,7 +1,7 @@
-"""What the Event Hub trigger hands over: bodies, and metadata of the batch beside them.
+"""Parses what the Event Hub trigger delivers: the bodies of a batch, and its metadata.
 
-The metadata has ``PartitionContext`` with the partition's ID, and ``SystemPropertiesArray`` and
-``PropertiesArray`` with an object for each event, in order.
+The metadata holds ``PartitionContext`` with the partition's ID, and ``SystemPropertiesArray`` and
+``PropertiesArray`` with one object for each event, in order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.model import Event
-from shared.values.text import shown
+from shared.values.text import quoted
 
 SEQUENCE_MAX = 2**63 - 1
 DETAIL_CHARACTERS_MAX = 200
@@ -28,15 +28,18 @@ class TriggerBatch:
 
 
 def parse_batch(bodies: Sequence[bytes], metadata: Mapping[str, Any] | None) -> TriggerBatch:
-    """The batch. Raises BadDelivery, which holds the partition: no event is to blame."""
-    found = metadata or {}
-    system = _list(found, "SystemPropertiesArray", len(bodies))
-    given = _list(found, "PropertiesArray", len(bodies)) if "PropertiesArray" in found else None
+    """Parse a batch. Raises BadDelivery, which holds the partition, because no event is at
+    fault."""
+    fields = metadata or {}
+    system = _list(fields, "SystemPropertiesArray", len(bodies))
+    properties = (
+        _list(fields, "PropertiesArray", len(bodies)) if "PropertiesArray" in fields else None
+    )
     events = tuple(
-        _event(body, system[index], given[index] if given else {})
+        _event(body, system[index], properties[index] if properties else {})
         for index, body in enumerate(bodies)
     )
-    return TriggerBatch(_partition_id(found), events)
+    return TriggerBatch(_partition_id(fields), events)
 
 
 def _partition_id(metadata: Mapping[str, Any]) -> str:
@@ -45,15 +48,18 @@ def _partition_id(metadata: Mapping[str, Any]) -> str:
     for name, value in fields:
         if name.lower() == "partitionid" and str(value):
             return str(value)
-    raise BadDelivery(f"PartitionContext names no partition: {_names(metadata)}")
+    raise BadDelivery(f"PartitionContext holds no partition ID; {_names(metadata)}")
 
 
 def _list(metadata: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
-    found = metadata.get(name)
-    if not isinstance(found, list) or len(found) != count:
-        size = len(found) if isinstance(found, list) else type(found).__name__
-        raise BadDelivery(f"{name} holds {size} for {count} events: {_names(metadata)}")
-    return found
+    values = metadata.get(name)
+    if not isinstance(values, list) or len(values) != count:
+        size = len(values) if isinstance(values, list) else type(values).__name__
+        raise BadDelivery(
+            f"{name} must hold an object for each of {count} events, but holds {size}; "
+            f"{_names(metadata)}"
+        )
+    return values
 
 
 def _event(body: bytes, system: Any, properties: Any) -> Event:
@@ -68,26 +74,26 @@ def _event(body: bytes, system: Any, properties: Any) -> Event:
             properties=properties if isinstance(properties, dict) else {},
         )
     except (AttributeError, KeyError, TypeError) as error:
-        named = ", ".join(system) if isinstance(system, dict) else type(system).__name__
-        raise BadDelivery(f"an event without {error} among its properties ({named})") from error
+        names = ", ".join(system) if isinstance(system, dict) else type(system).__name__
+        raise BadDelivery(f"an event's system properties ({names}) lack {error}") from error
     except (ValueError, OverflowError) as error:
         detail = str(error)[:DETAIL_CHARACTERS_MAX]
-        raise BadDelivery(f"an event with a property that cannot be: {detail}") from error
+        raise BadDelivery(f"an event has an invalid system property: {detail}") from error
 
 
-def _sequence(found: Any) -> int:
-    """Stores keep it in 64 bits."""
-    number = int(found)
+def _sequence(value: Any) -> int:
+    """Stores keep a sequence number in 64 bits."""
+    number = int(value)
     if not 0 <= number <= SEQUENCE_MAX:
-        raise ValueError(f"SequenceNumber {shown(found)} is not from 0 to {SEQUENCE_MAX}")
+        raise ValueError(f"SequenceNumber {quoted(value)} is not from 0 to {SEQUENCE_MAX}")
     return number
 
 
 def _time(text: str) -> datetime:
-    """The host writes UTC, with a zone or without."""
+    """The host writes the time in UTC, with or without a zone."""
     time = datetime.fromisoformat(text)
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _names(metadata: Iterable[str]) -> str:
-    return f"the trigger gave {', '.join(sorted(metadata)) or 'no metadata'}"
+    return f"the trigger's metadata holds {', '.join(sorted(metadata)) or 'nothing'}"

@@ -1,4 +1,6 @@
-"""A person at the breaker: look at it, close it with the link that was sent, or stop everything."""
+"""Operations of operators on a breaker: they show it, close it through an approval link, or isolate
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ from shared.ingestion.ownership.ports import HubPartitions
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorSeen:
-    """The last error that an instance counted in a while, and how many there were."""
+class RecentError:
+    """The last error that an instance counted in a bucket, and the number of failures in that
+    bucket."""
 
     since: datetime
     instance: str
@@ -39,7 +42,7 @@ class ErrorSeen:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Events of a partition that are still to be accounted for; None where that is not known."""
+    """The number of events of a partition that are not accounted for yet; None if it is unknown."""
 
     partition_id: str
     events: int | None
@@ -48,29 +51,32 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class BreakerView:
-    """A breaker as people see it."""
+    """A breaker as the page and the API show it."""
 
     name: str
     breaker: Breaker
     read_at: datetime
-    errors: tuple[ErrorSeen, ...]
+    errors: tuple[RecentError, ...]
     backlog: tuple[Backlog, ...]
 
 
 RACES_MAX = 10
 AT_ONCE_MAX = 8
-"""Partitions that are asked at a time: each question is a connection."""
+"""The number of partitions whose backlog is read concurrently. Each of them needs a connection."""
 ERRORS_SINCE = timedelta(minutes=15)
-"""Errors of so long before the breaker changed are shown with it."""
+"""A breaker is shown with the errors from this time before its last change onward."""
 
 
 class Hub(HubReader, HubPartitions, Protocol):
-    """Tells of its partitions, and of how far each is."""
+    """The partitions of a hub, and the state of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerController:
-    """Serves people at one breaker. ``keys`` sign links, the first one makes new ones."""
+    """Shows and changes one breaker on behalf of operators.
+
+    ``keys`` verify approval links; the first one signs new links.
+    """
 
     name: str
     breakers: BreakerStore
@@ -85,19 +91,19 @@ class BreakerController:
     backlog_seconds_max: float = 15
 
     def link(self, breaker: Breaker, now: datetime) -> str:
-        """Where the incident can be looked at and closed; empty where links are not set up."""
+        """The link that shows and closes the incident; empty if links are not configured."""
         path = self.path(breaker, now) if self.app_url else ""
         return path and f"{self.app_url}/api/{path}"
 
     def path(self, breaker: Breaker, now: datetime) -> str:
-        """The same for a page of the app, which need not know where the app answers."""
+        """The path of the same link, for the app's own pages, which need no address of the app."""
         if not self.keys:
             return ""
         token = issue(self.keys[0], self.name, breaker.epoch, now, self.valid_for)
         return f"breakers/{self.name}?token={token}"
 
     def link_of(self, breaker: Breaker) -> str:
-        """The link of an opening, valid from its announcement on."""
+        """The link of an opening. Its validity starts when the opening is to be announced."""
         return self.link(breaker, breaker.announce_at or breaker.changed_at)
 
     async def view(self) -> BreakerView:
@@ -105,7 +111,7 @@ class BreakerController:
         since = max(seen.breaker.changed_at, LONG_AGO + ERRORS_SINCE) - ERRORS_SINCE
         tallies = await self.breakers.tallies(since)
         errors = [
-            ErrorSeen(tally.bucket_start, tally.instance, tally.failures, tally.last_error)
+            RecentError(tally.bucket_start, tally.instance, tally.failures, tally.last_error)
             for tally in sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
             if tally.last_error
         ]
@@ -114,14 +120,14 @@ class BreakerController:
         )
 
     async def view_with(self, token: str) -> BreakerView:
-        """The view, for who holds a link that is valid still. Raises TokenRefused."""
+        """The breaker, for the holder of a valid link. Raises TokenRefused."""
         self._check_signature(token)
         seen = await self.breakers.load()
         verify(self.keys, token, self.name, seen.read_at)
         return await self.view()
 
     async def close(self, token: str) -> Breaker:
-        """Close the incident that the link is for. Raises TokenRefused."""
+        """Close the incident of the link. Raises TokenRefused."""
         self._check_signature(token)
         closed = await self._change(partial(self._closed, token))
         await self.switch.turn(on=True)
@@ -133,22 +139,25 @@ class BreakerController:
         if closed is None:
             over = seen.breaker.mode is BreakerMode.CLOSED or seen.breaker.epoch > approval.epoch
             raise TokenRefused(
-                "the incident of this link is over" if over else "the link is of no incident"
+                "the incident of this link is over" if over else "the link belongs to no incident"
             )
         return closed
 
     def _check_signature(self, token: str) -> None:
-        """Before anything is read: whoever has no link costs nothing."""
+        """Check the link before anything is read, so that requests without a valid link cause no
+        load."""
         verify(self.keys, token, self.name, LONG_AGO)
 
     async def isolate(self, reason: str) -> Breaker:
-        """Stop until a person closes it; told to all like an opening."""
+        """Isolate the breaker until a person closes it. The isolation is announced like an
+        opening."""
         return await self._change(
             lambda seen: isolate(seen.breaker, reason, seen.read_at, self.times)
         )
 
     async def _change(self, change: Callable[[BreakerSnapshot], Breaker | None]) -> Breaker:
-        """The breaker as it is then; with None for a change it stays as it is."""
+        """Apply a change, and return the new breaker. If ``change`` returns None, the breaker stays
+        unchanged."""
         for _ in range(RACES_MAX):
             seen = await self.breakers.load()
             after = change(seen)
@@ -157,21 +166,23 @@ class BreakerController:
             with suppress(BreakerChanged):
                 await self.breakers.replace(seen, after)
                 return after
-        raise BreakerChanged(f"{self.name} changes all the time; try again")
+        raise BreakerChanged(
+            f"breaker {self.name} was changed by others {RACES_MAX} times in a row; try again"
+        )
 
     async def _backlogs(self) -> tuple[Backlog, ...]:
         try:
             async with asyncio.timeout(self.backlog_seconds_max):
                 partition_ids = await self.hub.partition_ids()
-                found = dict[str, Backlog]()
+                backlogs = dict[str, Backlog]()
 
                 async def ask(partition_id: str) -> None:
-                    found[partition_id] = await self._backlog(partition_id)
+                    backlogs[partition_id] = await self._backlog(partition_id)
 
                 await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
         except (HubUnavailable, TimeoutError) as error:
             return (Backlog("all", None, f"{type(error).__name__}: {error}"),)
-        return tuple([found[each] for each in partition_ids])
+        return tuple([backlogs[each] for each in partition_ids])
 
     async def _backlog(self, partition_id: str) -> Backlog:
         stream = self.stream_of(partition_id)
@@ -181,5 +192,5 @@ class BreakerController:
         except (StoreUnavailable, HubUnavailable) as error:
             return Backlog(partition_id, None, str(error))
         if saved.checkpoint is None:
-            return Backlog(partition_id, None, "nothing was delivered yet")
+            return Backlog(partition_id, None, "no event has been delivered yet")
         return Backlog(partition_id, max(last_enqueued - saved.checkpoint.sequence, 0))

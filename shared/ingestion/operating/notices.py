@@ -1,4 +1,4 @@
-"""Events that failed for good since a time, and events that are gone, for the notifier."""
+"""Notifications of dead letters and gaps."""
 
 from __future__ import annotations
 
@@ -12,35 +12,40 @@ from shared.ingestion.operating.stream_account import all_gaps
 from shared.notifications.news import News, NewsKind, Severity
 
 EVENTS_BACK = 100_000
-"""So many events before the checkpoint are looked through: a partition takes in a thousand a second
-and is looked at once a minute."""
+"""How many events before the checkpoint are searched. A partition receives at most about 1000
+events a second and is checked once a minute."""
 BATCH_TIME_MAX = timedelta(minutes=30)
-"""Failures and gaps carry the time at which their batch began: they are written that much later."""
+"""The longest duration of a batch. Dead letters and gaps carry the time at which their batch began,
+and are written up to this much later.
+"""
 PAGE_LETTERS = 1000
 PAGES_MAX = 10
-"""Of one partition; who has more failures than that has been told of the first ones."""
+"""The most pages read for one partition. If it has more dead letters than these pages hold, the
+first ones have been reported.
+"""
 
 
 async def run(accounts: AccountReader, letters: DeadLetterStore, since: datetime) -> list[News]:
-    """One for each dead letter and each gap since then, or written since then by a batch that had
-    begun before."""
-    found, begun = list[News](), since - BATCH_TIME_MAX
+    """A notification for each dead letter and each gap written after ``since``, even if its batch
+    began before.
+    """
+    news, earliest = list[News](), since - BATCH_TIME_MAX
     for stream in await accounts.streams():
-        after = await _looked_from(stream, accounts)
+        after = await _search_start(stream, accounts)
         for _ in range(PAGES_MAX):
-            page = await letters.dead_letters(stream, after, PAGE_LETTERS, begun)
-            found += [_failed(stream, stored.letter) for stored in page]
+            page = await letters.dead_letters(stream, after, PAGE_LETTERS, earliest)
+            news += [_failed(stream, stored.letter) for stored in page]
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].letter.sequence
-        found += [_lost(stream, gap) for gap in await all_gaps(accounts, stream, begun)]
-    return found
+        news += [_lost(stream, gap) for gap in await all_gaps(accounts, stream, earliest)]
+    return news
 
 
-async def _looked_from(stream: Stream, accounts: AccountReader) -> int | None:
+async def _search_start(stream: Stream, accounts: AccountReader) -> int | None:
     try:
         checkpoint = (await accounts.load(stream)).checkpoint
-    except RowUnreadable:  # its partition is held, and says why
+    except RowUnreadable:  # the partition is held, and the error of its batch says why
         return None
     return None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
 

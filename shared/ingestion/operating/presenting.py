@@ -1,6 +1,7 @@
-"""Dead letters and accounts as plain values for JSON, for people and pages. Pure.
+"""Turns dead letters and stream accounts into plain values for JSON and pages.
 
-Times are ISO 8601 text in UTC. A body is text where it is printable UTF-8, else base64.
+Times are ISO 8601 texts in UTC. A body is shown as text if it is printable UTF-8, otherwise in
+base64.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
-from shared.ingestion.events.replay import Replayed
+from shared.ingestion.events.replay import ReplayProgress
 from shared.ingestion.model import Event, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 
@@ -21,27 +22,27 @@ LAYOUT = "\n\r\t"
 
 
 def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> Shown:
-    """``more`` says that there may be others behind the last one."""
+    """A page of dead letters. ``more`` says that there may be others after the last one."""
     return {"dead_letters": [letter(stored) for stored in letters], "more": len(letters) == limit}
 
 
 def letter(stored: StoredDeadLetter) -> Shown:
-    found = stored.letter
+    dead_letter = stored.letter
     return {
         **_place(stored),
-        "offset": found.offset,
-        "enqueued_at": _stamp(found.enqueued_at),
-        "failed_at": _stamp(found.failed_at),
-        "kind": str(found.kind),
-        "error": found.error,
-        "attempts": found.attempts,
-        "partition_key": found.partition_key,
-        "body_bytes": None if found.body is None else len(found.body),
+        "offset": dead_letter.offset,
+        "enqueued_at": _stamp(dead_letter.enqueued_at),
+        "failed_at": _stamp(dead_letter.failed_at),
+        "kind": str(dead_letter.kind),
+        "error": dead_letter.error,
+        "attempts": dead_letter.attempts,
+        "partition_key": dead_letter.partition_key,
+        "body_bytes": None if dead_letter.body is None else len(dead_letter.body),
     }
 
 
 def letter_with_body(stored: StoredDeadLetter, event: Event) -> Shown:
-    """With its body, of which the hub may have had what the store has not."""
+    """A dead letter with its body, which may come from the hub if the store does not have it."""
     text = printable(event.body)
     body = {"text": text} if text is not None else {"base64": base64.b64encode(event.body).decode()}
     return {**letter(stored), "body_bytes": len(event.body), "body": body}
@@ -51,30 +52,32 @@ def result(outcome: DeadLetterResult) -> Shown:
     return {
         "done": [_place(stored) for stored in outcome.done],
         "gone": [_place(stored) for stored in outcome.gone],
-        "failed": [{**_place(stored), "error": why} for stored, why in outcome.failed],
+        "failed": [{**_place(stored), "error": error} for stored, error in outcome.failed],
     }
 
 
-def accounts(found: Sequence[StreamAccount]) -> Shown:
-    return {"streams": [_account(each) for each in found]}
+def accounts(streams: Sequence[StreamAccount]) -> Shown:
+    return {"streams": [_account(stream) for stream in streams]}
 
 
-def _account(found: StreamAccount) -> Shown:
-    """``first`` and ``last``: numbers that have an outcome; None where none has."""
-    at = found.checkpoint
+def _account(account: StreamAccount) -> Shown:
+    """``first`` and ``last`` are the range of events that have an outcome; None if no event has
+    one.
+    """
+    at = account.checkpoint
     return {
-        **found.stream.names,
+        **account.stream.names,
         "first": at.start if at else None,
         "last": at.sequence if at else None,
         "enqueued_at": _stamp(at.enqueued_at) if at else None,
         "epoch": at.epoch if at else None,
         "owner": at.owner if at else None,
-        "gone": sum(gap.count for gap in found.gaps),
-        "gaps": [_gap(gap) for gap in found.gaps],
+        "gone": sum(gap.count for gap in account.gaps),
+        "gaps": [_gap(gap) for gap in account.gaps],
     }
 
 
-def replayed(outcome: Replayed) -> Shown:
+def replayed(outcome: ReplayProgress) -> Shown:
     checkpoint = outcome.checkpoint
     return {
         **outcome.stream.names,
@@ -93,7 +96,7 @@ def _gap(gap: Gap) -> Shown:
 
 
 def printable(body: bytes) -> str | None:
-    """The body as text; None where a screen would not show it as it is."""
+    """The body as text; None if a screen cannot show it faithfully."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

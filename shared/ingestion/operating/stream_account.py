@@ -1,4 +1,4 @@
-"""How far each stream is, and what of it is gone."""
+"""How far each stream is accounted for, and which of its events are gone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from shared.ingestion.model import Checkpoint, Gap, Stream
 
 PAGE_GAPS = 1000
 PAGES_MAX = 10
-"""Of one stream; who has more has lost nearly everything."""
+"""The most pages of gaps read for one stream. A stream with more gaps has lost nearly all its
+events.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAccount:
-    """Every event from the checkpoint's start up to it has an outcome; those in a gap are gone."""
+    """The account of a stream. Each event from the checkpoint's start to the checkpoint has an
+    outcome, unless a gap contains it: then the event is gone.
+    """
 
     stream: Stream
     checkpoint: Checkpoint | None
@@ -24,7 +28,7 @@ class StreamAccount:
 
 
 async def run(accounts: AccountReader) -> list[StreamAccount]:
-    """Of all streams, those of replays among them. Raises StoreUnavailable."""
+    """The accounts of all streams, including those of replays. Raises StoreUnavailable."""
     return [
         StreamAccount(each, (await accounts.load(each)).checkpoint, await all_gaps(accounts, each))
         for each in await accounts.streams()
@@ -34,12 +38,14 @@ async def run(accounts: AccountReader) -> list[StreamAccount]:
 async def all_gaps(
     accounts: AccountReader, stream: Stream, found_since: datetime | None = None
 ) -> list[Gap]:
-    """All of a stream, or those found since: one that was found just now may begin long ago."""
-    found = list[Gap]()
+    """All gaps of a stream, or those found since a time. A gap that was found just now may begin at
+    an old sequence number.
+    """
+    gaps = list[Gap]()
     for _ in range(PAGES_MAX):
-        after = found[-1].first if found else None
+        after = gaps[-1].first if gaps else None
         page = await accounts.gaps(stream, after, PAGE_GAPS, found_since)
-        found += page
+        gaps += page
         if len(page) < PAGE_GAPS:
             break
-    return found
+    return gaps

@@ -1,9 +1,11 @@
-"""Who reads which partition: every processor decides alone, from the same list of owners.
+"""Decides which processor reads which partition. Each processor decides by itself, from the same
+rows.
 
-After "Event Processor Load balancing" (github.com/srnagar, gist 7ef8566c): one claim per cycle,
-and in the end each of N processors has ⌊P/N⌋ of the P partitions or one more. Two additions make
-it settle: only P mod N may have one more, also where a partition is free; and a claim starts a
-new epoch, by which a store tells a late owner from the present one.
+The algorithm follows "Event Processor Load balancing" (github.com/srnagar, gist 7ef8566c): one
+claim per cycle, until each of N processors has ⌊P/N⌋ of the P partitions or one more. Two additions
+ensure that the distribution becomes stable. Only P mod N processors may have one more, even while a
+partition is free. Each claim starts a new epoch, by which a store distinguishes a former owner from
+the present one.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The row of one partition. ``modified_at`` is the store's clock, ``version`` its mark."""
+    """The ownership row of one partition. ``modified_at`` is the store's time; ``version`` is the
+    row's ETag or version number."""
 
     partition_id: str
     owner: str
-    """Empty where the last owner gave it up."""
+    """Empty if the last owner released the partition."""
     epoch: int
     modified_at: datetime
     version: Any = None
@@ -29,7 +32,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipView:
-    """The hub's partitions as they are now, and all ownership rows."""
+    """The hub's present partitions, and all ownership rows."""
 
     partition_ids: tuple[str, ...]
     ownerships: tuple[Ownership, ...] = ()
@@ -37,12 +40,14 @@ class OwnershipView:
 
 @dataclass(frozen=True, slots=True)
 class BalancingTimes:
-    """An ownership that was not renewed for ``expire_seconds`` is free.
+    """When an ownership is renewed and when it expires, in seconds.
 
-    It is renewed from ``renew_seconds`` on; a younger one is fresh and not written again.
+    A partition whose ownership was not renewed for ``expire_seconds`` is free. An ownership is
+    renewed once it is ``renew_seconds`` old; a younger one is not written again.
 
-    A row that is further ahead of now than ``expire_seconds`` was written before the store's clock
-    was set back, and not renewed since. It is free for others, and its owner renews it at once.
+    A row whose time is ahead of now by more than ``expire_seconds`` was written before the store's
+    clock was set back, and has not been renewed since. The partition is free for other processors,
+    and its owner renews the row at once.
     """
 
     renew_seconds: float = 10
@@ -50,13 +55,15 @@ class BalancingTimes:
 
     @property
     def hub_timeout_seconds(self) -> float:
-        """With what else a cycle has to ask: the time that a late renewal has left, halved."""
+        """The time limit for the other requests of a cycle: half of the time that is left for a
+        late renewal."""
         return (self.expire_seconds - self.renew_seconds) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipClaim:
-    """Write this owner and epoch if the row still has ``expected_version`` (None: no row yet)."""
+    """A conditional write: set this owner and epoch if the row still has ``expected_version``
+    (None: if there is no row)."""
 
     partition_id: str
     owner: str
@@ -70,30 +77,33 @@ class BalancingPlan:
     """What a processor does in this cycle."""
 
     keep: tuple[Ownership, ...]
-    """Mine, as the store has them; whatever else I read from I have lost."""
+    """The partitions that the store assigns to this processor. It has lost any other partition that
+    it still reads."""
     renewals: tuple[OwnershipClaim, ...]
     claim: OwnershipClaim | None
     reason: str
 
 
 Choice = Callable[[Iterable[str], str], str]
-"""Takes one of several names, for a processor."""
+"""Chooses one of several names for a processor."""
 
 
 def rendezvous(names: Iterable[str], me: str) -> str:
-    """The name that ranks first for ``me``: as good as random, different for each processor."""
+    """The name that ranks first for ``me``. The ranking is pseudo-random, and each processor has a
+    different one.
+    """
     return max(names, key=lambda n: hashlib.blake2b(f"{me}|{n}".encode()).digest())
 
 
 @dataclass(frozen=True, slots=True)
-class _Board:
-    """The view as one processor weighs it."""
+class _Holdings:
+    """The ownership rows, evaluated for one processor."""
 
     me: str
     partition_ids: tuple[str, ...]
     rows: Mapping[str, Ownership]
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The partitions of each living processor, of ``me`` also where there are none."""
+    """The partitions of each living processor. ``me`` is included even if it has none."""
 
     @property
     def mine(self) -> tuple[str, ...]:
@@ -110,7 +120,9 @@ class _Board:
 
     @property
     def wants(self) -> bool:
-        """Less than the floor; or just the floor, and not all that may have one more do."""
+        """Whether this processor should have another partition. This is so if it has fewer than the
+        floor, or if it has exactly the floor and fewer than P mod N processors have one more.
+        """
         if len(self.mine) < self.floor:
             return True
         above = sum([len(partitions) > self.floor for partitions in self.held.values()])
@@ -124,24 +136,27 @@ def plan(
     times: BalancingTimes = BalancingTimes(),
     choose: Choice = rendezvous,
 ) -> BalancingPlan:
-    """What ``me`` does in this cycle. ``now`` must be the store's clock, like the rows' times.
+    """The plan of the processor ``me`` for this cycle. ``now`` must be by the store's clock, like
+    the times of the rows.
 
-    1. Drop what expired, was given up, or is of no partition any more. 2. Renew mine that are not
-    fresh. 3. If I have too few: claim a free partition, or else steal one from whom has the most.
+    1. Ignore rows that have expired, were released, or are of a partition that no longer exists.
+    2. Renew own rows that are due.
+    3. If this processor has too few partitions: claim a free one, or else steal one from a
+       processor that has the most.
     """
-    board = _board(view, me, now, times)
-    keep = tuple(board.rows[p] for p in board.mine)
+    holdings = _holdings(view, me, now, times)
+    keep = tuple(holdings.rows[p] for p in holdings.mine)
     fresh = timedelta(seconds=times.renew_seconds)
     renewals = tuple(
         _renewal(row)
         for row in keep
         if _is_ahead(row, now, times) or now - row.modified_at >= fresh
     )
-    claim, reason = _claim(board, choose)
+    claim, reason = _claim(holdings, choose)
     return BalancingPlan(keep, renewals, claim, reason)
 
 
-def _board(view: OwnershipView, me: str, now: datetime, times: BalancingTimes) -> _Board:
+def _holdings(view: OwnershipView, me: str, now: datetime, times: BalancingTimes) -> _Holdings:
     expires = timedelta(seconds=times.expire_seconds)
     held: dict[str, tuple[str, ...]] = {me: ()}
     for row in view.ownerships:
@@ -150,7 +165,7 @@ def _board(view: OwnershipView, me: str, now: datetime, times: BalancingTimes) -
         if living and row.partition_id in view.partition_ids:
             held[row.owner] = (*held.get(row.owner, ()), row.partition_id)
     rows = {row.partition_id: row for row in view.ownerships}
-    return _Board(me, view.partition_ids, rows, held)
+    return _Holdings(me, view.partition_ids, rows, held)
 
 
 def _is_ahead(row: Ownership, now: datetime, times: BalancingTimes) -> bool:
@@ -161,45 +176,49 @@ def _renewal(row: Ownership) -> OwnershipClaim:
     return OwnershipClaim(row.partition_id, row.owner, row.epoch, row.version, "still at work")
 
 
-def _claim(board: _Board, choose: Choice) -> tuple[OwnershipClaim | None, str]:
-    free = board.free
-    share = f"{len(board.partition_ids)} partitions, {len(board.held)} processors, "
-    share += f"{len(board.mine)} mine"
-    if not board.wants:
+def _claim(holdings: _Holdings, choose: Choice) -> tuple[OwnershipClaim | None, str]:
+    free = holdings.free
+    share = f"{len(holdings.partition_ids)} partitions, {len(holdings.held)} processors, "
+    share += f"{len(holdings.mine)} mine"
+    if not holdings.wants:
         return None, f"{share}: enough"
     if free:
-        return _taking(board, choose(free, board.me), "free", share)
-    owner = _richest(board, choose)
+        return _taking(holdings, choose(free, holdings.me), "free", share)
+    owner = _largest_owner(holdings, choose)
     if owner is None:
         return None, f"{share}: nothing to steal"
-    taken = choose(board.held[owner], board.me)
-    return _taking(board, taken, f"{owner} has {len(board.held[owner])}", share)
+    taken = choose(holdings.held[owner], holdings.me)
+    return _taking(holdings, taken, f"{owner} has {len(holdings.held[owner])}", share)
 
 
-def _richest(board: _Board, choose: Choice) -> str | None:
-    """Who has the most, if that is two more than I have, or one more while I am under the floor."""
-    most = max(len(partitions) for partitions in board.held.values())
-    least = board.floor + 1 if len(board.mine) < board.floor else board.floor + 2
+def _largest_owner(holdings: _Holdings, choose: Choice) -> str | None:
+    """A processor that has the most partitions, if it has at least two more than this one, or at
+    least one more while this one is below the floor."""
+    most = max(len(partitions) for partitions in holdings.held.values())
+    least = holdings.floor + 1 if len(holdings.mine) < holdings.floor else holdings.floor + 2
     if most < least:
         return None
-    return choose([o for o, held in board.held.items() if len(held) == most], board.me)
+    return choose([o for o, held in holdings.held.items() if len(held) == most], holdings.me)
 
 
-def _taking(board: _Board, partition_id: str, why: str, share: str) -> tuple[OwnershipClaim, str]:
-    row = board.rows.get(partition_id)
+def _taking(
+    holdings: _Holdings, partition_id: str, why: str, share: str
+) -> tuple[OwnershipClaim, str]:
+    row = holdings.rows.get(partition_id)
     epoch, version = (row.epoch + 1, row.version) if row else (1, None)
     reason = f"{share}: take {partition_id} ({why})"
-    return OwnershipClaim(partition_id, board.me, epoch, version, reason), reason
+    return OwnershipClaim(partition_id, holdings.me, epoch, version, reason), reason
 
 
 def release(row: Ownership) -> OwnershipClaim:
-    """Give a partition up at once instead of letting it expire; the epoch stays and is over."""
+    """Release a partition at once instead of letting it expire. The epoch stays in the row and is
+    not used again."""
     return OwnershipClaim(row.partition_id, "", row.epoch, row.version, "given up")
 
 
 def applied(claim: OwnershipClaim, row: Ownership | None) -> bool:
-    """Whether a claim whose reply was lost stands, by the row as it is now.
+    """Whether a claim whose reply was lost was written, judged by the present row.
 
-    A claim that failed and was not found to stand is no claim.
+    If the row does not show the claim, the claim was not written.
     """
     return row is not None and (row.owner, row.epoch) == (claim.owner, claim.epoch)

@@ -1,4 +1,4 @@
-"""What the sharing of partitions asks of the outside."""
+"""What load balancing needs from the hub and the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 
 
 class HubPartitions(Protocol):
-    """The partitions that a hub has right now."""
+    """The partitions that a hub has at present."""
 
     async def partition_ids(self) -> tuple[str, ...]:
         """Raises HubUnavailable."""
@@ -22,7 +22,9 @@ class HubPartitions(Protocol):
 
 
 class PartitionReceiver(Protocol):
-    """Delivers a partition's events to one reader, as long as nobody reads under a higher epoch."""
+    """Delivers a partition's events to one reader, until another reader opens the partition under a
+    higher epoch.
+    """
 
     async def receive(
         self,
@@ -31,34 +33,36 @@ class PartitionReceiver(Protocol):
         epoch: int,
         deliver: Callable[[Sequence[Event]], Awaitable[None]],
     ) -> None:
-        """Deliver batch after batch of what follows ``after`` (None: of all there is), the next
-        one when the last one is done with; an empty one now and then while nothing comes.
+        """Deliver the events after ``after`` (None: all events), batch by batch, each after the
+        previous one is processed. While no event arrives, an empty batch is delivered every few
+        seconds.
 
-        Never returns. Raises HubUnavailable, also where somebody else took the partition over,
-        HubSilent where neither a batch nor an error comes, and whatever ``deliver`` raises.
+        Never returns. Raises HubUnavailable, also if another reader took the partition over;
+        HubSilent if neither a batch nor an error arrives; and whatever ``deliver`` raises.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipSnapshot:
-    """All ownership rows as they were read; ``read_at`` is the store's clock."""
+    """All ownership rows as they were read. ``read_at`` is the store's time."""
 
     rows: tuple[Ownership, ...]
     read_at: datetime
 
 
 class OwnershipStore(Protocol):
-    """Who owns which partition of one hub and consumer group, by compare-and-swap."""
+    """The ownership rows of one hub and consumer group. They are changed by conditional writes."""
 
     async def owners(self) -> OwnershipSnapshot:
-        """All rows, in no order. Raises StoreUnavailable."""
+        """All rows, in any order. Raises StoreUnavailable."""
         ...
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
-        """Write the row as it is claimed, at the store's time; answers the new row.
+        """Write the row as claimed, with the store's time, and return the new row.
 
-        Raises ClaimLost where the row is not of the expected version, StoreUnavailable. After
-        either of them the claim may stand, where a reply was lost: ``applied`` tells by the row.
+        Raises ClaimLost if the row no longer has the expected version, and StoreUnavailable. In
+        both cases, if a reply was lost, the claim may have been written; ``applied`` compares it
+        with the row.
         """
         ...

@@ -1,7 +1,9 @@
-"""A processor: balance, and read exactly the partitions that are mine, each under its epoch.
+"""An Event Hub processor: takes its share of the partitions, and reads each with the epoch of its
+ownership row.
 
-One cycle: 1. Read the hub's partitions and the owners' rows. 2. Let ``plan`` decide. 3. Renew, and
-claim at most one. What was not confirmed by the store is not mine: a claim that fails is no claim.
+In each cycle the processor reads the hub's partitions and the ownership rows, and lets ``plan``
+choose its share. It then renews its rows and claims at most one partition. A processor owns only
+those partitions whose claims the store has confirmed. The row of an owned partition is a lease.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ from shared.ingestion.ownership.ports import HubPartitions, OwnershipStore
 
 @dataclass(frozen=True, slots=True)
 class OwnedPartitions:
-    """The partitions that are mine, as the store confirmed them, and why they are so many.
+    """The partitions that this processor owns, as confirmed by the store.
 
-    ``read_at`` is the store's clock; ``claimed`` tells that one of them is new.
+    ``read_at`` is the store's time. ``claimed`` is true if a partition was claimed in this cycle.
+    ``reason`` explains the number of partitions.
     """
 
     mine: Mapping[str, Ownership]
@@ -46,11 +49,11 @@ class OwnedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """One processor's part in the balancing.
+    """One processor's part in load balancing.
 
-    ``me`` must be a name of its own for each process: two of one name would share an epoch.
-    ``epoch_of`` tells under which epoch a partition was committed last; a claim goes above it,
-    also where the ownership rows were lost.
+    ``me`` must be unique for each process, because two processes with the same name would share an
+    epoch. ``epoch_of`` returns the epoch of a partition's last commit. Each claim uses a higher
+    epoch, even if the ownership rows were lost.
     """
 
     me: str
@@ -61,18 +64,24 @@ class Balancer:
     choose: Choice = rendezvous
 
     async def cycle(self) -> OwnedPartitions:
-        """Renew and claim. Raises StoreUnavailable and HubUnavailable where nothing is known."""
+        """Renew the rows of this processor and claim at most one partition.
+
+        Raises StoreUnavailable and HubUnavailable if the share cannot be determined.
+        """
         ids = await self.hub.partition_ids()
         seen = await self.store.owners()
-        found = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times, self.choose)
-        mine = {row.partition_id: row for row in found.keep}
-        for renewal in found.renewals:
+        planned = plan(
+            OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times, self.choose
+        )
+        mine = {row.partition_id: row for row in planned.keep}
+        for renewal in planned.renewals:
             await self._renew(renewal, mine)
-        claimed = found.claim is not None and await self._claim(found.claim, mine)
-        return OwnedPartitions(mine, seen.read_at, claimed, found.reason)
+        claimed = planned.claim is not None and await self._claim(planned.claim, mine)
+        return OwnedPartitions(mine, seen.read_at, claimed, planned.reason)
 
     async def give_up(self, leases: Iterable[Ownership]) -> None:
-        """Free partitions at once. Where that fails they expire."""
+        """Release the leases at once. If the store refuses to release one, that lease expires
+        later."""
         for row in leases:
             try:
                 await self.store.write(release(row))
@@ -80,7 +89,8 @@ class Balancer:
                 continue
 
     async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
-        """A renewal whose reply is lost leaves the partition mine for as long as it was."""
+        """Renew one row. If the reply is lost, the partition stays owned until its previous
+        expiry."""
         try:
             mine[renewal.partition_id] = await self.store.write(renewal)
         except ClaimLost:
@@ -89,7 +99,8 @@ class Balancer:
             return
 
     async def _claim(self, claim: OwnershipClaim, mine: dict[str, Ownership]) -> bool:
-        """Should a claim whose reply is lost stand, the next cycle finds it among mine."""
+        """Claim one partition. If the claim was written but its reply was lost, the next cycle
+        finds the row."""
         try:
             committed = await self.epoch_of(claim.partition_id)
             above = replace(claim, epoch=max(claim.epoch, committed + 1))
@@ -104,13 +115,13 @@ class PartitionTask(Protocol):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it ended of itself; None while it goes on."""
+        """The error that ended the task; None while the task runs."""
         ...
 
     def cancel(self) -> None: ...
 
     async def ended(self) -> None:
-        """Returns when nothing of it goes on any more, whatever it was doing."""
+        """Return when the task has ended completely."""
         ...
 
 
@@ -123,25 +134,30 @@ class _Owned:
 
 @dataclass(slots=True)
 class Processor:
-    """``start`` begins to read in the background. ``elapsed`` counts seconds and never goes back;
-    it may start anywhere. ``on_plan`` hears why the share is as it is, ``on_failure`` why it is not
-    known, and ``on_release`` why a partition is not read any more."""
+    """Reads the partitions that the balancer assigns to it.
+
+    ``start`` begins to read a partition in the background. ``elapsed`` counts seconds from an
+    arbitrary start and never goes back.
+    """
 
     balancer: Balancer
     start: Callable[[Ownership], PartitionTask]
     elapsed: Callable[[], float]
     on_plan: Callable[[str], None] = lambda _reason: None
+    """Called in each cycle with the reason for the present share."""
     on_failure: Callable[[Exception], None] = lambda _error: None
+    """Called with the error if the share could not be determined."""
     on_release: Callable[[Ownership, BaseException], None] = lambda _lease, _error: None
+    """Called with a lease that is released, and with the error that ended its task."""
     held: dict[str, _Owned] = field(default_factory=dict)
 
     async def cycle(self) -> bool:
-        """One round: what was lost is stopped before anything else is begun.
+        """Run one cycle. Returns True if a partition was claimed; then there may be more to claim.
 
-        Answers whether a partition was claimed; then there may be more to claim.
-
-        Without word of the store a lease ends when it expires there, by the time that has passed
-        here since before it was read.
+        The processor stops reading lost partitions before it starts to read new ones. If the store
+        cannot be read, the processor reads each partition only until its lease expires. It counts
+        that time on its own clock, from a moment before it read the row. So it stops reading no
+        later than the lease expires in the store.
         """
         asked_at = self.elapsed()
         try:
@@ -151,10 +167,12 @@ class Processor:
             await self._stop([p for p, held in self.held.items() if asked_at >= held.until])
             return False
         self.on_plan(share.reason)
-        await self._stop([p for p, held in self.held.items() if not _same(held.lease, share, p)])
+        await self._stop(
+            [p for p, held in self.held.items() if not _still_owned(held.lease, share, p)]
+        )
         for partition_id, lease in share.mine.items():
-            known = self.held.get(partition_id)
-            reading = known.reading if known else self.start(lease)
+            owned = self.held.get(partition_id)
+            reading = owned.reading if owned else self.start(lease)
             self.held[partition_id] = _Owned(
                 lease, asked_at + self._seconds_left(share, lease), reading
             )
@@ -162,14 +180,18 @@ class Processor:
         return share.claimed
 
     async def stop(self) -> None:
-        """Stop reading, then give all partitions up."""
+        """Stop reading, then release all partitions."""
         leases = [held.lease for held in self.held.values()]
         await self._stop(list(self.held))
         await self.balancer.give_up(leases)
 
     async def _give_up_ended(self) -> None:
-        """A lease whose reading has ended would keep others from the partition. The next claim,
-        whosever it is, goes above the epoch of this one, and above one that fenced it."""
+        """Release each partition whose task has ended. Otherwise its lease would keep other
+        processors from reading the partition.
+
+        The next claim of the partition uses a higher epoch than the lease. If a commit of another
+        reader has fenced the task, the claim also uses a higher epoch than that commit.
+        """
         ended = {p: held.reading.error for p, held in self.held.items()}
         errors = {p: error for p, error in ended.items() if error is not None}
         leases = [self.held[partition_id].lease for partition_id in errors]
@@ -186,30 +208,33 @@ class Processor:
             await reading.ended()
 
     def _seconds_left(self, share: OwnedPartitions, lease: Ownership) -> float:
-        """Of a lease that was written by a clock since set back: not more than of a new one."""
+        """The seconds for which the lease is still valid. If the store's clock was set back after
+        the lease was written, the lease counts as new."""
         lasts = self.balancer.times.expire_seconds
         age = (share.read_at - lease.modified_at).total_seconds()
         return min(lasts - age, lasts)
 
 
-def _same(lease: Ownership, share: OwnedPartitions, partition_id: str) -> bool:
-    now = share.mine.get(partition_id)
-    return now is not None and now.epoch == lease.epoch
+def _still_owned(lease: Ownership, share: OwnedPartitions, partition_id: str) -> bool:
+    current = share.mine.get(partition_id)
+    return current is not None and current.epoch == lease.epoch
 
 
 ENDING_SECONDS_MAX = 20
-"""What does not end in time is left behind: the epoch keeps it from doing harm."""
+"""How long a task may take to end. After that time, the processor abandons the task. The task's old
+epoch prevents it from committing."""
 CLAIMING_SECONDS = 1.0
-"""Between two cycles while there is still something to claim: one a cycle, but soon."""
+"""The pause between two cycles while there may be more to claim. Each cycle claims only one
+partition."""
 
 
 def processor_name() -> str:
-    """A name of its own for each processor, by which people find where it runs."""
+    """A unique name for each processor, which also shows operators where it runs."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 class BackgroundTask:
-    """See Reading: a task of the event loop."""
+    """A PartitionTask that runs as a task of the event loop."""
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.create_task(work)
@@ -229,7 +254,7 @@ class BackgroundTask:
 
 
 def random_jitter() -> float:
-    """Never the same, so that processors do not go in step."""
+    """A random factor, so that processors do not run their cycles at the same moments."""
     return random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
 
 
@@ -239,7 +264,7 @@ async def run_processor(
     cycle_seconds: float,
     jitter: Callable[[], float] = random_jitter,
 ) -> None:
-    """Cycle until ``stopping`` is set, then stop reading and give everything up."""
+    """Run cycles until ``stopping`` is set, then stop reading and release all partitions."""
     try:
         while not stopping.is_set():
             claimed = await processor.cycle()
@@ -256,7 +281,7 @@ async def run_periodically(
     seconds: float,
     jitter: Callable[[], float] = random_jitter,
 ) -> None:
-    """Do some work now and then until ``stopping`` is set, the first time after one wait."""
+    """Repeat ``work`` until ``stopping`` is set, with a pause before each run."""
     while not stopping.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), seconds * jitter())

@@ -1,4 +1,6 @@
-"""Read one partition under one lease: from the checkpoint on, and again from it after a failure."""
+"""Reads one partition under one lease. Reading starts at the checkpoint, and starts there again
+after each failure.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from shared.ingestion.ownership.load_balancing import Ownership
 from shared.ingestion.ownership.ports import PartitionReceiver
 
 Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
-"""Accounts for a batch under a lease; raises what holds the partition, or Fenced."""
+"""Processes a batch under a lease. Raises errors that hold the partition, or Fenced."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReader:
-    """What reading needs, whatever the partition. ``on_failure`` hears of each failure."""
+    """Reads any partition of a hub. ``on_failure`` is called with each failure."""
 
     stream_of: Callable[[str], Stream]
     store: CheckpointReader
@@ -30,13 +32,14 @@ class PartitionReader:
     on_failure: Callable[[Ownership, Exception], None]
 
     async def read(self, lease: Ownership) -> None:
-        """Until it is cancelled. Raises Fenced and HubSilent: then the partition is to be given up.
+        """Read until the task is cancelled. Raises Fenced and HubSilent, after which the partition
+        must be given up.
 
-        Everything else is told and tried again, a hub that was made anew included: that lasts
-        until a person deletes the rows of its stream, and then reading goes on by itself.
+        Any other error is reported and retried. This includes the error of a recreated hub: reading
+        continues without a restart once an operator has deleted the rows of its stream.
 
-        A batch that could not be accounted for is not kept in memory: it is read again from where
-        the checkpoint stands, after a pause that grows until a batch goes through.
+        A batch that could not be committed is not kept in memory. It is read again from the
+        checkpoint, after a pause that grows until a batch succeeds.
         """
         stream, failures = self.stream_of(lease.partition_id), 0
 
@@ -61,19 +64,20 @@ class PartitionReader:
 
 
 REPEAT_SECONDS = 30.0
-"""A failure that lasts is told so often, so that the log never falls silent about it."""
+"""Seconds after which a lasting failure is logged again."""
 
 
 @dataclass(slots=True)
 class RepeatedFailures:
-    """Remembers, for each thing that can fail, what was told of it last and when."""
+    """Suppresses repeated log lines: remembers the last text for each subject, and when it was
+    logged."""
 
     _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def should_log(self, what: str, text: str, now: float) -> bool:
-        """``now`` counts seconds and never goes back."""
-        before = self._logged.get(what)
+    def should_log(self, subject: str, text: str, now: float) -> bool:
+        """Whether to log the text now. ``now`` counts seconds and never goes back."""
+        before = self._logged.get(subject)
         if before is not None and before[0] == text and now - before[1] < REPEAT_SECONDS:
             return False
-        self._logged[what] = text, now
+        self._logged[subject] = text, now
         return True

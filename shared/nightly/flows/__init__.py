@@ -1,1 +1,1 @@
-"""Read ports → decide → write ports."""
+"""The flows of the nightly job. A flow reads from ports, decides, and writes to ports."""

@@ -1,4 +1,4 @@
-"""Demand that dates are recomputed: every night, and when data of a period came."""
+"""Stores demands to recompute dates, every night and after data of a period have arrived."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 
-from shared.nightly.demands import completed_dates, demands, recent_dates
+from shared.nightly.dates import completed_dates, demands_for, recent_dates
 from shared.nightly.errors import InputUnreadable, NightFailed
 from shared.nightly.model import Demand, Ledger
 from shared.nightly.notices import night_notice
@@ -16,10 +16,10 @@ from shared.notifications.ports import Notifier
 log = logging.getLogger(__name__)
 
 KEPT = timedelta(days=400)
-"""How long runs of a date are remembered: a year and a month, so that years can be compared."""
+"""How long the runs of a date are stored. It is more than a year, so that years can be compared."""
 
 Newest = Mapping[date, datetime] | InputUnreadable
-"""When the data of each date were last written, or why that cannot be seen."""
+"""The time at which data of each date were last written, or the reason why that is unknown."""
 
 
 async def demand_nightly(
@@ -29,15 +29,16 @@ async def demand_nightly(
     inputs: InputReader,
     notifier: Notifier,
 ) -> dict[str, list[date]]:
-    """Yesterday and days with late data; runs that are long over are forgotten.
+    """Demand yesterday and the dates with late data, and delete old runs.
 
-    Answers what is newly demanded. Raises NightFailed, after all data sets had their turn.
+    Returns the newly demanded dates of each data set. Raises NightFailed if a data set failed, but
+    only after trying all of them.
     """
     demanded: dict[str, list[date]] = {}
     errors: dict[str, Exception] = {}
     for dataset in datasets:
         try:
-            demanded[dataset] = await _night(dataset, late_days, store, inputs, notifier)
+            demanded[dataset] = await _demand_recent(dataset, late_days, store, inputs, notifier)
         except Exception as error:
             extra = {"action": "trends_night_failed", "dataset": dataset}
             log.exception("[trends_night_failed] %s", dataset, extra=extra)
@@ -50,33 +51,39 @@ async def demand_nightly(
 async def demand_period(
     dataset: str, start: datetime, end: datetime, store: RunStore, inputs: InputReader
 ) -> list[date]:
-    """The dates of a period whose data came. Answers those that are newly demanded."""
+    """Demand the dates of a period whose data have arrived. Returns the newly demanded ones."""
     now = (await store.read(dataset)).now
     dates = completed_dates(start, end, now)
     newest = await _newest(dataset, dates, inputs)
-    return await _demand(dataset, dates, newest, f"data of {start:%Y-%m-%d %H:%M} came", store, now)
+    reason = f"data of {start:%Y-%m-%d %H:%M} arrived"
+    return await _demand(dataset, dates, newest, reason, store, now)
 
 
-async def _night(
+async def _demand_recent(
     dataset: str, late_days: int, store: RunStore, inputs: InputReader, notifier: Notifier
 ) -> list[date]:
     ledger = await store.read(dataset)
     dates = recent_dates(ledger.now, late_days)
     newest = await _newest(dataset, dates, inputs)
-    demanded = await _demand(dataset, dates, newest, "the night", store)
+    demanded = await _demand(dataset, dates, newest, "nightly run", store)
     await _forget_old(ledger, store)
-    if text := _alarm(dates, newest):
+    if text := _input_problem(dates, newest):
         await notifier.tell(night_notice(dataset, dates[0], text, ledger.now))
     return demanded
 
 
-def _alarm(dates: Sequence[date], newest: Newest) -> str:
-    """What is wrong with the data, if anything; who waits for no late data need not see them."""
+def _input_problem(dates: Sequence[date], newest: Newest) -> str:
+    """The problem with the input data; empty if there is none.
+
+    A failure to list the data is no problem if there are no late days, because the list is needed
+    only to detect late data.
+    """
     if not isinstance(newest, InputUnreadable):
-        return "" if dates[0] in newest else "there are no data at all: are they still exported?"
+        missing = "there are no data; check that telemetry is still exported"
+        return "" if dates[0] in newest else missing
     if len(dates) == 1:
         return ""
-    return f"late data go unnoticed, for nobody can see what there is: {newest}"
+    return f"late data cannot be detected, because the input cannot be listed: {newest}"
 
 
 async def _forget_old(ledger: Ledger, store: RunStore) -> None:
@@ -103,13 +110,14 @@ async def _demand(
     store: RunStore,
     known_until: datetime | None = None,
 ) -> list[date]:
-    """Answers the dates that were not demanded with so much data before."""
-    seen = None if isinstance(newest, InputUnreadable) else newest
-    wanted = demands(dates, seen, reason, known_until)
-    return [demand.date for demand in wanted if await _is_new(dataset, demand, store)]
+    """Store the demands. Returns the dates whose earlier demand, if any, was for less data."""
+    known = None if isinstance(newest, InputUnreadable) else newest
+    candidates = demands_for(dates, known, reason, known_until)
+    return [demand.date for demand in candidates if await _store(dataset, demand, store)]
 
 
-async def _is_new(dataset: str, demand: Demand, store: RunStore) -> bool:
+async def _store(dataset: str, demand: Demand, store: RunStore) -> bool:
+    """Store the demand. Returns whether it is new."""
     new = await store.ask(dataset, demand)
     if new:
         extra = {"action": "trends_asked", "dataset": dataset, "date": str(demand.date)}

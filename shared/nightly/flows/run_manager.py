@@ -1,7 +1,7 @@
-"""Make it so: start what is asked for, look at what runs, tell what failed.
+"""`RunManager`, which starts demanded runs, checks open runs, and notifies about failures.
 
-It goes by what stands in the store, not by events: whatever was lost on the way, the next time
-mends it, and many may do it at once.
+It compares the stored state with the state of the Spark service and does not depend on events. The
+next call does what an earlier call missed. Several instances may run it concurrently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunManager:
-    """Starts, checks, retries and ends runs. ``new_token`` gives a name that was never used."""
+    """Starts, checks, retries and ends runs. ``new_token`` returns a different token for each
+    call."""
 
     store: RunStore
     submitter: JobSubmitter
@@ -35,7 +36,7 @@ class RunManager:
     new_token: Callable[[date, int], str]
 
     async def run_all(self, datasets: Iterable[str]) -> None:
-        """Each data set on its own. Raises what kept the last one from being read."""
+        """Run each data set, even if another one fails. Raises the last error."""
         failure: Exception | None = None
         for dataset in datasets:
             try:
@@ -48,7 +49,10 @@ class RunManager:
             raise failure
 
     async def run(self, dataset: str) -> list[Run]:
-        """Answers the runs that changed. A date that fails does not keep the others."""
+        """Take the next step for each date, and return the runs that changed.
+
+        A failure for one date does not affect the other dates.
+        """
         ledger = await self.store.read(dataset)
         open_runs, changed = ledger.open_runs, []
         for day in sorted(ledger.days.values(), key=lambda day: day.date, reverse=True):
@@ -60,7 +64,10 @@ class RunManager:
             except Exception:
                 extra = _extra("trends_settling_failed", dataset, day.date)
                 log.exception(
-                    "[trends_settling_failed] %s %s: tried again", dataset, day.date, extra=extra
+                    "[trends_settling_failed] %s %s: will be retried",
+                    dataset,
+                    day.date,
+                    extra=extra,
                 )
                 continue
             if run is not None:
@@ -89,8 +96,10 @@ class RunManager:
         return None
 
     async def _submit(self, run: Run, ledger: Ledger) -> Run:
-        """Hand over a run that stands in the store. Whoever dies in here is followed by another,
-        once the lease is over, with the same token."""
+        """Submit a run that is already stored.
+
+        If this instance dies, another one submits the same token after the lease expires.
+        """
         now = ledger.now
         try:
             answer = await self.submitter.submit(self.job(run))
@@ -106,14 +115,14 @@ class RunManager:
         except JobUnavailable as error:
             extra = _extra("trends_unseen", run.dataset, run.date)
             log.warning("[trends_unseen] run %s: %s", run.token, error, extra=extra)
-            unseen = runs.unseen(run, str(error), ledger.now, self.policy)
-            return None if unseen == run else await self._write(unseen)
+            unchecked = runs.unseen(run, str(error), ledger.now, self.policy)
+            return None if unchecked == run else await self._write(unchecked)
         others = [day.latest for day in ledger.days.values() if day.latest]
         warned_before = {other.warning for other in others if other.token != run.token}
-        seen = runs.observed(run, status, ledger.now, self.policy, warned_before)
-        changed = None if seen == run else await self._write(seen)
-        if seen.state is RunState.STOPPING:
-            with suppress(JobUnavailable):  # the next look finds it running still
+        checked = runs.observed(run, status, ledger.now, self.policy, warned_before)
+        changed = None if checked == run else await self._write(checked)
+        if checked.state is RunState.STOPPING:
+            with suppress(JobUnavailable):  # the next check will cancel it again
                 await self.submitter.cancel(run.handle)
         return changed
 
@@ -128,15 +137,15 @@ class RunManager:
         return await self._notified(run) if run.untold else run
 
     async def _notified(self, run: Run) -> Run:
-        """Tell, then write down that it was told: twice is better than never.
-
-        It is tried for as long as the run is its date's latest; who cannot be told holds up no run.
+        """Notify operators about the run, then store that they were notified. So each notification
+        is sent at least once. A failed notification is retried while the run is the latest of its
+        date, and does not delay any run.
         """
         try:
             await self.notifier.tell(run_notice(run, self.policy))
         except Exception:
             extra = _extra("trends_untold", run.dataset, run.date)
-            log.exception("[trends_untold] run %s: told again later", run.token, extra=extra)
+            log.exception("[trends_untold] run %s: will be retried", run.token, extra=extra)
             return run
         return await self.store.replace(replace(run, untold=False))
 

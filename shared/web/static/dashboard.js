@@ -6,15 +6,15 @@
   const seconds = text => Date.parse(text) / 1000;
   const charts = new Map();
 
-  // --- charts: capacity with the changes marked, backlog, age; one cursor for all of a card ----
+  // --- charts of a resource: capacity with its changes, metrics, age; they share one cursor -----
 
   const clock = (at, step = 1) => new Date(at * 1000).toISOString().slice(11, step < 60 ? 19 : 16);
   const short = value => value >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : value >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(3)}`;
 
   function axes(last) {
-    const look = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
+    const style = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
     const times = (_, splits, axis, space, step) => splits.map(at => last ? clock(at, step) : "");
-    return [{ ...look, size: last ? 28 : 8, space: 76, values: times }, { ...look, size: 56, values: (_, splits) => splits.map(short) }];
+    return [{ ...style, size: last ? 28 : 8, space: 76, values: times }, { ...style, size: 56, values: (_, splits) => splits.map(short) }];
   }
 
   function marks(card) {
@@ -37,12 +37,12 @@
   }
 
   function openNearest(card, plot, left) {
-    const far = mark => Math.abs(plot.valToPos(mark.at, "x") - left);
-    const [near] = marks(card).sort((a, b) => far(a) - far(b));
-    if (!near || far(near) > 24) return;
-    near.line.open = true;
-    near.line.scrollIntoView({ block: "nearest" });
-    near.line.querySelector("summary").focus({ preventScroll: true });
+    const distance = mark => Math.abs(plot.valToPos(mark.at, "x") - left);
+    const [nearest] = marks(card).sort((a, b) => distance(a) - distance(b));
+    if (!nearest || distance(nearest) > 24) return;
+    nearest.line.open = true;
+    nearest.line.scrollIntoView({ block: "nearest" });
+    nearest.line.querySelector("summary").focus({ preventScroll: true });
   }
 
   function chart(card, title, series, data, more = {}) {
@@ -60,40 +60,40 @@
     return plot;
   }
 
-  function draw(card) {
+  function drawResource(card) {
     const points = JSON.parse(card.querySelector("script").textContent);
     const times = points.map(point => seconds(point.time));
     const names = [...new Set(points.flatMap(point => Object.keys(point.metrics)))].filter(name => name !== "capacity");
     const value = name => carried(points.map(point => point.metrics[name] ?? null));
     for (const old of charts.get(card.dataset.resource) || []) old.destroy();
-    const made = [];
+    const drawn = [];
     if (points.length > 1) {
       const steps = uPlot.paths.stepped({ align: 1 });
-      made.push(chart(card, "instances", [
+      drawn.push(chart(card, "instances", [
         { label: "desired", stroke: css("--soft"), dash: [4, 4], paths: steps },
         { label: "actual", paths: steps, fill: css("--area") },
       ], [times, points.map(point => point.desired), points.map(point => point.capacity)], { hooks: { draw: [drawMarks(card)] } }));
       const colours = ["--main", "--warn", "--good", "--bad"];
       const ages = points.map(point => point.age_minutes), aged = ages.some(age => age !== null);
-      made.push(chart(card, "waiting", names.map((name, n) => ({ label: name, stroke: css(colours[n % 4]) })), [times, ...names.map(value)], { last: !aged }));
+      drawn.push(chart(card, "metrics", names.map((name, n) => ({ label: name, stroke: css(colours[n % 4]) })), [times, ...names.map(value)], { last: !aged }));
       if (aged) {
         const [unit, per] = +card.dataset.ageLimit < 1 ? ["seconds", 60] : ["minutes", 1];
         const limit = +card.dataset.ageLimit * per;
-        made.push(chart(card, `age of the oldest, ${unit}`, [
+        drawn.push(chart(card, `age of the oldest item, ${unit}`, [
           { label: "age" }, { label: "limit", stroke: css("--bad"), dash: [4, 4] },
         ], [times, ages.map(age => age === null ? null : age * per), times.map(() => limit)], { atLeast: limit, last: true }));
       }
     }
-    charts.set(card.dataset.resource, made);
+    charts.set(card.dataset.resource, drawn);
   }
 
-  // A metric that was not sampled in a step kept its value, for a while.
+  // A metric without a sample in a step keeps its last value for at most 4 steps.
   function carried(values) {
     let last = null, since = 0;
     return values.map(value => { if (value !== null) { last = value; since = 0; } else if (++since > 4) last = null; return last; });
   }
 
-  // --- trends: raw and adjusted with its band, the sampling rate beneath, alarms marked ---------
+  // --- trends: raw and adjusted figures with a 95 % band and alarms; below them the sampling rate
 
   function drawTrend(place) {
     const days = JSON.parse(place.previousElementSibling.querySelector("script").textContent);
@@ -111,7 +111,7 @@
       });
     };
     const plain = { width: 0, stroke: "transparent", points: { show: false } };
-    const top = trendChart(place, "per day", [
+    const top = trendChart(place, "daily total", [
       { ...plain, label: "low", class: "quiet" }, { ...plain, label: "high", class: "quiet" },
       { label: "adjusted" }, { label: "raw", stroke: css("--soft"), dash: [4, 4] },
     ], [times, column("low"), column("high"), column("adjusted"), column("raw")], {
@@ -136,40 +136,40 @@
   }
 
   function drawCard(card) {
-    if (card.dataset.resource) draw(card);
+    if (card.dataset.resource) drawResource(card);
     card.querySelectorAll(".charts.trend").forEach(drawTrend);
   }
 
   const drawAll = () => document.querySelectorAll(".card").forEach(drawCard);
 
-  // --- news: the page is fetched again, and what lives in it is exchanged ----------------------
+  // --- refresh: fetch the page again and replace the parts that changed --------------------------
 
   let freshAt = Date.now();
-  async function renew() {
+  async function refresh() {
     if (document.hidden) return;
     try {
       const url = new URL(location.href);
       url.searchParams.set("live", "");
       const answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(EVERY_MS) });
       if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
-      exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      update(new DOMParser().parseFromString(await answer.text(), "text/html"));
       freshAt = Date.now();
-      say("");
+      showFreshness("");
     } catch (error) {
-      say(error.message);
+      showFreshness(error.message);
     }
   }
 
   const parts = page => [...page.querySelectorAll("[data-live]")].map(part => part.dataset.live).sort().join("\n");
 
-  function exchange(news) {
-    if (!news.querySelector("main")) throw new Error("the answer is another page; load this one again");
-    if (parts(news) !== parts(document) && !document.activeElement?.closest("form")) return location.reload();
+  function update(fetched) {
+    if (!fetched.querySelector("main")) throw new Error("the server answered with another page; reload this one");
+    if (parts(fetched) !== parts(document) && !document.activeElement?.closest("form")) return location.reload();
     const changed = new Set();
     const open = new Set([...document.querySelectorAll("details[open][id]")].map(line => line.id));
     const focus = document.activeElement?.closest("details[id]")?.id;
     for (const old of document.querySelectorAll("[data-live]")) {
-      const fresh = news.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
+      const fresh = fetched.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
       if (!fresh || fresh.innerHTML === old.innerHTML) continue;
       const top = old.scrollTop;
       changed.add(old.closest(".card"));
@@ -183,23 +183,23 @@
     for (const card of changed) drawCard(card);
   }
 
-  function say(problem) {
+  function showFreshness(problem) {
     const fresh = document.getElementById("fresh");
     const at = new Date(freshAt).toISOString().slice(11, 19);
-    fresh.textContent = problem ? `Out of date since ${at}: ${problem}` : `As of ${at}, updates itself`;
+    fresh.textContent = problem ? `Out of date since ${at}: ${problem}` : `As of ${at}, updates automatically`;
     fresh.classList.toggle("stale", Boolean(problem));
     const urgent = document.querySelectorAll(".attention li.bad, .attention li.warn").length;
     document.title = problem ? "(?) Autoscaler" : urgent ? `(${urgent}) Autoscaler` : "Autoscaler";
   }
 
-  // --- words -----------------------------------------------------------------------------------
+  // --- overrides -------------------------------------------------------------------------------
 
-  function wish(form) {
+  function overrideOf(form) {
     const { what, count, by, reason } = form.elements, lasts = form.elements.for.value.trim();
     if (what.value === "clear") return { clear: true, by: by.value };
-    const said = { by: by.value, reason: reason.value, ...(lasts && { for: lasts }) };
-    if (what.value === "floor" || what.value === "exact") return { ...said, [what.value]: count.valueAsNumber };
-    return what.value === "freeze" ? { ...said, freeze_scale_in: true } : { ...said, mode: what.value };
+    const common = { by: by.value, reason: reason.value, ...(lasts && { for: lasts }) };
+    if (what.value === "floor" || what.value === "exact") return { ...common, [what.value]: count.valueAsNumber };
+    return what.value === "freeze" ? { ...common, freeze_scale_in: true } : { ...common, mode: what.value };
   }
 
   async function send(url, body) {
@@ -208,12 +208,12 @@
     const headers = { "content-type": "application/json", ...(key && { "x-functions-key": key }) };
     const answer = await fetch(new URL(url, base), { method: "POST", headers, body: JSON.stringify(body) });
     if (answer.status === 401) {
-      const given = prompt("The function key for changes:");
+      const given = prompt("Enter the function key that allows changes:");
       if (given) { sessionStorage.setItem("key", given); return send(url, body); }
     }
-    const told = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw new Error(told.error || `HTTP ${answer.status}`);
-    return told;
+    const reply = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(reply.error || `HTTP ${answer.status}`);
+    return reply;
   }
 
   document.addEventListener("submit", async event => {
@@ -222,10 +222,10 @@
     event.preventDefault();
     const output = form.querySelector("output");
     try {
-      const told = await send(form.dataset.url, wish(form));
-      output.textContent = told.said || "done";
+      const reply = await send(form.dataset.url, overrideOf(form));
+      output.textContent = reply.said || "done";
       output.className = "";
-      await renew();
+      await refresh();
     } catch (error) {
       output.textContent = error.message;
       output.className = "bad";
@@ -241,8 +241,8 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   let resized;
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawAll, 150); });
-  document.addEventListener("visibilitychange", renew);
+  document.addEventListener("visibilitychange", refresh);
   drawAll();
-  say("");
-  setInterval(renew, EVERY_MS);
+  showFreshness("");
+  setInterval(refresh, EVERY_MS);
 })();

@@ -1,7 +1,7 @@
-"""A small function app on queues and hubs, for the tests of the local host: it notes what it gets.
+"""A function app with queue and hub triggers for tests of the local host. It records what it gets.
 
-A body may be a JSON object with orders: {"seconds": wait, "together": wait until so many have run
-at once, "fail": whether to fail}.
+A body may be a JSON object with instructions: "seconds" to wait, "together" to wait until that many
+invocations have run at once, "fail" to fail.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ journal: list[dict[str, Any]] = []
 running: dict[str, list[Any]] = {"now": [], "most": []}
 POLL_SECONDS = 0.01
 healed: set[str] = set()
-"""Functions that do not fail any more."""
+"""Functions that no longer fail."""
 
 
-async def _obey(name: str, body: str) -> None:
-    order = json.loads(body) if body.startswith("{") else {}
-    if order.get("fail") and name not in healed:
+async def _follow(name: str, body: str) -> None:
+    instructions = json.loads(body) if body.startswith("{") else {}
+    if instructions.get("fail") and name not in healed:
         raise ValueError("told to fail")
     running["now"].append(body)
     running["most"] = max(running["most"], list(running["now"]), key=len)
     try:
-        while len(running["most"]) < order.get("together", 0):  # noqa: ASYNC110
+        while len(running["most"]) < instructions.get("together", 0):  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
-        await asyncio.sleep(order.get("seconds", 0))
+        await asyncio.sleep(instructions.get("seconds", 0))
     finally:
         running["now"].remove(body)
 
@@ -36,7 +36,7 @@ async def _obey(name: str, body: str) -> None:
 async def plain(message: func.ServiceBusMessage) -> None:
     body = message.get_body().decode()
     journal.append({"plain": body, "message": message})
-    await _obey("plain", body)
+    await _follow("plain", body)
 
 
 @app.service_bus_queue_trigger(
@@ -49,7 +49,7 @@ async def plain(message: func.ServiceBusMessage) -> None:
 async def session(message: func.ServiceBusMessage) -> None:
     body = message.get_body().decode()
     journal.append({"session": message.session_id, "body": body})
-    await _obey("session", body)
+    await _follow("session", body)
 
 
 @app.service_bus_topic_trigger(
@@ -85,7 +85,7 @@ async def many(events: List[func.EventHubEvent], context: func.Context) -> None:
         }
     )
     for body in bodies:
-        await _obey("many", body.decode("utf-8", "replace"))
+        await _follow("many", body.decode("utf-8", "replace"))
 
 
 @app.event_hub_message_trigger(
@@ -98,4 +98,4 @@ async def many(events: List[func.EventHubEvent], context: func.Context) -> None:
 async def one(event: func.EventHubEvent) -> None:
     body = event.get_body().decode("utf-8", "replace")
     journal.append({"one": body, "event": event})
-    await _obey("one", body)
+    await _follow("one", body)

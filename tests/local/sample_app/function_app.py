@@ -1,4 +1,4 @@
-"""A small function app that does what its messages say, for the tests of the local host."""
+"""A function app that follows instructions in its messages, for tests of the local host."""
 
 import asyncio
 import json
@@ -13,6 +13,8 @@ from azure.functions.timer import TimerRequest
 app = func.FunctionApp()
 journal: list[dict[str, Any]] = []
 running = {"now": 0, "most": 0}
+running_tasks: set[asyncio.Task[None]] = set()
+logging.warning("during the import")
 
 
 def _now() -> str:
@@ -22,24 +24,24 @@ def _now() -> str:
 @app.queue_trigger(arg_name="message", queue_name="%WorkQueue%", connection="AzureWebJobsStorage")
 @app.queue_output(arg_name="out", queue_name="%OutputQueue%", connection="AzureWebJobsStorage")
 async def work(message: func.QueueMessage, out: func.Out[str]) -> None:
-    """Do what the body says: {"seconds", "fail", "emit"}; anything else is just noted."""
+    """Record the body and follow its instructions: "seconds", "fail", "emit"."""
     body = message.get_body().decode()
     journal.append({"body": body, "id": message.id, "dequeue_count": message.dequeue_count})
     running["now"] += 1
     running["most"] = max(running.values())
     try:
-        await _obey(json.loads(body) if body.startswith("{") else {}, out)
+        await _follow(json.loads(body) if body.startswith("{") else {}, out)
     finally:
         running["now"] -= 1
 
 
-async def _obey(order: dict[str, Any], out: func.Out[str]) -> None:
-    await asyncio.sleep(order.get("seconds", 0))
-    if order.get("fail"):
+async def _follow(instructions: dict[str, Any], out: func.Out[str]) -> None:
+    await asyncio.sleep(instructions.get("seconds", 0))
+    if instructions.get("fail"):
         raise ValueError("told to fail")
-    if "emit" in order:
-        out.set(order["emit"])
-    logging.info("obeyed")
+    if "emit" in instructions:
+        out.set(instructions["emit"])
+    logging.info("done")
 
 
 @app.queue_trigger(
@@ -53,9 +55,9 @@ def bury(message: func.QueueMessage) -> None:
 
 @app.timer_trigger(arg_name="timer", schedule="%TickSchedule%", run_on_startup=False)
 async def tick(timer: TimerRequest) -> None:
-    """Note when it starts and ends; last longer than two of its own intervals."""
-    due = timer.schedule_status["Next"]
-    entry = {"due": due, "started": _now(), "past_due": timer.past_due}
+    """Record start and end. A run lasts longer than two intervals of the timer."""
+    status = timer.schedule_status
+    entry = {"status": status, "started": _now(), "past_due": timer.past_due}
     await asyncio.sleep(2.1)
     journal.append({**entry, "ended": _now()})
 
@@ -72,7 +74,7 @@ def stubborn(timer: func.TimerRequest, context: func.Context) -> None:
 
 @app.route(route="items/{id}/{kind?}", methods=["GET", "POST"])
 async def item(req: func.HttpRequest) -> func.HttpResponse:
-    """Answer what was asked."""
+    """Answer with a description of the request."""
     seen = {
         "method": req.method,
         "route": dict(req.route_params),
@@ -88,13 +90,13 @@ async def item(req: func.HttpRequest) -> func.HttpResponse:
 
 @app.route(route="items/special", methods=["GET"], auth_level=func.AuthLevel.ADMIN)
 def special(req: func.HttpRequest) -> str:
-    """Answer a bare text."""
+    """Answer with plain text."""
     return "special"
 
 
 @app.route(route="open", auth_level=func.AuthLevel.ANONYMOUS)
 def open_to_all(req: func.HttpRequest) -> str:
-    """Answer everybody."""
+    """Answer without a key."""
     return "open"
 
 
@@ -126,10 +128,36 @@ def block(req: func.HttpRequest) -> func.HttpResponse:
 
 @app.route(route="journal", methods=["GET"])
 async def read_journal(req: func.HttpRequest) -> func.HttpResponse:
-    """What the other functions noted."""
+    """What the other functions recorded."""
     return func.HttpResponse(json.dumps({"journal": journal, "most": running["most"]}))
+
+
+@app.route(route="talk", methods=["POST"])
+async def talk(req: func.HttpRequest) -> func.HttpResponse:
+    """Log from every place from which an app can log."""
+
+    async def within() -> None:
+        logging.warning("in a task")
+
+    async def later() -> None:
+        await asyncio.sleep(0.2)
+        logging.warning("after the end")
+        journal.append({"talked": True})
+
+    logging.warning("in the invocation")
+    await asyncio.create_task(within())
+    await asyncio.to_thread(logging.warning, "in a thread")
+    running_tasks.add(asyncio.create_task(later()))
+    return func.HttpResponse("said")
+
+
+@app.route(route="talk-synchronously", methods=["POST"])
+def talk_synchronously(req: func.HttpRequest) -> func.HttpResponse:
+    """Log from a function that is not async."""
+    logging.warning("in a synchronous function")
+    return func.HttpResponse("said")
 
 
 @app.blob_trigger(arg_name="blob", path="inbox/{name}", connection="AzureWebJobsStorage")
 def listen(blob: func.InputStream) -> None:
-    """Indexed, and not listened to by the local host."""
+    """A function that the local host indexes but does not listen to."""

@@ -1,0 +1,59 @@
+"""The blobs in which hosts of one app keep the locks and the schedules of their timers."""
+
+import hashlib
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from azure.core.exceptions import ResourceExistsError
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.storage.blob.aio import BlobClient, ContainerClient
+
+CONTAINER = "azure-webjobs-hosts"
+HOST_ID = "AzureFunctionsWebHost__hostid"
+"""The setting that overrides the ID of the host, as in the real host."""
+
+REQUEST_SECONDS_MAX = 10
+_ID_CHARACTERS = 32
+
+
+def host_id(settings: Mapping[str, str], app_dir: Path) -> str:
+    """The ID that all hosts of one app on this machine share."""
+    if given := settings.get(HOST_ID):
+        return given
+    machine = re.sub(r"[^a-z0-9]", "", socket.gethostname().lower())
+    folder = hashlib.sha256(str(app_dir).encode()).hexdigest()[:10]
+    return f"{machine[: _ID_CHARACTERS - 11]}-{folder}"
+
+
+class HostBlobs:
+    """Blob clients by connection string and path. They do not retry."""
+
+    def __init__(self) -> None:
+        self._containers: dict[str, ContainerClient] = {}
+
+    def client(self, connection_string: str, path: str) -> BlobClient:
+        """The client of a blob. Neither the blob nor the container need exist."""
+        if connection_string not in self._containers:
+            self._containers[connection_string] = ContainerClient.from_connection_string(
+                connection_string,
+                CONTAINER,
+                retry_total=0,
+                connection_timeout=REQUEST_SECONDS_MAX,
+                read_timeout=REQUEST_SECONDS_MAX,
+                transport=AioHttpTransport(use_env_settings=False),
+            )
+        return self._containers[connection_string].get_blob_client(path)
+
+    async def create_container(self, connection_string: str) -> None:
+        """Create the container if it is missing."""
+        with suppress(ResourceExistsError):
+            await self._containers[connection_string].create_container()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for container in self._containers.values():
+            await container.close()
+        self._containers.clear()

@@ -1,0 +1,56 @@
+"""How far the samples of Azure Monitor lag behind, and how decisions make up for it. Pure.
+
+Azure Monitor publishes the value of a minute one to ten minutes after that minute. Windows and the
+guard for missing data are meant for samples that arrive at once. Therefore a policy sees the
+samples of such a source moved by the source's current lag, so that the newest one is at ``now``:
+a window of five minutes holds the newest five minutes that are known. The move is bounded. A source
+that lags more than usual grows old like any other, and then counts as missing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from shared.autoscaling.declaring import AzureMonitorMetric
+from shared.autoscaling.measurements import Window, span
+
+LAG_SECONDS_MAX = 900.0
+"""The usual lag at most: ten minutes for publishing, one for the minute itself, one until the next
+query, one until a sum is read a second time, and two for a query that fails."""
+
+NO_LAG = timedelta(0)
+A_MINUTE = timedelta(minutes=1)
+GRAIN = re.compile(r"P(?:(\d+)D|T(?:(\d+)H|(\d+)M))")
+"""A duration in days, hours or minutes, such as PT5M."""
+
+
+def grain_of(time_grain: str) -> timedelta:
+    """The length of the interval of one value."""
+    match = GRAIN.fullmatch(time_grain)
+    assert match is not None, "validated with the rules"
+    days, hours, minutes = (int(part or 0) for part in match.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes)
+
+
+def usual_lag_seconds(source: object) -> float:
+    """The longest lag of a source that still counts as usual, in seconds; 0 for most sources."""
+    if not isinstance(source, AzureMonitorMetric):
+        return 0.0
+    return LAG_SECONDS_MAX + (grain_of(source.time_grain) - A_MINUTE).total_seconds()
+
+
+def lag_of(source: object, history: Window, now: datetime) -> timedelta:
+    """The age of the newest sample, as far as it is usual for the source."""
+    usual, newest = usual_lag_seconds(source), history.latest
+    if not usual or newest is None:
+        return NO_LAG
+    return min(max(now - newest.time, NO_LAG), span(usual))
+
+
+def moved(window: Window, lag: timedelta) -> Window:
+    """The samples with all times later by ``lag``."""
+    if not lag:
+        return window
+    return Window(tuple(replace(sample, time=sample.time + lag) for sample in window.samples))

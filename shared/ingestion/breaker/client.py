@@ -1,0 +1,232 @@
+"""One instance's client of the shared circuit breaker.
+
+The client admits batches, counts the results of handler calls, opens the breaker when all instances
+together see too many failures, and announces each opening once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from shared.ingestion.breaker.breaker import (
+    LONG_AGO,
+    Admission,
+    Breaker,
+    BreakerTimes,
+    admission,
+    keep_probe,
+    mark_announced,
+    report_probe,
+    start_probe,
+    take_announcement,
+    trip,
+    unannounced,
+)
+from shared.ingestion.breaker.failure_window import (
+    Tally,
+    TripRule,
+    bucket_start,
+    count,
+    health,
+    oldest_bucket,
+)
+from shared.ingestion.breaker.ports import Announcer, BreakerSnapshot, BreakerStore
+from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
+
+log = logging.getLogger(__name__)
+
+TALLIES_REMEMBERED = timedelta(minutes=5)
+"""How long tallies of earlier buckets stay in memory.
+
+If the store's clock goes back a little, counting continues in the tally of an earlier bucket.
+Without that tally, counting would start at zero and overwrite the bucket's row.
+"""
+RACES_MAX = 10
+"""After losing this many races in a row, the client gives up recording that the opening was
+announced. The opening may then be announced once more.
+"""
+
+
+@dataclass(slots=True)
+class BreakerClient:
+    """One instance's access to the breaker that all instances share.
+
+    ``instance`` must be unique for each process, because a tally row belongs to one writer. All
+    async methods raise StoreUnavailable if the store fails; in that case, no event must be
+    processed.
+    """
+
+    instance: str
+    store: BreakerStore
+    announcer: Announcer
+    rule: TripRule = field(default_factory=TripRule)
+    times: BreakerTimes = field(default_factory=BreakerTimes)
+    elapsed: Callable[[], float] = time.monotonic
+    """Seconds from an arbitrary start, measured by this process."""
+    counted: dict[datetime, Tally] = field(default_factory=dict)
+    """The recent tallies, by the start of their bucket."""
+    unwritten: dict[datetime, Tally] = field(default_factory=dict)
+    writing: bool = False
+    looked_at: datetime = LONG_AGO
+    """When the row was read last, by the store's clock; ``looked_when`` is the same moment by
+    ``elapsed``."""
+    looked_when: float = 0.0
+
+    @property
+    def now(self) -> datetime:
+        """The time of the store's clock, extrapolated from the last read by the seconds that have
+        passed here."""
+        return self.looked_at + timedelta(seconds=self.elapsed() - self.looked_when)
+
+    async def admit(self, partition_id: str, *, may_probe: bool = True) -> Admission:
+        """How much of a partition's next batch may be processed.
+
+        Takes the probe if one is due and ``may_probe`` says that the partition has events to try.
+        Also takes over an announcement that another instance did not finish.
+        """
+        seen = await self._load_and_announce()
+        admitted = admission(seen.breaker, self.instance, partition_id, seen.read_at)
+        if not admitted.is_held or not may_probe:
+            return admitted
+        probing = start_probe(seen.breaker, self.instance, partition_id, seen.read_at, self.times)
+        written = await self._replace(seen, probing)
+        return (
+            admitted
+            if written is None
+            else admission(written.breaker, self.instance, partition_id, written.read_at)
+        )
+
+    async def _load_and_announce(self) -> BreakerSnapshot:
+        seen = await self._load()
+        taken = await self._replace(seen, take_announcement(seen.breaker, seen.read_at, self.times))
+        if taken is None:
+            return seen
+        await self._announce(taken.breaker)
+        return await self._load()
+
+    async def _load(self) -> BreakerSnapshot:
+        seen = await self.store.load()
+        self.looked_at, self.looked_when = seen.read_at, self.elapsed()
+        return seen
+
+    async def check(self, partition_id: str) -> Admission:
+        """Check whether a batch that was admitted earlier may continue."""
+        seen = await self._load_and_announce()
+        return admission(seen.breaker, self.instance, partition_id, seen.read_at)
+
+    def count(
+        self,
+        now: datetime,
+        *,
+        successes: int = 0,
+        failures: int = 0,
+        slow: int = 0,
+        last_error: str = "",
+    ) -> None:
+        """Count calls, in memory, in the bucket that contains ``now``, by the store's clock."""
+        start = bucket_start(now, self.rule.bucket_seconds)
+        tally = count(
+            self.counted.get(start),
+            self.instance,
+            now,
+            self.rule,
+            successes=successes,
+            failures=failures,
+            slow=slow,
+            last_error=last_error,
+        )
+        oldest = start - TALLIES_REMEMBERED
+        self.counted = {at: each for at, each in self.counted.items() if at >= oldest}
+        self.counted[start] = self.unwritten[start] = tally
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a tally of an earlier bucket has not been written yet.
+
+        Successes are written only then, because they merely offset failures, and writing them after
+        each batch would cost three calls to the store.
+        """
+        newest = max(self.counted, default=None)
+        return any(start != newest for start in self.unwritten)
+
+    async def after_batch(self) -> None:
+        """Write the tallies, and open the breaker if the sums of all instances exceed its
+        limits."""
+        await self._write()
+        seen = await self._load()
+        tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
+        result = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
+        if result.trip_reason is None:
+            return
+        opened = trip(seen.breaker, result.trip_reason, seen.read_at, self.times)
+        if await self._replace(seen, opened) and opened is not None:
+            await self._announce(opened)
+
+    async def _write(self) -> None:
+        """Write all unwritten tallies.
+
+        Batches of several partitions may end at the same time, and an older tally must not
+        overwrite a newer one. So only one call writes at a time, and that call writes the tallies
+        of the others, too.
+        """
+        if self.writing:
+            return
+        self.writing = True
+        try:
+            while self.unwritten:
+                start = min(self.unwritten)
+                tally = self.unwritten[start]
+                await self.store.put_tally(tally)
+                if self.unwritten[start] is tally:  # otherwise more calls were counted meanwhile
+                    del self.unwritten[start]
+        finally:
+            self.writing = False
+
+    async def keep_probe(self) -> None:
+        """Keep the probe while its events are being handled. This has no effect if the probe was
+        lost."""
+        seen = await self._load()
+        await self._replace(seen, keep_probe(seen.breaker, self.instance, seen.read_at, self.times))
+
+    async def after_probe(self, successes: int, failure: str | None) -> None:
+        """Report the result of the probe's events. This has no effect if the probe was lost."""
+        seen = await self._load()
+        after = report_probe(
+            seen.breaker, self.instance, successes, failure, seen.read_at, self.times
+        )
+        await self._replace(seen, after)
+
+    async def _replace(
+        self, seen: BreakerSnapshot, after: Breaker | None
+    ) -> BreakerSnapshot | None:
+        """The row as written; None if there was nothing to write or another instance wrote
+        first."""
+        if after is None:
+            return None
+        try:
+            return await self.store.replace(seen, after)
+        except BreakerChanged:
+            return None
+
+    async def _announce(self, breaker: Breaker) -> None:
+        """Announce the incident, then record that it was announced, even if the row has changed
+        meanwhile.
+
+        If the announcement fails, the next instance that reads the row after ``announce_seconds``
+        tries again.
+        """
+        try:
+            for incident in unannounced(breaker):
+                await self.announcer.announce(incident)
+        except AnnouncementFailed as error:
+            log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
+            return
+        for _ in range(RACES_MAX):
+            seen = await self.store.load()
+            announced = mark_announced(seen.breaker, breaker.epoch)
+            if announced is None or await self._replace(seen, announced):
+                return

@@ -1,0 +1,175 @@
+"""Reads exports and writes results with Azure's own blob client.
+
+It needs no Hadoop driver to read exports. In an output folder it can create a file only if the file
+does not exist yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from urllib.parse import unquote, urlsplit
+
+from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
+from azure.storage.blob import ContainerClient
+
+from spark_jobs.errors import BadInput, BadOutput, JobError, first_line
+from spark_jobs.read.files import SourceFile, is_export
+
+
+@dataclass(frozen=True, slots=True)
+class AzureBlobs:
+    """Blobs below a prefix of a container.
+
+    ``url`` is https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or the corresponding URL of
+    an emulator.
+    """
+
+    url: str
+    connection_string: str = field(default="", repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.url.partition("?")[0]
+
+    def files(self) -> list[SourceFile]:
+        _, _, prefix, _ = _parts(self.url)
+        try:
+            blobs = [
+                SourceFile(blob.name, blob.size)
+                for blob in self._container().list_blobs(name_starts_with=prefix or None)
+                if is_export(blob.name)
+            ]
+        except AzureError as error:
+            raise BadInput(f"--input {self.name}: {first_line(error)}") from error
+        return sorted(blobs, key=lambda file: file.path)
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        if end <= start:
+            return b""
+        try:
+            blob = self._container().download_blob(path, offset=start, length=end - start)
+            return bytes(blob.readall())
+        except AzureError as error:
+            raise BadInput(f"{self.name}: {path}: {first_line(error)}") from error
+
+    def _container(self) -> ContainerClient:
+        account_url, container, _, query = _parts(self.url)
+        return open_container(account_url, container, query, self.connection_string)
+
+
+@cache  # a client keeps its connections
+def open_container(
+    account_url: str, container: str, query: str, connection_string: str
+) -> ContainerClient:
+    """Returns a client. It uses the connection string if that names this account, otherwise the
+    shared access signature in ``query``, otherwise DefaultAzureCredential. Raises JobError for a
+    malformed connection string.
+    """
+    if connection_string:
+        try:
+            client = ContainerClient.from_connection_string(connection_string, container)
+        except ValueError as error:
+            raise JobError(f"AZURE_STORAGE_CONNECTION_STRING: {error}") from error
+        if client.url.startswith(f"{account_url}/"):
+            return client
+    if query:
+        return ContainerClient.from_container_url(f"{account_url}/{container}?{query}")
+    from azure.identity import DefaultAzureCredential
+
+    return ContainerClient(account_url, container, credential=DefaultAzureCredential())
+
+
+def _parts(url: str) -> tuple[str, str, str, str]:
+    """Returns account URL, container, prefix and query. An emulator has its account in the path."""
+    split = urlsplit(url)
+    segments = [unquote(segment) for segment in split.path.split("/") if segment]
+    account_url = f"{split.scheme}://{split.netloc}"
+    if ".blob." not in split.netloc and segments:
+        account_url += f"/{segments.pop(0)}"
+    if not segments:
+        raise BadInput(f"--input {url.partition('?')[0]}: names no container")
+    prefix = "/".join(segments[1:])
+    return account_url, segments[0], prefix, split.query
+
+
+@dataclass(frozen=True, slots=True)
+class BlobStore:
+    """``root`` is the folder's URL for Spark, ``prefix`` its path in the container."""
+
+    container: ContainerClient
+    prefix: str
+    root: str
+
+    @classmethod
+    def of(cls, location: str, connection_string: str) -> BlobStore:
+        """``location`` is abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX.
+
+        Raises BadOutput.
+        """
+        url = urlsplit(location)
+        if not url.username or not url.hostname:
+            raise BadOutput(f"--output {location}: names no container and account")
+        account_url = f"https://{url.hostname.replace('.dfs.', '.blob.')}"
+        container = open_container(account_url, url.username, "", connection_string)
+        store = cls(container, url.path.strip("/"), location.rstrip("/"))
+        with store._errors():
+            if not container.exists():
+                raise BadOutput(f"--output {location}: there is no container {url.username}")
+        return store
+
+    def url(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def names(self, folder: str) -> list[str]:
+        path = f"{self._path(folder)}/"
+        with self._errors():
+            children = self.container.walk_blobs(name_starts_with=path)
+            return sorted({child.name.removeprefix(path).rstrip("/") for child in children})
+
+    def read(self, name: str) -> bytes:
+        with self._errors():
+            return bytes(self.container.download_blob(self._path(name)).readall())
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._errors():
+            self.container.upload_blob(self._path(name), content, overwrite=True)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Creates the blob. After a lost reply, the client repeats the request, and the blob that
+        it then finds may be its own.
+        """
+        try:
+            with self._errors():
+                self.container.upload_blob(self._path(name), content, overwrite=False)
+        except FileExistsError:
+            return self.read(name) == content
+        return True
+
+    def delete(self, name: str) -> None:
+        """Deletes a file or a folder. In a hierarchical namespace folders are blobs, too, so their
+        contents must be deleted first.
+        """
+        path = self._path(name)
+        with self._errors():
+            blobs = [*self.container.list_blob_names(name_starts_with=path)]
+            for blob in sorted(blobs, reverse=True):
+                if f"{blob}/".startswith(f"{path}/"):
+                    with suppress(ResourceNotFoundError):
+                        self.container.delete_blob(blob)
+
+    def _path(self, name: str) -> str:
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ResourceExistsError as error:
+            raise FileExistsError(str(error)) from error
+        except ResourceNotFoundError as error:
+            raise FileNotFoundError(str(error)) from error
+        except AzureError as error:
+            raise BadOutput(f"--output {self.root}: {first_line(error)}") from error

@@ -1,0 +1,155 @@
+"""The app's functions: the trigger of each one, and the key that an HTTP function requires."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from local.demo.hosted_app import hosted_app
+from local.demo.system import APP_DIR
+from local.functions_host.functions import HTTP_TRIGGER
+from local.functions_host.host import FunctionsHost
+from shared.web import breaker_http, dead_letters_http
+from shared.web.http import Request
+from tests.bindings.test_ingestion_functions import ENVIRON
+from tests.bindings.test_nightly_functions import JOB
+from tests.builders import resource
+
+EVERYTHING = {
+    **ENVIRON,
+    **JOB,
+    "ServiceBusConnection": "Endpoint=sb://bus;SharedAccessKeyName=n;SharedAccessKey=a2V5",
+}
+"""Settings with which the app has all its functions."""
+
+HTTP = {  # the methods, the route and the authorization level of each function
+    "dashboard": ("GET", "api/dashboard", "function"),
+    "resources": ("GET", "api/resources/{name?}/{view?}", "function"),
+    "override": ("POST", "api/resources/{name}/override", "function"),
+    "trends": ("GET", "api/trends", "function"),
+    "breakers": ("GET", "api/breakers", "function"),
+    "breaker_page": ("GET", "api/breakers/{name}", "anonymous"),  # the link contains a token
+    "breaker_close": ("POST", "api/breakers/{name}/close", "anonymous"),  # likewise
+    "breaker_status": ("GET", "api/breakers/{name}/status", "function"),
+    "breaker_isolate": ("POST", "api/breakers/{name}/isolate", "function"),
+    "dead_letters": ("GET", "api/dead-letters", "function"),
+    "dead_letter": ("GET", "api/dead-letters/{partition}/{sequence}", "function"),
+    "dead_letter_redrive": (
+        "POST",
+        "api/dead-letters/{partition}/{sequence}/redrive",
+        "function",
+    ),
+    "dead_letters_purge": ("POST", "api/dead-letters/purge", "function"),
+}
+OTHERS = {
+    "metric_collector": "timerTrigger",
+    "scaling_logic": "queueTrigger",
+    "scaler": "queueTrigger",
+    "reconciler": "timerTrigger",
+    "metrics_poison": "queueTrigger",
+    "actions_poison": "queueTrigger",
+    "log_retention": "timerTrigger",
+    "notifier": "timerTrigger",
+    "telemetry_arrived": "queueTrigger",
+    "telemetry_poison": "queueTrigger",
+    "process_dataset": "serviceBusTrigger",
+    "metric_ingest": "eventHubTrigger",
+    "ingest_tail": "timerTrigger",
+    "nightly_trends": "timerTrigger",
+    "trend_runs": "timerTrigger",
+}
+
+
+@pytest.fixture
+async def host(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FunctionsHost]:
+    """The app as the official worker library indexes it. Only its HTTP triggers run."""
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    running = FunctionsHost(APP_DIR, settings=EVERYTHING, listeners={})
+    async with hosted_app(running):
+        yield running
+
+
+def test_the_app_has_exactly_these_functions_and_triggers(host: FunctionsHost) -> None:
+    others = {
+        f.name: f.trigger.text("type") for f in host.functions if f.trigger.kind != HTTP_TRIGGER
+    }
+    assert others == OTHERS
+
+
+def test_every_http_function_has_its_methods_route_and_authorization_level(
+    host: FunctionsHost,
+) -> None:
+    endpoints = {
+        each.function.name: (
+            ",".join(sorted(each.methods)),
+            each.route.template,
+            each.function.trigger.text("authLevel").lower(),
+        )
+        for each in host.endpoints
+    }
+    assert endpoints == HTTP
+
+
+async def test_without_a_key_only_functions_that_check_a_token_are_reached(
+    host: FunctionsHost,
+) -> None:
+    async with aiohttp.ClientSession(host.url) as http:
+        for name, (method, route, level) in HTTP.items():
+            path = "/" + re.sub(r"\{(\w+)\??\}", "1", route)
+            async with http.request(method, path) as answer:
+                body = await answer.read()
+            if level == "function":
+                assert (answer.status, body) == (401, b""), name
+            else:
+                assert (answer.status, name in host.counts) == (404, True), "there is no breaker 1"
+    assert set(host.counts) == {
+        name for name, (_, _, level) in HTTP.items() if level == "anonymous"
+    }
+
+
+async def test_a_body_that_is_sent_in_chunks_is_refused_with_411(host: FunctionsHost) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"mode": "paused", "reason": "sale", "by": "anna"}'
+
+    headers = {"x-functions-key": host.keys.host, "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(host.url, headers=headers) as http:
+        path = "/api/resources/plan-1/override"
+        async with http.post(path, data=chunks()) as answer:
+            error = (await answer.json())["error"]
+    assert answer.status == 411
+    assert error.startswith("content-length: is missing. Send the body with its length")
+
+
+async def test_wrong_settings_are_told_to_a_caller_with_a_key_and_nothing_else_runs() -> None:
+    wrong = EVERYTHING | {"WindowSeconds": "ten"}
+    async with FunctionsHost(APP_DIR, settings=wrong, listeners={}) as running:
+        path = "/api/dashboard"
+        async with aiohttp.ClientSession(running.url) as http:
+            async with http.get(path) as answer:
+                assert (answer.status, await answer.read()) == (401, b"")
+            async with http.get(path, headers={"x-functions-key": running.keys.host}) as answer:
+                told = await answer.json()
+                assert (answer.status, "WindowSeconds = 'ten'" in str(told)) == (503, True)
+            async with http.get("/api/resources") as answer:
+                assert answer.status == 404
+        assert not (await running.invoke("settings_check")).succeeded
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
+async def test_a_cross_site_request_without_preflight_isolates_and_purges_nothing(
+    kind: str,
+) -> None:
+    unused: Any = SimpleNamespace(name="metric_ingest")  # using any other attribute would fail
+    body = b'{"reason": "evil", "older_than_days": 0}'
+    request = Request(route={"name": "metric_ingest"}, headers={"content-type": kind}, body=body)
+    answer = await dead_letters_http.purge_older(request, unused)
+    assert (answer.status, "application/json" in answer.body) == (415, True)
+    answer = await breaker_http.isolate(request, unused)
+    assert (answer.status, "application/json" in answer.body) == (415, True)

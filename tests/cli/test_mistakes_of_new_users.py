@@ -1,0 +1,116 @@
+"""Common mistakes of new users. Each error says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared import settings
+from shared.autoscaling.deciding.validation import failing_policies
+from shared.cli import command
+from shared.cli.command import FAILED, WRONG, Answer
+from shared.ingestion.errors import NotFound
+from shared.settings import SettingsError
+from shared.wiring.app import App
+from tests.builders import resource
+
+ROOT = Path(__file__).parents[2]
+
+
+def validated(rules: str, folder: Path) -> str:
+    """What ``validate`` prints about these rules."""
+    (folder / "scaling_rules.py").write_text(rules)
+    done = subprocess.run(
+        [sys.executable, "-m", "shared", "validate"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == WRONG
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (
+            "x = 1\ndef resources(settings:\n    return []\n",
+            "scaling_rules.py, line 2: SyntaxError: '(' was never closed: def resources(settings:",
+        ),
+        (
+            "import not_installed_here\n",
+            "scaling_rules.py, line 1: ModuleNotFoundError: No module named 'not_installed_here'. "
+            "Correct the name, or add the package to requirements.txt and install it\n",
+        ),
+        (
+            "def resource(settings): return []\n",
+            "scaling_rules.py has no function resources(settings). Define one that returns a list",
+        ),
+        (
+            "def resources(settings): return settings.nonsense\n",
+            "scaling_rules.py, line 1: AttributeError: 'Settings' object has no attribute",
+        ),
+    ],
+)
+def test_an_error_in_the_rules_names_the_line_and_the_remedy(
+    rules: str, message: str, tmp_path: Path
+) -> None:
+    assert message in validated(rules, tmp_path)
+
+
+def test_validate_warns_of_a_policy_that_returns_something_else() -> None:
+    answers: Any = lambda _: "scale out"  # noqa: E731
+    (warning,) = failing_policies([resource(policy=answers), resource()])
+    assert "'scale out' instead of a Recommendation whose capacity is a whole number" in warning
+    assert warning.endswith("A policy must return Recommendation(capacity, reason)")
+
+
+def test_a_missing_settings_file_is_named_when_settings_are_missing(tmp_path: Path) -> None:
+    told = validated("def resources(settings): return []\n", tmp_path)
+    assert "No settings file was read: there is no local.settings.json in this folder" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no such file. Copy local.settings.json.example, or name another"),
+        ('{"Topic": "orders"}', 'has no "Values". Write {"Values": {…}}'),
+    ],
+)
+def test_a_wrong_settings_file_is_explained(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "my.settings.json"
+    if content:
+        file.write_text(content)
+    with pytest.raises(SettingsError) as raised:
+        settings.add_file(file)
+    assert raised.value.problems == (f"{file}: {message}",)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (
+            OSError("Cannot connect to host 127.0.0.1:10002 ssl:default [Connect call failed]"),
+            ". Nothing listens there: start Azurite, or name the settings of a running demo\n",
+        ),
+        (NotFound("no dead letter"), ". `dead-letters list` shows the existing ones\n"),
+        (OSError("Cannot connect to host account.table.core.windows.net:443"), ":443\n"),
+    ],
+)
+def test_an_error_without_a_remedy_gets_one(
+    error: Exception, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fail(_app: App) -> Answer:
+        raise error
+
+    assert command.run(fail) == FAILED
+    assert capsys.readouterr().err.endswith(advice)

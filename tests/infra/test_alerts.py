@@ -1,0 +1,140 @@
+"""The alerts look for what the app writes, and nothing that they look for is sampled away."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import datetime, timedelta
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from croniter import croniter
+
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.notifiers import LogNotifier
+from shared.autoscaling.declaring import Limits
+from shared.autoscaling.flows import poison, scaling_logic
+from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.policy import Recommendation
+from shared.datasets.flows import poison as telemetry_poison
+from shared.ingestion.breaker.announcement import opening_news
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.events import ingest
+from shared.ingestion.events.process_batch import Report
+from shared.ingestion.model import Gap
+from tests.builders import NOW, resource
+from tests.infra.bicep import BicepFile, Expression
+
+ROOT = Path(__file__).parents[2]
+MONITORING = BicepFile(ROOT / "infra/modules/monitoring.bicep")
+EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
+
+
+def alert_texts(name: str) -> list[str]:
+    (query,) = (
+        alert["query"] for alert in MONITORING.named("alerts").value if alert["name"] == name
+    )
+    return re.findall(r'"([^"]+)"', query)
+
+
+def test_every_alert_is_explained_in_the_operations_guide() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page.partition("## Alerts")[2].partition("\n## ")[0]
+    for alert in MONITORING.named("alerts").value:
+        assert f"| {alert['name']} |" in table
+
+
+async def test_alerts_search_for_log_lines_that_the_app_writes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    store = MemoryStateStore(lambda: NOW)
+    small = {"plan-1": resource(limits=Limits(1, 2), policy=lambda _: Recommendation(9, "busy"))}
+    for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", 900.0)):
+        sample = Metric("plan-1", name, MetricValue(NOW, value))
+        await scaling_logic.process_sample(sample, small, store)
+    start, part = alert_texts("at-maximum")
+    assert caplog.messages[-1].startswith(start)
+    assert part in caplog.messages[-1]
+    await poison.run_metric(PoisonMessage("metrics", "m1", "{", NOW), {}, store)
+    assert caplog.messages[-1].startswith(alert_texts("poison")[0])
+    telemetry_poison.run("{", "m2")
+    assert caplog.messages[-1].startswith(alert_texts("poison")[0])
+    ingest.log_report(Mock(), Report(gaps=[Gap(1, 2, NOW, "retention")]))
+    assert caplog.messages[-1].startswith(alert_texts("events-gone")[0])
+    opened = Breaker(BreakerMode.OPEN, 1, NOW, "6 failures")
+    await LogNotifier().tell(opening_news("metric_ingest", opened, ""))
+    assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])
+
+
+# --- the alert nothing-runs: an app with wrong settings runs no function and writes no log ----
+
+RUNS_MIN = 10
+"""How often the timer is due in the alert's window, so that one late run raises no alert."""
+
+
+def nothing_runs_alert() -> dict[str, Any]:
+    (alert,) = (each for each in MONITORING.named("alerts").value if each["name"] == "nothing-runs")
+    return dict(alert)
+
+
+def test_an_alert_fires_if_no_function_runs() -> None:
+    """Without runs there are no rows, so the query returns a row for a count of 0."""
+    table, *steps = (step.strip() for step in nothing_runs_alert()["query"].split("|"))
+    assert table == "requests"
+    assert steps == [
+        'where name == "metric_collector"',
+        "summarize runs = count()",  # without `by`, the result has a row even if the count is 0
+        "where runs == 0",
+    ]
+    assert nothing_runs_alert()["above"] == 0
+
+
+def test_the_alert_nothing_runs_counts_runs_of_a_timer_that_always_exists() -> None:
+    (name,) = re.findall(r'name == "(\w+)"', nothing_runs_alert()["query"])
+    source = (ROOT / "function_app.py").read_text()
+    declared = re.search(rf"@scaling\.timer_trigger\((.+)\)\n(?:@.+\n)*async def {name}\(", source)
+    assert declared is not None, "the timer must exist whatever the settings leave out"
+    registered = "if failure is not None:\n    functions.register_functions(refused)\nelse:\n"
+    assert f"{registered}    functions.register_functions(scaling)\n" in source
+    assert "settings.metric_collector_schedule" in declared[1]
+    due = croniter(EXAMPLE["MetricCollectorSchedule"], NOW, second_at_beginning=True)
+    until = NOW + timedelta(minutes=nothing_runs_alert()["minutes"])
+    runs = sum(1 for _ in takewhile(lambda at: at <= until, due.all_next(datetime)))
+    assert runs >= RUNS_MIN
+
+
+def test_the_alert_nothing_runs_queries_a_table_that_exists_before_the_first_run() -> None:
+    """The workspace creates a table with its first row. The component has all tables at once."""
+    assert nothing_runs_alert()["scope"] == "component"
+    (rules,) = MONITORING.resources("Microsoft.Insights/scheduledQueryRules")
+    properties = rules.value.body["properties"]
+    component = "alert.scope == 'component' ? insights.id : workspace.id"
+    assert properties["scopes"] == [Expression(component)]
+    assert properties["skipQueryValidation"] is True
+    (criterion,) = properties["criteria"]["allOf"]
+    assert (criterion["timeAggregation"], criterion["operator"]) == ("Count", "GreaterThan")
+
+
+TELEMETRY_TYPES = {"AppTraces": "Trace", "AppRequests": "Request", "requests": "Request"}
+"""The name in host.json of the telemetry in each table that an alert reads."""
+
+
+def test_no_telemetry_that_an_alert_reads_is_sampled() -> None:
+    """Adaptive sampling could drop the only line that an alert looks for."""
+    host = json.loads((ROOT / "host.json").read_text())
+    sampling = host["logging"]["applicationInsights"]["samplingSettings"]
+    queries = [alert["query"] for alert in MONITORING.named("alerts").value]
+    read = {TELEMETRY_TYPES[query.partition("|")[0].strip()] for query in queries}
+    assert read <= set(sampling["excludedTypes"].split(";"))
+
+
+def test_alerts_on_a_workspace_are_accepted_before_its_tables_exist() -> None:
+    """ARM refuses a query of a table that does not exist yet, unless it skips the validation."""
+    (rules,) = MONITORING.resources("Microsoft.Insights/scheduledQueryRules")
+    assert rules.value.body["properties"]["skipQueryValidation"] is True

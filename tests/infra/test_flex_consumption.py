@@ -1,0 +1,139 @@
+"""The template sets nothing that the plan Flex Consumption refuses or ignores.
+
+The compiler does not know what a plan refuses. ARM answers with the extended error code 51021: "The
+following site configuration property (Site.SiteConfig.FtpsState) for Flex Consumption sites is
+invalid. Please remove or rename it before retrying." Older regions ignore these properties.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.bicep import BicepFile, Expression
+
+ROOT = Path(__file__).parents[2]
+MAIN = BicepFile(ROOT / "infra/main.bicep")
+APP = BicepFile(ROOT / "infra/modules/function_app.bicep")
+EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
+
+DEPRECATIONS = (
+    "https://learn.microsoft.com/azure/azure-functions/functions-app-settings"
+    "#flex-consumption-plan-deprecations"
+)
+CONSIDERATIONS = (
+    "https://learn.microsoft.com/azure/azure-functions/flex-consumption-plan#considerations"
+)
+ANSWER_OF_ARM = (
+    "https://learn.microsoft.com/answers/questions/2277522/"
+    "error-mounting-storage-to-consumption-flex-azure-f"
+)
+SCALE_LIMIT = "https://github.com/Azure/azure-functions-host/issues/10643"
+LINUX_FX = "https://github.com/Azure/terraform-azurerm-avm-res-web-site/issues/283"
+
+REFUSED_PROPERTIES = {
+    "alwaysOn": DEPRECATIONS,
+    "containerSize": DEPRECATIONS,
+    "endToEndEncryptionEnabled": CONSIDERATIONS,
+    "ftpsState": ANSWER_OF_ARM,
+    "functionAppScaleLimit": SCALE_LIMIT,
+    "functionsRuntimeScaleMonitoringEnabled": ANSWER_OF_ARM,
+    "isReserved": DEPRECATIONS,
+    "isXenon": DEPRECATIONS,
+    "javaVersion": DEPRECATIONS,
+    "linuxFxVersion": LINUX_FX,
+    "netFrameworkVersion": ANSWER_OF_ARM,
+    "powerShellVersion": DEPRECATIONS,
+    "preWarmedInstanceCount": ANSWER_OF_ARM,
+    "use32BitWorkerProcess": ANSWER_OF_ARM,
+    "windowsFxVersion": DEPRECATIONS,
+}
+"""Properties of a site or its `siteConfig`, with the source."""
+
+REFUSED_SETTINGS = {
+    "ENABLE_ORYX_BUILD": DEPRECATIONS,
+    "FUNCTIONS_EXTENSION_VERSION": DEPRECATIONS,
+    "FUNCTIONS_MAX_HTTP_CONCURRENCY": DEPRECATIONS,
+    "FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED": DEPRECATIONS,
+    "FUNCTIONS_WORKER_PROCESS_COUNT": DEPRECATIONS,
+    "FUNCTIONS_WORKER_RUNTIME": DEPRECATIONS,
+    "FUNCTIONS_WORKER_RUNTIME_VERSION": DEPRECATIONS,
+    "SCM_DO_BUILD_DURING_DEPLOYMENT": DEPRECATIONS,
+    "TZ": CONSIDERATIONS,
+    "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING": DEPRECATIONS,
+    "WEBSITE_CONTENTSHARE": DEPRECATIONS,
+    "WEBSITE_LOAD_CERTIFICATES": CONSIDERATIONS,
+    "WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT": DEPRECATIONS,
+    "WEBSITE_NODE_DEFAULT_VERSION": DEPRECATIONS,
+    "WEBSITE_RUN_FROM_PACKAGE": DEPRECATIONS,
+    "WEBSITE_TIME_ZONE": CONSIDERATIONS,
+}
+"""App settings, with the source."""
+
+
+def site() -> dict[str, Any]:
+    (declared,) = APP.resources("Microsoft.Web/sites")
+    properties: dict[str, Any] = declared.value["properties"]
+    return properties
+
+
+@pytest.mark.parametrize("refused", REFUSED_PROPERTIES)
+def test_the_site_has_no_property_that_flex_consumption_refuses(refused: str) -> None:
+    names = {name.lower() for name in (*site(), *site()["siteConfig"])}
+    assert refused.lower() not in names, REFUSED_PROPERTIES[refused]
+
+
+def test_the_app_has_no_setting_that_flex_consumption_refuses() -> None:
+    kept = set(EXAMPLE) - set(MAIN.named("connectionSettings").value)
+    added = (APP.named(each).value for each in ("connections", "limits", "eventHub"))
+    assert kept.union(*added).intersection(REFUSED_SETTINGS) == set()
+
+
+def test_the_site_declares_what_flex_consumption_requires() -> None:
+    """ARM: "FunctionAppConfig is required on create for FlexConsumption sites"."""
+    config = site()["functionAppConfig"]
+    assert set(config) == {"deployment", "runtime", "scaleAndConcurrency"}
+    assert config["deployment"]["storage"]["type"] == "blobContainer"
+    assert config["deployment"]["storage"]["authentication"]["type"] == "UserAssignedIdentity"
+    assert MAIN.named("pythonVersion").value in ("3.11", "3.12", "3.13")
+
+
+def test_the_scale_is_within_the_limits_of_the_plan() -> None:
+    scale = site()["functionAppConfig"]["scaleAndConcurrency"]
+    assert 40 <= scale["maximumInstanceCount"] <= 1000, CONSIDERATIONS
+    assert scale["instanceMemoryMB"] == Expression("instanceMemoryMB")
+    assert MAIN.named("instanceMemoryMB").value in (512, 2048, 4096)
+
+
+def test_no_instance_is_always_ready() -> None:
+    """See the arithmetic in docs/deployment.md."""
+    assert site()["functionAppConfig"]["scaleAndConcurrency"]["alwaysReady"] == []
+
+
+def test_a_flex_consumption_plan_has_one_app() -> None:
+    assert len(APP.resources("Microsoft.Web/serverfarms")) == 1, CONSIDERATIONS
+    assert len(APP.resources("Microsoft.Web/sites")) == 1
+
+
+def test_child_resources_of_the_site_are_created_one_after_the_other() -> None:
+    """ARM refuses a change of a site while another change of it is running."""
+    children = [
+        each
+        for each in APP.of_kind("resource")
+        if each.of.startswith("Microsoft.Web/sites/") and not each.exists_already
+    ]
+    after = {
+        each.name: [str(name) for name in each.value.get("dependsOn", [])] for each in children
+    }
+    first, *others = children
+    assert after[first.name] == []
+    assert [after[each.name] for each in others] == [[each.name] for each in children[:-1]]
+
+
+def test_publishing_policies_have_the_location_that_arm_requires() -> None:
+    """https://github.com/Azure/bicep/issues/7396: "The parameter location has an invalid value"."""
+    policies = APP.resources("Microsoft.Web/sites/basicPublishingCredentialsPolicies")
+    assert [policy.value["location"] for policy in policies] == [Expression("location")] * 2

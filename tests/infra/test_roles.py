@@ -1,0 +1,145 @@
+"""The roles of the templates are those that the app needs, on single resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from local.azure_apis.arm import ArmStandIn, OperationForm
+from local.azure_apis.loopback_server import Reply, Request
+from local.azure_apis.plans import P1V3, Plan
+from shared.adapters.arm.app_service import AppServiceControl
+from tests.builders import resource
+from tests.contract.test_azure_adapters import ID, loaded
+from tests.infra.bicep import BicepFile, Expression
+
+INFRA = Path(__file__).parents[2] / "infra"
+STORAGE, PLAN_ROLE, ARRIVALS = (
+    BicepFile(INFRA / "modules" / f"{name}.bicep") for name in ("storage", "plan_role", "arrivals")
+)
+FILES = [BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))]
+
+
+class Watched(ArmStandIn):
+    """Records the requests of a client as actions of Azure's roles."""
+
+    def __init__(self, form: OperationForm) -> None:
+        super().__init__([Plan(ID, capacity=2, sku=P1V3)], operation_seconds=0.1)
+        self.operation_form = form
+        self.may_read_operations = False
+        self.actions = set[str]()
+
+    def handle(self, request: Request) -> Reply:
+        verb = {"GET": "read", "PUT": "write"}[request.method]
+        kind = "locations/operations" if "/operation" in request.path.lower() else "serverfarms"
+        self.actions.add(f"Microsoft.Web/{kind}/{verb}")
+        return super().handle(request)
+
+
+@pytest.mark.parametrize("form", OperationForm)
+async def test_the_role_allows_exactly_what_the_app_does_to_a_plan(form: OperationForm) -> None:
+    """The role is on the plan, so the stand-in refuses to show operations, as Azure does."""
+    async with Watched(form) as arm:
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmPollingSeconds="0.05"))
+        try:
+            await control.change(resource().target, 3)
+            assert arm.plan(ID).capacity == 3, "the change is followed until it is complete"
+        finally:
+            await control.close()
+    (permissions,) = PLAN_ROLE.named("role").value["properties"]["permissions"]
+    assert set(permissions["actions"]) == arm.actions
+    assert not permissions["dataActions"]
+    assert PLAN_ROLE.named("assignment").value["scope"] == Expression("target")
+
+
+def assignments() -> Iterator[tuple[str, str, str]]:
+    """File, role and scope of every role assignment."""
+    for file in FILES:
+        for each in file.resources("Microsoft.Authorization/roleAssignments"):
+            value = getattr(each.value, "body", each.value)
+            yield file.path.stem, value["properties"]["roleDefinitionId"], value["scope"]
+
+
+def test_every_role_is_assigned_on_a_single_resource() -> None:
+    scopes = {(file, str(scope)) for file, _, scope in assignments()}
+    assert scopes == {
+        ("storage", "app"),
+        ("storage", "telemetry"),
+        ("monitoring", "insights"),
+        ("plan_role", "target"),
+        ("service_bus", "bus"),
+        ("service_bus", "bus::watched"),
+        ("service_bus", "processing"),
+        ("service_bus", "working"),
+        ("arrivals", "app::queues::arrivals"),
+        ("arrivals", "app::blobs::undelivered"),
+        ("event_hub", "hubs::metrics"),
+    }
+
+
+BUILT_IN_ROLES = {
+    "090c5cfd-751d-490a-894a-3ce6f1109419": "Azure Service Bus Data Owner",
+    "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39": "Azure Service Bus Data Sender",
+    "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0": "Azure Service Bus Data Receiver",
+    "a638d3c7-ab3a-418d-83e6-5f17a39d4fde": "Azure Event Hubs Data Receiver",
+    "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "43d0d8ad-25c7-4714-9337-8ba259a9fe05": "Monitoring Reader",
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": "Storage Blob Data Reader",
+    "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+    "c6a89b2d-59bc-44d0-9896-0f6e12d7b80a": "Storage Queue Data Message Sender",
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+}
+"""https://learn.microsoft.com/azure/role-based-access-control/built-in-roles"""
+
+
+def role_ids(file: BicepFile, definition: str) -> list[str]:
+    """The role ids that the last argument of subscriptionResourceId() refers to."""
+    match = re.search(r"roleDefinitions',\s*(?:roles\['(.+)'\]|([\w.]+))\s*\)$", definition)
+    assert match, definition
+    by_name, variable = match.groups()
+    if variable == "role.value":
+        return list(file.named("roles").value.values())
+    return [file.named("roles").value[by_name] if by_name else file.named(variable).value]
+
+
+def test_each_scope_has_the_built_in_role_that_the_app_needs() -> None:
+    """A template with a wrong id deploys without an error, but the app then lacks permissions."""
+    given = {
+        (str(each.value["scope"]), BUILT_IN_ROLES[role_id])
+        for file in FILES
+        for each in (
+            replace(each, value=getattr(each.value, "body", each.value))
+            for each in file.resources("Microsoft.Authorization/roleAssignments")
+        )
+        if each.name != "assignment"  # of the custom role, tested above
+        for role_id in role_ids(file, each.value["properties"]["roleDefinitionId"])
+    }
+    assert given == {
+        ("app", "Storage Blob Data Owner"),
+        ("app", "Storage Queue Data Contributor"),
+        ("app", "Storage Table Data Contributor"),
+        ("telemetry", "Storage Blob Data Reader"),
+        ("insights", "Monitoring Metrics Publisher"),
+        ("target", "Monitoring Reader"),
+        ("bus", "Monitoring Reader"),
+        ("bus::watched", "Azure Service Bus Data Owner"),
+        ("processing", "Azure Service Bus Data Sender"),
+        ("working", "Azure Service Bus Data Receiver"),
+        ("app::queues::arrivals", "Storage Queue Data Message Sender"),
+        ("app::blobs::undelivered", "Storage Blob Data Contributor"),
+        ("hubs::metrics", "Azure Event Hubs Data Receiver"),
+    }
+
+
+@pytest.mark.parametrize("file", [STORAGE, ARRIVALS], ids=["storage", "arrivals"])
+def test_named_roles_have_the_ids_of_the_built_in_roles(file: BicepFile) -> None:
+    roles = file.named("roles").value
+    assert {name: BUILT_IN_ROLES[role_id] for name, role_id in roles.items()} == {
+        name: name for name in roles
+    }

@@ -1,0 +1,214 @@
+"""Which errors are outages of a dependency, and which are the event's own fault."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import http.client
+import socket
+import sqlite3
+import ssl
+import urllib.error
+from collections.abc import Callable
+
+import aiohttp
+import azure.core.exceptions
+import azure.servicebus.exceptions
+import psycopg
+import pytest
+import requests
+import sqlalchemy.exc
+import urllib3.exceptions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.ingestion.errors import (
+    BadEvent,
+    BreakerOpen,
+    DependencyDown,
+    StoreUnavailable,
+    TransientFailure,
+)
+from shared.ingestion.events.failure_cause import ERRORS_MAX, FailureCause, classify
+
+
+def of_library(module: str, name: str, *bases: str) -> type[Exception]:
+    """A class as a library that need not be installed defines it."""
+    base: type[Exception] = Exception
+    for each in bases:
+        base = type(each, (base,), {"__module__": module})
+    return type(name, (base,), {"__module__": module})
+
+
+def disconnected() -> sqlalchemy.exc.DBAPIError:
+    """The error that SQLAlchemy raises if it recognizes a driver's error as a lost connection."""
+    driver = RuntimeError("08S01 communication link failure")
+    return sqlalchemy.exc.DBAPIError("SELECT 1", None, driver, connection_invalidated=True)
+
+
+def answered(status: int) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError("no", response=response)
+
+
+class Coded(Exception):
+    def __init__(self, status: object) -> None:
+        self.status = status
+
+
+OUTAGES: list[Exception] = [
+    ConnectionResetError("reset"),
+    TimeoutError("late"),
+    asyncio.IncompleteReadError(b"", 3),
+    socket.gaierror(-3, "Temporary failure in name resolution"),
+    OSError(errno.ENETUNREACH, "Network is unreachable"),
+    OSError(errno.EHOSTUNREACH, "No route to host"),
+    ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+    http.client.IncompleteRead(b""),
+    http.client.RemoteDisconnected("closed"),
+    sqlite3.OperationalError("database is locked"),
+    psycopg.OperationalError("the connection is lost"),
+    psycopg.errors.AdminShutdown("terminating connection"),
+    sqlalchemy.exc.OperationalError("SELECT 1", None, Exception("server closed")),
+    sqlalchemy.exc.TimeoutError("QueuePool limit reached"),
+    disconnected(),
+    requests.ConnectionError("Max retries exceeded"),
+    requests.ReadTimeout("read timed out"),
+    requests.exceptions.ChunkedEncodingError("connection broken"),
+    urllib3.exceptions.ProtocolError("Connection aborted."),
+    aiohttp.ServerDisconnectedError(),
+    aiohttp.ClientPayloadError("not all of it"),
+    azure.core.exceptions.ServiceRequestError("cannot connect"),
+    azure.core.exceptions.ServiceResponseError("connection aborted"),
+    azure.servicebus.exceptions.ServiceBusConnectionError(message="gone"),
+    of_library("httpx", "ConnectError", "TransportError", "NetworkError")("refused"),
+    of_library("httpx", "ReadTimeout", "TransportError", "TimeoutException")("late"),
+    of_library("pyodbc", "OperationalError", "Error", "DatabaseError")("08S01"),
+    of_library("psycopg2", "InterfaceError", "Error")("connection already closed"),
+    of_library("redis.exceptions", "BusyLoadingError", "RedisError", "ConnectionError")("loading"),
+    of_library("pymongo.errors", "AutoReconnect", "PyMongoError", "ConnectionFailure")("gone"),
+    answered(503),
+    answered(429),
+    Coded(504),
+]
+EVENTS: list[Exception] = [
+    ValueError("not JSON"),
+    KeyError("device"),
+    FileNotFoundError(errno.ENOENT, "no such file"),
+    sqlalchemy.exc.IntegrityError("INSERT", None, Exception("duplicate key")),
+    sqlalchemy.exc.DataError("INSERT", None, Exception("too long")),
+    sqlite3.InterfaceError("Error binding parameter 1"),
+    requests.exceptions.InvalidURL("no host"),
+    aiohttp.InvalidURL("no host"),
+    urllib.error.URLError("unknown url type: device"),
+    answered(400),
+    answered(404),
+    Coded("503"),
+    BadEvent("nonsense"),
+]
+
+
+def cause(error: Exception) -> Exception:
+    outer = ValueError("the reading could not be kept")
+    outer.__cause__ = error
+    return outer
+
+
+def context(error: Exception) -> Exception:
+    outer = ValueError("the reading could not be kept")
+    outer.__context__ = error
+    return outer
+
+
+def without_context(error: Exception) -> Exception:
+    """``raise … from None`` inside an ``except`` block hides the context, but keeps it."""
+    outer = context(error)
+    outer.__suppress_context__ = True
+    return outer
+
+
+def deep(error: Exception) -> Exception:
+    for wrap in (cause, context, cause, context, cause):
+        error = wrap(error)
+    return error
+
+
+def group(error: Exception) -> Exception:
+    nested = ExceptionGroup("tasks", [ValueError("one"), ExceptionGroup("more", [error])])
+    return cause(nested)
+
+
+WRAPS = [lambda error: error, cause, context, without_context, deep, group]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__qualname__)
+def test_an_outage_is_retried_and_holds_the_partition(
+    error: Exception, wrap: Callable[[Exception], Exception]
+) -> None:
+    cause = classify(wrap(error))
+    assert (cause.is_retryable, cause.holds_partition) == (True, True)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("error", EVENTS, ids=repr)
+def test_any_other_error_is_the_events_fault(
+    error: Exception, wrap: Callable[[Exception], Exception]
+) -> None:
+    assert classify(wrap(error)) is FailureCause.EVENT
+
+
+def test_a_server_error_is_retried_before_the_event_is_dead_lettered() -> None:
+    assert classify(answered(500)) is FailureCause.TRANSIENT
+
+
+@pytest.mark.parametrize("error", [DependencyDown("SQL"), StoreUnavailable("t"), BreakerOpen("b")])
+def test_a_known_outage_deep_in_the_chain_holds_the_partition_at_once(error: Exception) -> None:
+    assert {classify(wrap(error)) for wrap in WRAPS} == {FailureCause.DEPENDENCY}
+
+
+def test_the_error_that_a_handler_raises_overrides_its_causes() -> None:
+    outage = ConnectionError("refused")
+    for error, expected in [
+        (BadEvent("names a host that does not exist"), FailureCause.EVENT),
+        (TransientFailure("try again"), FailureCause.TRANSIENT),
+        (DependencyDown("SQL"), FailureCause.DEPENDENCY),
+    ]:
+        error.__cause__ = outage
+        assert classify(error) is expected
+
+
+def test_error_classes_named_by_the_user_are_outages() -> None:
+    class GatewayGone(Exception):
+        pass
+
+    class Closed(GatewayGone):
+        pass
+
+    assert classify(Closed("x")) is FailureCause.EVENT
+    for wrap in WRAPS:
+        assert classify(wrap(Closed("x")), (GatewayGone,)) is FailureCause.UNREACHABLE
+
+
+@given(links=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=30))
+def test_a_cyclic_chain_of_errors_is_examined_only_once(
+    links: list[tuple[int, int, bool]],
+) -> None:
+    errors = [ValueError(n) for n in range(8)]
+    for outer, inner, is_cause in links:
+        setattr(errors[outer], "__cause__" if is_cause else "__context__", errors[inner])
+    assert classify(errors[0]) is FailureCause.EVENT
+    errors[0].__cause__ = ConnectionError("refused")
+    assert classify(errors[0]) is FailureCause.UNREACHABLE
+
+
+def test_a_long_chain_of_errors_is_examined_up_to_a_bound() -> None:
+    error: Exception = ConnectionError("refused")
+    for _ in range(10 * ERRORS_MAX):
+        error = cause(error)
+    assert classify(error) is FailureCause.EVENT
+    assert (
+        classify(ExceptionGroup("many", [ValueError(n) for n in range(10_000)]))
+        is FailureCause.EVENT
+    )

@@ -1,0 +1,148 @@
+"""The stand-in for Azure Monitor answers metric queries as documented."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from local.azure_apis.loopback_server import Reply, Request
+from local.azure_apis.metrics import MetricsStandIn, MonitoredResource
+from tests.builders import NOW
+
+SUBSCRIPTION = "/subscriptions/00000000-0000-0000-0000-000000000001"
+BUS = f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/bus"
+VALID = {
+    "api-version": "2024-02-01",
+    "metricnames": "CompleteMessage",
+    "aggregation": "total,count",
+    "interval": "PT1M",
+    "timespan": "2026-03-01T11:55:00Z/2026-03-01T12:00:00Z",
+}
+BATCH = {
+    **{key: value for key, value in VALID.items() if key != "timespan"},
+    "starttime": "2026-03-01T11:55:00.000Z",
+    "endtime": "2026-03-01T12:00:00.000Z",
+    "metricnamespace": "microsoft.servicebus/namespaces",
+}
+
+
+class Monitor:
+    def __init__(self) -> None:
+        self.metrics = MetricsStandIn()
+        self.metrics.subscription_readable = True
+        self.bus: MonitoredResource = self.metrics.add(BUS, "CompleteMessage")
+
+    def one(self, **changes: str | None) -> Reply:
+        query = {k: v for k, v in {**VALID, **changes}.items() if v is not None}
+        return self.reply("GET", f"{BUS}/providers/Microsoft.Insights/metrics", query)
+
+    def batch(self, ids: object, **changes: str | None) -> Reply:
+        query = {k: v for k, v in {**BATCH, **changes}.items() if v is not None}
+        body = json.dumps({"resourceids": ids}).encode()
+        path = f"/regions/westeurope{SUBSCRIPTION}/metrics:getBatch"
+        return self.reply("POST", path, query, body)
+
+    def reply(self, method: str, path: str, query: Mapping[str, str], body: bytes = b"") -> Reply:
+        reply = self.metrics.reply(Request(method, path, query, {}, body, NOW))
+        assert reply is not None
+        return reply
+
+    def record(self, minutes_ago: int, *values: float, entity: str = "orders") -> None:
+        for value in values:
+            time = NOW - timedelta(minutes=minutes_ago)
+            self.metrics.record(BUS, "CompleteMessage", time, value, entity)
+
+
+def points(reply: Reply) -> list[Any]:
+    assert reply.status == 200, reply.body
+    (metric,) = json.loads(reply.body)["value"]
+    return [point.get("total") for series in metric["timeseries"] for point in series["data"]]
+
+
+def test_a_minute_without_data_has_no_value_and_one_of_a_zero_filled_metric_is_zero() -> None:
+    monitor = Monitor()
+    monitor.record(3, 2, 5)
+    assert points(monitor.one()) == [None, None, 7, None, None]
+    monitor.bus.metrics["CompleteMessage"] = True
+    assert points(monitor.one()) == [0, 0, 7, 0, 0]
+
+
+def test_a_minute_is_published_once_it_is_over_and_the_lag_has_passed() -> None:
+    monitor = Monitor()
+    for minute in range(1, 6):
+        monitor.record(minute, minute)
+    assert points(monitor.one()) == [5, 4, 3, 2, 1]
+    monitor.metrics.lag_seconds = 150
+    assert points(monitor.one()) == [5, 4, None, None, None]
+
+
+def test_a_part_of_a_sum_may_be_late() -> None:
+    monitor = Monitor()
+    monitor.record(2, *[1] * 10)
+    monitor.record(1, *[1] * 10)
+    monitor.metrics.late_share = 0.3
+    assert points(monitor.one())[-2:] == [10, 7]
+
+
+def test_a_filter_selects_one_entity_and_without_one_all_are_added_up() -> None:
+    monitor = Monitor()
+    monitor.record(1, 3)
+    monitor.record(1, 4, entity="invoices")
+    assert points(monitor.one())[-1] == 7
+    assert points(monitor.one(**{"$filter": "EntityName eq 'orders'"}))[-1] == 3
+    assert points(monitor.one(**{"$filter": "EntityName eq 'nothing'"})) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"api-version": "2020-01-01"}, "api-version '2020-01-01' is not supported"),
+        ({"interval": "PT2M"}, "Detected invalid time grain input: PT2M"),
+        ({"metricnames": "Nothing"}, "Failed to find metric configuration for metric: Nothing"),
+        ({"metricnames": ",".join("x" * n for n in range(1, 22))}, "1 to 20"),
+        ({"aggregation": "median"}, "aggregation 'median' is not supported"),
+        ({"timespan": "2026-03-01T12:00:00Z/2026-03-01T11:00:00Z"}, "must be before the end time"),
+        ({"timespan": "yesterday/today"}, "Invalid time"),
+        ({"$filter": "Color eq 'red'"}, "does not support requested dimension combination"),
+        ({"$filter": "EntityName like 'o'"}, "Invalid filter"),
+    ],
+)
+def test_invalid_queries_are_refused_like_in_azure(changes: dict[str, str], message: str) -> None:
+    reply = Monitor().one(**changes)
+    assert reply.status == 400
+    assert message in json.loads(reply.body)["message"]
+
+
+def test_a_batch_returns_each_resource_and_refuses_what_azure_refuses() -> None:
+    monitor = Monitor()
+    monitor.record(1, 3)
+    (value,) = json.loads(monitor.batch([BUS]).body)["values"]
+    assert (value["resourceid"], value["resourceregion"]) == (BUS, "westeurope")
+    elsewhere = BUS.replace("000000000001", "000000000002")
+    for ids, changes, message in (
+        ([BUS] * 51, {}, "1 to 50"),
+        ([elsewhere], {}, "is not in subscription"),
+        ([BUS], {"metricnamespace": None}, "is not of the type"),
+        ([BUS.replace("/bus", "/other")], {}, "was not found in region westeurope"),
+        ("nothing", {}, "1 to 50"),
+    ):
+        reply = monitor.batch(ids, **changes)
+        assert reply.status == 400
+        assert message in json.loads(reply.body)["error"]["message"]
+
+
+def test_roles_and_throttling_are_per_resource_and_for_batches_per_subscription() -> None:
+    monitor = Monitor()
+    monitor.metrics.subscription_readable = False
+    assert (monitor.one().status, monitor.batch([BUS]).status) == (200, 401)
+    monitor.metrics.subscription_readable = True
+    monitor.metrics.batch_throttled_seconds = monitor.bus.throttled_seconds = 30
+    replies = monitor.one(), monitor.batch([BUS])
+    assert [(each.status, each.headers["Retry-After"]) for each in replies] == [
+        (429, "30"),
+        (529, "30"),
+    ]

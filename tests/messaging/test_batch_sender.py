@@ -1,0 +1,268 @@
+"""The sender's reaction to each reply of the link, and the messages that it refuses before
+sending."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+
+import pytest
+
+from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from shared.adapters.service_bus.encoder import encode_all
+from shared.messaging.batch_sender import BatchSender
+from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
+from shared.messaging.model import Batch, BatchLimits, Message, Order
+from shared.messaging.packing import build_request
+from shared.messaging.send_state import Outcome, RetryBudget, SizeExceeded, advance, begin
+
+LIMIT = 4096
+
+
+class SenderRig:
+    """A sender, its broker, and the pauses that it made."""
+
+    def __init__(
+        self,
+        faults: Iterable[Fault] = (),
+        queue: MemoryQueue | None = None,
+        *,
+        tells_headers: bool = False,
+        busy_seconds: float | None = 2.0,
+        announced: Iterable[int] = (),
+    ) -> None:
+        self.queue = queue or MemoryQueue(LIMIT)
+        limits = iter(announced)
+        self.link = MemoryLink(
+            self.queue,
+            faults,
+            lambda: next(limits, LIMIT),
+            tells_headers=tells_headers,
+            busy_seconds=busy_seconds,
+        )
+        self.pauses: list[float] = []
+        self.sender = BatchSender(
+            self.link, self.sleep, lambda: "call", RetryBudget(failures_max=4)
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    @property
+    def bodies(self) -> list[object]:
+        return [message.body for message in self.queue.messages]
+
+
+def messages(count: int, size: int = 500) -> list[Message]:
+    return [Message(bytes([place]) * size) for place in range(count)]
+
+
+async def test_a_message_without_an_id_gets_one() -> None:
+    rig = SenderRig([Fault.DROP_AFTER])
+    result = await rig.sender.send([*messages(2), Message(b"", message_id="mine")])
+    ids = [message.message_id for message in rig.queue.messages]
+    assert ids == ["call-0", "call-1", "mine"]
+    assert (result.sent, result.retries, result.resent_unknown) == (3, 1, 3)
+
+
+async def test_the_sender_pauses_for_as_long_as_a_busy_service_asks() -> None:
+    rig = SenderRig([Fault.BUSY, Fault.BUSY], busy_seconds=7.5)
+    result = await rig.sender.send(messages(1))
+    assert (rig.pauses, result.retries, result.resent_unknown) == ([7.5, 7.5], 2, 0)
+
+
+@pytest.mark.parametrize("seconds", [3600.0, 1e12, math.inf])
+async def test_the_sender_pauses_at_most_a_minute_for_a_busy_service(seconds: float) -> None:
+    rig = SenderRig([Fault.BUSY], busy_seconds=seconds)
+    await rig.sender.send(messages(1))
+    assert rig.pauses == [60]
+
+
+async def test_the_sender_pauses_ten_seconds_if_a_busy_service_states_no_time() -> None:
+    rig = SenderRig([Fault.BUSY], busy_seconds=None)
+    await rig.sender.send(messages(1))
+    assert rig.pauses == [10]
+
+
+async def test_pauses_double_with_each_failure_and_start_anew_after_a_success() -> None:
+    down, up = Fault.DROP_BEFORE, Fault.NONE
+    rig = SenderRig([down, down, down, up, down], queue=MemoryQueue(LIMIT))
+    await rig.sender.send(messages(14))
+    assert rig.pauses == [0.5, 1, 2, 0.5]
+    assert rig.link.opened == 5
+
+
+async def test_a_refused_batch_is_divided_and_no_message_is_sent_twice() -> None:
+    rig = SenderRig(queue=MemoryQueue(3000))
+    result = await rig.sender.send(messages(40))
+    assert rig.bodies == [message.body for message in messages(40)]
+    assert sum(len(batch.encoded) for batch in rig.queue.accepted) == 40
+    assert rig.sender.limits is not None
+    assert rig.sender.limits.batch_bytes <= 3800
+    assert (await rig.sender.send(messages(3))).retries == 0
+    assert 0 < result.retries < 8
+
+
+@pytest.mark.parametrize("order", Order)
+async def test_a_limit_learned_from_small_messages_does_not_refuse_a_large_one(
+    order: Order,
+) -> None:
+    rig = SenderRig(queue=MemoryQueue(LIMIT, counted_extra=300))
+    load = [*messages(40, 10), *messages(1, 3600), *messages(40, 10)]
+    result = await rig.sender.send(load, order)
+    assert (result.sent, result.refused) == (81, ())
+    assert rig.sender.limits is not None
+    assert rig.sender.limits.batch_bytes < 3600
+    later = [Message(bytes(3600), message_id="later")]
+    assert (await rig.sender.send(later, order)).retries == 0
+
+
+def test_a_message_that_exceeds_the_learned_header_size_is_sent_alone() -> None:
+    load = encode_all([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
+    state = begin(build_request(load), BatchLimits(LIMIT), Order.KEPT)
+    learned = advance(state, SizeExceeded(header_bytes=54), RetryBudget())
+    assert ([list(chunk.positions) for chunk in learned.chunks], learned.refused) == (
+        [[0, 1], [2]],
+        (),
+    )
+
+
+class RefusingQueue(MemoryQueue):
+    """Refuses each batch that contains one particular message as too large."""
+
+    def too_large(self, batch: Batch) -> bool:
+        return any(item.message.message_id == "bad" for item in batch.encoded)
+
+
+@pytest.mark.parametrize("place", [0, 1, 150, 299])
+async def test_a_limit_learned_from_a_message_that_is_refused_alone_is_forgotten(
+    place: int,
+) -> None:
+    rig = SenderRig(queue=RefusingQueue())
+    load = messages(100, 500) * 3
+    load[place] = Message(b"bad", message_id="bad")
+    result = await rig.sender.send(load)
+    assert (result.sent, result.refused) == (299, (f"#{place} (bad)",))
+    assert rig.sender.limits == BatchLimits(LIMIT)
+    assert result.batches <= math.ceil(300 / 7) + 5
+
+
+async def test_larger_headers_are_remembered_before_the_limit_is_lowered() -> None:
+    rig = SenderRig(queue=MemoryQueue(LIMIT, counted_extra=54), tells_headers=True)
+    result = await rig.sender.send(messages(100, 10))
+    assert rig.sender.limits == BatchLimits(LIMIT, extra_bytes=54)
+    assert result.retries == 1
+
+
+async def test_a_message_too_large_for_the_link_stops_the_call_before_anything_is_sent() -> None:
+    rig = SenderRig()
+    load = [*messages(2), Message(b"x" * LIMIT, message_id="big"), Message(b"y" * 9999)]
+    with pytest.raises(MessagesTooLarge, match=r"2 message.*4096 bytes: #2 \(big\), #3 \(call-3\)"):
+        await rig.sender.send(load)
+    assert rig.queue.accepted == []
+
+
+async def test_a_message_that_only_the_service_refuses_is_named_in_the_result() -> None:
+    rig = SenderRig(queue=MemoryQueue(2000))
+    load = [*messages(2), Message(b"x" * 3000, message_id="big"), *messages(2)]
+    load = [m._replace(message_id=f"m{n}") if n != 2 else m for n, m in enumerate(load)]
+    result = await rig.sender.send(load)
+    assert (result.sent, result.refused) == (4, ("#2 (big)",))
+    assert [m.message_id for m in rig.queue.messages] == ["m0", "m1", "m3", "m4"]
+
+
+async def test_all_messages_that_amqp_cannot_carry_are_named_together() -> None:
+    rig = SenderRig()
+    load = [Message("\ud800"), Message(b""), Message(b"", message_id="i" * 129)]
+    with pytest.raises(UnsendableMessage, match=r"#0 \(call-0\).*surrogates.*#2 .*129 characters"):
+        await rig.sender.send(load)
+    assert rig.link.opened == 0
+
+
+async def test_too_many_failures_in_a_row_stop_the_call_and_return_the_unsent_messages() -> None:
+    rig = SenderRig([Fault.NONE, *[Fault.DROP_AFTER] * 4])
+    with pytest.raises(SendingStopped, match=r"7 message.*disconnected after") as stopped:
+        await rig.sender.send(messages(14))
+    assert stopped.value.result.sent == 7
+    assert [m.message_id for m in stopped.value.unsent] == [f"call-{n}" for n in range(7, 14)]
+    await rig.sender.send(stopped.value.unsent)
+    assert len(rig.bodies) == 14
+
+
+async def test_unsent_messages_are_divided_again_if_the_link_reopens_with_a_smaller_limit() -> None:
+    rig = SenderRig([Fault.DROP_BEFORE], announced=[LIMIT, 1200])
+    await rig.sender.send(messages(14))
+    assert [len(batch.encoded) for batch in rig.queue.accepted] == [2] * 7
+
+
+async def test_larger_batches_are_sent_if_the_link_reopens_with_a_larger_limit() -> None:
+    rig = SenderRig([Fault.DROP_BEFORE], announced=[LIMIT, 2 * LIMIT], queue=MemoryQueue(2 * LIMIT))
+    await rig.sender.send(messages(14))
+    await rig.sender.send([Message(bytes(LIMIT), message_id="large")])
+    assert [len(batch.encoded) for batch in rig.queue.accepted] == [14, 1]
+
+
+class DeadLink(MemoryLink):
+    """Opens after some failures, and sends nothing."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__(MemoryQueue())
+        self.failures = failures
+
+    async def open(self) -> int:
+        if self.opened < self.failures:
+            self.opened += 1
+            raise ConnectionError("no route")
+        return await super().open()
+
+    async def send(self, _batch: Batch) -> Outcome:
+        raise LinkFailed("queue q does not exist")
+
+
+async def test_opening_a_link_is_retried_with_growing_pauses() -> None:
+    rig = SenderRig()
+    rig.sender.link = DeadLink(9)
+    with pytest.raises(LinkFailed, match="no route"):
+        await rig.sender.send(messages(1))
+    assert rig.pauses == [0.5, 1, 2]
+
+
+async def test_a_permanent_failure_of_the_link_returns_the_unsent_messages() -> None:
+    rig = SenderRig()
+    rig.sender.link = DeadLink(0)
+    with pytest.raises(SendingStopped, match="queue q does not exist") as stopped:
+        await rig.sender.send(messages(3), Order.FREE)
+    assert len(stopped.value.unsent) == 3
+
+
+class NarrowLink(MemoryLink):
+    """Fails if a batch is sent while another one is being sent."""
+
+    busy = False
+
+    async def send(self, batch: Batch) -> Outcome:
+        assert not self.busy
+        self.busy = True
+        await asyncio.sleep(0)
+        self.busy = False
+        return await super().send(batch)
+
+
+async def test_concurrent_calls_take_turns() -> None:
+    rig = SenderRig()
+    rig.sender.link = NarrowLink(rig.queue)
+    loads = [
+        [
+            message._replace(message_id=f"{load}-{place}")
+            for place, message in enumerate(messages(20))
+        ]
+        for load in range(5)
+    ]
+    results = await asyncio.gather(*[rig.sender.send(load) for load in loads])
+    assert [result.sent for result in results] == [20] * 5
+    assert len(rig.queue.messages) == 100
+
+
+async def test_an_empty_call_sends_no_batch() -> None:
+    assert (await SenderRig().sender.send([])).batches == 0

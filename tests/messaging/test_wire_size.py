@@ -1,0 +1,245 @@
+"""Sizes and bytes of messages, compared with the encoder inside azure-servicebus."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp._decode import decode_payload
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._pyamqp.message import BatchMessage
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode, encode_all
+from shared.adapters.service_bus.filling import client_message
+from shared.messaging.errors import UnsendableMessage
+from shared.messaging.model import Message, Rows
+from shared.messaging.wire_size import envelope_bytes, section_bytes
+
+CREATED_MS = 1_700_000_000_000
+
+texts = st.text(max_size=40) | st.sampled_from(["", "a" * 255, "a" * 256, "é" * 128, "😀" * 64])
+ids = st.text(max_size=30) | st.sampled_from(["x" * ID_LENGTH_MAX, "ü" * ID_LENGTH_MAX])
+wholes = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
+    [-129, -128, 127, 128, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1]
+)
+times = st.datetimes(datetime(1901, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+scalars = st.one_of(
+    texts,
+    texts.map(str.encode),
+    wholes,
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.uuids(),
+    times,
+    st.none(),
+)
+bodies = st.binary(max_size=600) | st.sampled_from([b"", b"x" * 255, b"x" * 256, b"x" * 70_000])
+small_wholes = st.integers(-(2**31), 2**31 - 1)
+nested = st.recursive(
+    st.one_of(texts, st.binary(max_size=300), small_wholes, st.booleans(), st.none()),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+ascii_texts = st.text(st.characters(codec="ascii"), max_size=300)
+names = st.text(st.characters(codec="ascii"), min_size=1, max_size=12).filter(
+    lambda name: not name.startswith("x-opt")
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    session_id = draw(st.none() | ids)
+    partition_key = session_id if session_id is not None else draw(st.none() | ids)
+    return Message(
+        body=draw(
+            st.one_of(
+                bodies,
+                texts,
+                st.lists(bodies | texts, min_size=1, max_size=4).map(tuple),
+                st.lists(st.lists(nested, max_size=4), min_size=1, max_size=3).map(Rows),
+                st.none(),
+            )
+        ),
+        message_id=draw(st.none() | ids),
+        session_id=session_id,
+        partition_key=draw(st.none() | st.just(partition_key)),
+        correlation_id=draw(st.none() | texts),
+        content_type=draw(st.none() | ascii_texts),
+        subject=draw(st.none() | texts),
+        to=draw(st.none() | texts),
+        reply_to=draw(st.none() | texts),
+        reply_to_session_id=draw(st.none() | ids),
+        time_to_live=draw(
+            st.none() | st.integers(1, TTL_SECONDS_MAX).map(lambda s: timedelta(seconds=s))
+        ),
+        scheduled_at=draw(st.none() | times),
+        application_properties=draw(st.none() | st.dictionaries(texts, scalars, max_size=9)),
+        annotations=draw(st.none() | st.dictionaries(names, scalars, max_size=4)),
+    )
+
+
+def clients_bytes(message: Message) -> bytes:
+    outgoing = PyamqpTransport.to_outgoing_amqp_message(client_message(message))
+    if message.time_to_live is not None:  # the client reads the clock; use a fixed time instead
+        ttl_ms = int(message.time_to_live.total_seconds()) * 1000
+        assert outgoing.properties is not None
+        properties = outgoing.properties._replace(
+            creation_time=CREATED_MS, absolute_expiry_time=CREATED_MS + ttl_ms
+        )
+        outgoing = outgoing._replace(properties=properties)
+    return bytes(encode_payload(bytearray(), outgoing))
+
+
+def own_bytes(message: Message) -> bytes:
+    return b"".join(encode(message, CREATED_MS))
+
+
+def message_bytes(message: Message) -> int:
+    """The size by which batches are planned."""
+    (item,) = encode_all([message], CREATED_MS)
+    return item.size_bytes
+
+
+@settings(max_examples=2000)
+@given(messages())
+def test_an_encoded_message_equals_the_clients_and_has_the_predicted_size(
+    message: Message,
+) -> None:
+    encoded = own_bytes(message)
+    assert encoded == clients_bytes(message)
+    assert message_bytes(message) == len(encoded)
+    assert_decoded_equals(message, decode_payload(memoryview(encoded)))
+
+
+def assert_decoded_equals(message: Message, decoded: Any) -> None:
+    fields = [
+        text.encode() if text is not None else None
+        for text in (
+            message.message_id,
+            message.to,
+            message.subject,
+            message.reply_to,
+            message.correlation_id,
+            message.content_type,
+            message.session_id,
+            message.reply_to_session_id,
+        )
+    ]
+    properties = decoded.properties or [None] * 13
+    assert [properties[place] for place in (0, 2, 3, 4, 5, 6, 10, 12)] == fields
+    if isinstance(message.body, bytes):
+        assert [bytes(section) for section in decoded.data] == [message.body]
+    if message.time_to_live is not None:
+        assert decoded.header.ttl == message.time_to_live.total_seconds() * 1000
+        assert properties[8] - properties[9] == decoded.header.ttl
+    values = message.application_properties or {}
+    expected = {key.encode(): as_read(value) for key, value in values.items()}
+    assert (decoded.application_properties or {}) == expected
+
+
+def as_read(value: Any) -> Any:
+    """The value of a property after the client has decoded it."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, datetime):
+        return int((value - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+    return value
+
+
+@settings(max_examples=100)
+@given(st.lists(messages(), min_size=1, max_size=6))
+def test_a_batch_has_the_predicted_size_although_the_client_undercounts(
+    batch: list[Message],
+) -> None:
+    clients = ServiceBusMessageBatch(10**9)
+    for message in batch:
+        clients.add_message(client_message(message))
+    on_the_wire = len(encode_payload(bytearray(), BatchMessage(*clients._message)))
+    sections = sum(section_bytes(message_bytes(message)) for message in batch)
+    assert envelope_bytes(batch[0]) + sections == on_the_wire
+    assert clients.size_in_bytes == sections
+
+
+@pytest.mark.parametrize("count", [0, 1, 126, 127, 128, 300])
+def test_properties_are_counted_right_around_the_limits_of_small_maps(count: int) -> None:
+    properties = {f"{number}": None for number in range(count)}
+    message = Message(b"", application_properties=properties)
+    assert own_bytes(message) == clients_bytes(message)
+    assert message_bytes(message) == len(own_bytes(message))
+
+
+@pytest.mark.parametrize("length", range(238, 252))
+def test_sizes_are_right_around_the_limits_of_small_lists(length: int) -> None:
+    message = Message(b"", subject="s" * length, application_properties={"k": "v" * length})
+    assert own_bytes(message) == clients_bytes(message)
+    assert message_bytes(message) == len(own_bytes(message))
+
+
+def test_a_message_equals_one_made_by_the_clients_constructor() -> None:
+    made = ServiceBusMessage(
+        "body",
+        application_properties={"n": 5, "at": datetime(2026, 3, 1, tzinfo=UTC)},  # type: ignore[dict-item]
+        session_id="s",
+        partition_key="s",
+        message_id="m",
+        scheduled_enqueue_time_utc=datetime(2026, 3, 2, tzinfo=UTC),
+        content_type="text/plain",
+        correlation_id="c",
+        subject="subject",
+        to="to",
+        reply_to="reply",
+        reply_to_session_id="rs",
+    )
+    message = Message(
+        "body",
+        "m",
+        "s",
+        "s",
+        "c",
+        "text/plain",
+        "subject",
+        "to",
+        "reply",
+        "rs",
+        scheduled_at=datetime(2026, 3, 2, tzinfo=UTC),
+        application_properties={"n": 5, "at": datetime(2026, 3, 1, tzinfo=UTC)},
+    )
+    outgoing = PyamqpTransport.to_outgoing_amqp_message(made.raw_amqp_message)
+    assert own_bytes(message) == bytes(encode_payload(bytearray(), outgoing))
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (Message(b"", message_id="m" * 129), "129 characters"),
+        (Message(b"", session_id="a", partition_key="b"), "partition_key must be the session_id"),
+        (Message(b"", time_to_live=timedelta(days=60)), "time_to_live is 5184000 s: must be 1 to"),
+        (Message(b"", time_to_live=timedelta(0)), "must be 1 to"),
+        (Message(b"", application_properties={"n": 2**63}), "64 bits"),
+        (Message(b"", application_properties={"o": object()}), "no type for object"),  # type: ignore[dict-item]
+        (Message(b"", application_properties={"b": b"\xff"}), "UTF-8"),
+        (Message(b"", scheduled_at=datetime(2026, 3, 1)), "no time zone"),  # noqa: DTZ001
+        (Message(b"", annotations={"x-opt-partition-key": "k"}), "is reserved: remove it"),
+        (Message(b"", annotations={"größe": 1}), "'größe' must be ASCII"),
+        (Message(b"", content_type="text/ü"), "'text/ü' must be ASCII"),
+    ],
+)
+def test_a_message_that_service_bus_cannot_take_is_refused(
+    message: Message, complaint: str
+) -> None:
+    with pytest.raises(UnsendableMessage, match=complaint):
+        encode(message, CREATED_MS)
+
+
+def test_values_of_subclasses_are_encoded_like_their_base_types() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    message = Message(b"", application_properties={"a": Name("b"), "u": uuid.UUID(int=1)})
+    assert own_bytes(message) == clients_bytes(message)

@@ -1,0 +1,50 @@
+"""The app counts finished messages by default where it knows the namespace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from local.azure_apis.arm import ArmStandIn
+from shared.autoscaling.counts import COMPLETED
+from shared.settings import SettingsError
+from shared.wiring.app import App
+from tests.builders import NOW
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
+BUS = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1/providers"
+    "/Microsoft.ServiceBus/namespaces/bus-1"
+)
+
+
+async def test_the_shipped_rules_read_the_messages_that_azure_monitor_counts() -> None:
+    async with ArmStandIn([], clock=lambda: NOW) as arm:
+        arm.metrics.add(BUS, "CompleteMessage")
+        environ = {**EXAMPLE, "ServiceBusNamespaceId": BUS, "ArmEndpoint": arm.base_url}
+        async with App(environ, lambda: NOW) as app:
+            (resource,) = app.resources.values()
+            assert resource.throughput.counted_metric == COMPLETED
+            source = resource.metrics[COMPLETED]
+            assert app.scaling.platform_metrics is not None
+            assert await app.scaling.platform_metrics.read([source]) == {source: ()}  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"ServiceBusNamespaceId": BUS, "InstanceRatePerMinute": "30"}],
+    ids=["no namespace", "the rate is set"],
+)
+async def test_azure_monitor_is_not_asked_where_nothing_needs_it(changes: dict[str, str]) -> None:
+    async with App({**EXAMPLE, **changes}) as app:
+        (resource,) = app.resources.values()
+        assert COMPLETED not in resource.metrics
+        assert app.scaling.platform_metrics is None
+
+
+def test_an_id_that_is_not_one_of_a_namespace_is_refused() -> None:
+    with pytest.raises(SettingsError, match="ServiceBusNamespaceId = 'my-bus': must look like"):
+        assert App({**EXAMPLE, "ServiceBusNamespaceId": "my-bus"}).resources
