@@ -2,21 +2,32 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 READY := .venv/.ready
+READY_TO_RUN := .venv/.ready-to-run
+READY_FOR_NIGHT := .venv/.ready-for-night
 MUTANTS := .local/mutants/.venv
 # The packages that are installed in Azure. The lock files list all of them, so none is resolved.
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
-	-r requirements.txt -r requirements-sql.txt -r requirements-synapse.txt -r requirements-databricks.txt
+	-r requirements/app.txt -r requirements/sql.txt -r requirements/synapse.txt -r requirements/databricks.txt
 
-.PHONY: help setup check test audit run settings package infra emulators core-tools bench simulate mutants soak cluster lock clean
+.PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with everything that development needs; can be repeated
+setup: $(READY) ## create .venv with everything that development needs
 
-$(READY): requirements.txt requirements-dev.txt local/requirements-host.txt local/requirements-node.txt local/package-lock.json local/setup.sh
-	@sh local/setup.sh
-	@touch $(READY)
+SETUP := local/setup.sh local/package-lock.json requirements/host.txt requirements/node.txt
+$(READY): requirements/dev.txt $(SETUP)
+	@sh local/setup.sh dev
+	@touch $(READY) $(READY_TO_RUN) $(READY_FOR_NIGHT)
+
+$(READY_FOR_NIGHT): requirements/app.txt requirements/local.txt requirements/spark.txt $(SETUP)
+	@sh local/setup.sh app local spark
+	@touch $(READY_FOR_NIGHT) $(READY_TO_RUN)
+
+$(READY_TO_RUN): requirements/app.txt requirements/local.txt $(SETUP)
+	@sh local/setup.sh app local
+	@touch $(READY_TO_RUN)
 
 check: $(READY) ## check format, lint, types, dependency rules and security
 	$(BIN)/ruff format --check .
@@ -32,7 +43,10 @@ test: check ## run all checks, then all tests but those of `make cluster`, on al
 audit: $(READY) ## list known vulnerabilities of the deployed packages; fails without vulnerability data
 	@$(AUDIT)
 
-run: $(READY) ## run the complete system on this machine with a live view; Ctrl-C stops it
+run: $(READY_TO_RUN) ## run the autoscaler on this machine with a live view; Ctrl-C stops it
+	@$(BIN)/python -m local
+
+night: $(READY_FOR_NIGHT) ## make run, and the nightly Spark job beside it
 	@$(BIN)/python -m local --night
 
 settings: $(READY) ## write docs/settings.md and local.settings.json.example from the declared settings
@@ -61,9 +75,9 @@ simulate: $(READY) ## run all seeded simulations, then random calls on all store
 mutants: $(MUTANTS)/.ready ## make small changes to the rules that a test must detect; ONLY='shared.autoscaling.deciding.decide.*'
 	@$(MUTANTS)/bin/python -m tests.mutants $(if $(ONLY),'$(ONLY)')
 
-$(MUTANTS)/.ready: local/requirements-mutants.txt $(READY)
+$(MUTANTS)/.ready: requirements/mutants.txt $(READY)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(MUTANTS)
-	@$(BIN)/uv pip install --quiet --python $(MUTANTS)/bin/python -r local/requirements-mutants.txt
+	@$(BIN)/uv pip install --quiet --python $(MUTANTS)/bin/python -r requirements/mutants.txt
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(MUTANTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 	@touch $@
@@ -74,13 +88,13 @@ soak: $(READY) ## read an event hub with processes that are killed at random; AR
 cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of which some are killed; takes minutes
 	@$(BIN)/python -m pytest -m cluster -v tests/spark/test_cluster.py
 
-lock: $(READY) ## resolve requirements*.in to requirements*.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements.in -o requirements.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-sql.in -o requirements-sql.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-databricks.in -o requirements-databricks.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-synapse.in -o requirements-synapse.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate local/requirements-mutants.in -o local/requirements-mutants.txt
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-annotate --generate-hashes --custom-compile-command 'make lock'
+EXTRAS := local backtest sql databricks synapse dev
+lock: $(READY) ## resolve requirements/*.in to requirements/*.txt, with hashes
+	$(COMPILE) requirements/app.in -o requirements/app.txt >/dev/null
+	$(COMPILE) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
+	$(COMPILE) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
+	for extra in local sql databricks synapse mutants; do $(COMPILE) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
 
 clean: ## remove everything that setup and runs created
 	rm -rf .venv .local local/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Creates .venv and installs Azurite. If something is missing, the script says how to install it.
+# Creates .venv with the packages of requirements/NAME.txt for each NAME given, and installs Azurite.
+# If something is missing, the script says how to install it.
 set -eu
 
 fail() {
@@ -37,16 +38,20 @@ fi
 
 echo 'Installing Python packages into .venv ...'
 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-    -r requirements.txt -r requirements-dev.txt
+    $(printf -- '-r requirements/%s.txt ' "$@")
 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-    --no-deps --ignore-requires-python -r local/requirements-host.txt
+    --no-deps --ignore-requires-python -r requirements/host.txt
 
 has_java() {
     PATH="${JAVA_HOME:+$JAVA_HOME/bin:}$PATH" java -version 2>&1 |
         sed -n 's/.* version "\([0-9]*\).*/\1/p' | awk '$1 >= 17 { found = 1 } END { exit !found }'
 }
 
-if ! has_java; then
+needs_java() {
+    case " $* " in *" dev "* | *" spark "*) ;; *) return 1 ;; esac
+}
+
+if needs_java "$@" && ! has_java; then
     printf '%s\n' 'Java 17 or newer was not found. Everything works except the Spark jobs (spark_jobs, tests/spark). To run those, install it:' \
         '  Debian or Ubuntu: sudo apt-get install openjdk-17-jre-headless' \
         '  macOS:            brew install openjdk@17' >&2
@@ -55,7 +60,7 @@ fi
 if ! has_node; then
     echo 'Node.js 18 or newer with npm was not found. Installing it into .venv ...'
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-        -r local/requirements-node.txt && has_node || fail 'Node.js 18 or newer could not be installed. Install it:' \
+        -r requirements/node.txt && has_node || fail 'Node.js 18 or newer could not be installed. Install it:' \
         '  Debian or Ubuntu: sudo apt-get install nodejs npm' \
         '  macOS:            brew install node'
 fi

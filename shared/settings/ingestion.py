@@ -33,7 +33,7 @@ def _hub(raw: RawValue) -> EventHubConnection | None:
 
 def _database_url(raw: RawValue) -> str:
     if raw.text and raw.matches(raw.text) and find_spec("sqlalchemy") is None:
-        installing = "add `-r requirements-sql.txt` to requirements.txt"
+        installing = "remove the # before `-r requirements/sql.txt` in requirements.txt"
         raw.refuse(f"SQLAlchemy is not installed: {installing}")
     return raw.text
 
@@ -149,7 +149,7 @@ class IngestionSettings(SettingsModel):
     database_url: str = setting(_database_url, "IngestionDatabaseUrl", "URL of SQLAlchemy", "",
         "database (PostgreSQL, Azure SQL, SQLite) for all state of ingestion: checkpoints, "
         "outcomes of events, ownership of partitions, and the breaker; empty: the tables "
-        "`Ingestion`, `Ownership` and `Breaker`. Requires the packages in `requirements-sql.txt`",
+        "`Ingestion`, `Ownership` and `Breaker`. Requires the packages in `requirements/sql.txt`",
         BOTH, secret=True, pattern=r"[a-z]+(\+[a-z]+)?://.*",
         must="must be a URL such as postgresql+psycopg://host/database")
     handler: str = setting(text, HANDLER, "MODULE:NAME", "",

@@ -47,7 +47,7 @@ def validated(rules: str, folder: Path) -> str:
         (
             "import not_installed_here\n",
             "scaling_rules.py, line 1: ModuleNotFoundError: No module named 'not_installed_here'. "
-            "Correct the name, or add the package to requirements.txt and install it\n",
+            "Correct the name, or add the package to requirements/app.in and run `make lock`\n",
         ),
         (
             "def resource(settings): return []\n",

@@ -92,13 +92,13 @@ def test_the_package_contains_only_what_the_app_needs(unpacked: Path) -> None:
     assert top == {
         "function_app.py",
         "host.json",
-        "requirements-databricks.txt",
-        "requirements-sql.txt",
-        "requirements-synapse.txt",
+        "requirements",
         "requirements.txt",
         "scaling_rules.py",
         "shared",
     }
+    locks = {path.name for path in (unpacked / "requirements").iterdir()}
+    assert locks == {"app.txt", "databricks.txt", "sql.txt", "synapse.txt"}
     files = [path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()]
     of_development = {".pyc", ".md", ".toml", ".in", ".sh", ".csv", ".png", ".example"}
     assert [path for path in files if path.suffix in of_development] == []

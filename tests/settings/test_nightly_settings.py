@@ -135,5 +135,5 @@ async def test_the_error_for_a_missing_client_names_the_requirements_file_with_i
     monkeypatch.setattr(builtins, "__import__", without)
     place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
     async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
-        with pytest.raises(SettingsError, match=f"requirements-{submitter}.txt"):
+        with pytest.raises(SettingsError, match=f"requirements/{submitter}.txt"):
             _ = app.nightly.submitter
