@@ -88,13 +88,15 @@ soak: $(READY) ## read an event hub with processes that are killed at random; AR
 cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of which some are killed; takes minutes
 	@$(BIN)/python -m pytest -m cluster -v tests/spark/test_cluster.py
 
-COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-annotate --generate-hashes --custom-compile-command 'make lock'
+RESOLVE := $(BIN)/uv pip compile -q --universal --no-annotate --generate-hashes --custom-compile-command 'make lock'
+LOCK := $(RESOLVE) --python-version 3.11
 EXTRAS := local backtest sql databricks synapse dev
 lock: $(READY) ## resolve requirements/*.in to requirements/*.txt, with hashes
-	$(COMPILE) requirements/app.in -o requirements/app.txt >/dev/null
-	$(COMPILE) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
-	$(COMPILE) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
-	for extra in local sql databricks synapse mutants; do $(COMPILE) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
+	$(LOCK) requirements/app.in -o requirements/app.txt >/dev/null
+	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
+	$(LOCK) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
+	for extra in local sql databricks synapse mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
+	$(RESOLVE) --python-version 3.13 --no-deps requirements/host.in -o requirements/host.txt >/dev/null
 
 clean: ## remove everything that setup and runs created
 	rm -rf .venv .local local/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

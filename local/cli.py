@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.night and options.without_host:
         parser.error("--night cannot be combined with --without-host: a function starts the job")
+    if options.night and find_spec("pyspark") is None:
+        parser.error("--night needs PySpark, which is not installed. Run `make night`")
     return options
 
 
