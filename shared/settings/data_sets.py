@@ -19,8 +19,9 @@ class DataSetSettings(SettingsModel):
     processing_delay_minutes: float = setting(number, "ProcessingDelayMinutes", "minutes", 60,
         "time from the end of a period until it is processed", bounds=(0, 10_080))
     processing_lateness_hours: float = setting(number, "ProcessingLatenessHours", "hours", 12,
-        "if data arrive after their period was processed, the period is processed once more, "
-        "together for all data that arrive within this time", bounds=(1 / 60, 167))
+        "the time after the end of a period is divided into intervals of this length. If data of "
+        "the period arrive after it was processed, one further run at the end of the interval "
+        "processes all data that arrived in that interval", bounds=(1 / 60, 167))
     processing_queue: str = setting(text, "ProcessingQueue", "text", "processing",
         "Service Bus queue (of `ServiceBusConnection`) that forwards to `WorkingQueue`; its "
         "duplicate detection must span more than a period plus the lateness or the delay, "

@@ -44,8 +44,8 @@ class NotificationSettings(SettingsModel):
     repeat: timedelta = setting(duration, "NotificationRepeatHours", "hours", 6,
         "interval at which a lasting condition is reported again", bounds=(0.01, 720))
     at_maximum_minutes: float = setting(fields.number, "AtMaximumMinutes", "minutes", 30,
-        "a resource is reported after it has been at its maximum for this long, if its rule "
-        "recommended no less meanwhile", bounds=(1, 1440))
+        "a resource is reported when it has been at its maximum for this long, unless its rule "
+        "now recommends fewer instances", bounds=(1, 1440))
     telemetry: str = setting(text, "APPLICATIONINSIGHTS_CONNECTION_STRING", "connection string", "",
         "Application Insights resource that receives metrics and traces; see "
         "[operations](operations.md#telemetry)", "all", secret=True)

@@ -41,7 +41,7 @@ class Filled:
 
 @pytest.fixture
 async def hub() -> AsyncIterator[Filled]:
-    """Emulators keep events of earlier tests, so a random partition is continued."""
+    """Emulators keep earlier events, so a test begins after those of a random partition."""
     partition = str(random.randrange(PARTITIONS))
     async with running_hub() as connection:
         producer = EventHubProducerClient.from_connection_string(

@@ -1,0 +1,35 @@
+"""The helper for the unit tests of a user's rules."""
+
+import pytest
+
+from shared.autoscaling import Limits
+from shared.autoscaling.errors import UnknownMetric
+from shared.autoscaling.testing import decision_for
+from tests.builders import resource
+
+
+def test_a_backlog_above_the_threshold_scales_out_and_one_below_scales_in() -> None:
+    plan = resource(limits=Limits(1, 5))
+    decision = decision_for(plan, {"backlog": [150, 180, 240]}, capacity=2)
+    assert (decision.current, decision.desired, decision.applies) == (2, 3, True)
+    assert decision_for(plan, {"backlog": [0] * 5}, capacity=2).desired == 1
+
+
+def test_the_guards_of_the_resource_apply() -> None:
+    decision = decision_for(resource(limits=Limits(1, 2)), {"backlog": [500] * 5}, capacity=2)
+    assert decision.desired == 2
+
+
+def test_the_samples_end_now_and_have_the_given_distance() -> None:
+    old = decision_for(resource(), {"backlog": [500, 0]}, capacity=2, every_seconds=3600)
+    assert old.desired == 1, "the sample of an hour ago is outside the window"
+
+
+def test_a_metric_without_samples_is_missing_and_not_zero() -> None:
+    decision = decision_for(resource(), {}, capacity=2)
+    assert (decision.desired, decision.applies) == (2, False)
+
+
+def test_a_metric_that_the_resource_does_not_declare_is_an_error() -> None:
+    with pytest.raises(UnknownMetric, match=r"'baklog' is not one of the resource's metrics \(backlog\)"):
+        decision_for(resource(), {"baklog": [1]}, capacity=2)
