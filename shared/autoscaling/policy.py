@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shared.autoscaling.declaring import (
     CapacityTarget,
@@ -22,6 +22,8 @@ from shared.autoscaling.declaring import (
 )
 from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, Evidence, WeekProfile, Window
 from shared.autoscaling.state import Desired
+
+T = TypeVar("T")
 
 REASON_LENGTH_MAX = 500
 """Longer reasons of a policy are cut, because the rows of the decision log are limited."""
@@ -107,19 +109,20 @@ class Observation:
 
     def window(self, name: str) -> Window:
         """The metric's samples in ``metrics``. Raises UnknownMetric if it is not declared."""
-        return _declared(self.metrics, name)
+        return declared(self.metrics, name)
 
     def history(self, name: str) -> Window:
         """The metric's samples in ``histories``. Raises UnknownMetric if it is not declared."""
-        return _declared(self.histories, name)
+        return declared(self.histories, name)
 
 
-def _declared(windows: Mapping[str, Window], name: str) -> Window:
+def declared(by_metric: Mapping[str, T], name: str) -> T:
+    """What ``by_metric`` holds for a metric of a resource. Raises UnknownMetric."""
     try:
-        return windows[name]
+        return by_metric[name]
     except KeyError:
-        declared = ", ".join(sorted(windows)) or "none"
-        message = f"{name!r} is not one of the resource's metrics ({declared})"
+        names = ", ".join(sorted(by_metric)) or "none"
+        message = f"{name!r} is not one of the resource's metrics ({names})"
         raise UnknownMetric(message) from None
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.deciding.decide import Decision, decide
-from shared.autoscaling.declaring import Resource
-from shared.autoscaling.errors import UnknownMetric
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.policy import Resource, declared
 from shared.autoscaling.state import ScalingState
 
 A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -31,9 +30,7 @@ def decision_for(
     not declare.
     """
     for name in metrics:
-        if name not in resource.metrics:
-            declared = ", ".join(sorted(resource.metrics)) or "none"
-            raise UnknownMetric(f"{name!r} is not one of the resource's metrics ({declared})")
+        declared(resource.metrics, name)
     step = timedelta(seconds=every_seconds)
     histories = {name: _history(values, now, step) for name, values in metrics.items()}
     histories[CAPACITY_METRIC] = _history([capacity], now, step)

@@ -129,7 +129,8 @@ def _rules_error(error: Exception) -> str:
         file = Path(error.filename or "scaling_rules.py").name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
     if isinstance(error, ModuleNotFoundError):
-        return f"{text}. Correct the name, or add the package to requirements/app.in and run `make lock`"
+        remedy = "add the package to requirements/app.in and run `make lock`"
+        return f"{text}. Correct the name, or {remedy}"
     if isinstance(error, AttributeError) and error.name == RULES and error.obj is _rules():
         return f"scaling_rules.py has no function {RULES}(settings). Define one that returns a list"
     return text

@@ -150,7 +150,7 @@ def _synapse(settings: NightlySettings) -> BatchClient:
 
 
 def _missing(error: ImportError, submitter: str) -> SettingsError:
-    remedy = f"remove the # before `-r requirements/{submitter}.txt` in requirements.txt, and deploy again"
+    remedy = f"remove the # before `-r requirements/{submitter}.txt` in requirements.txt"
     return SettingsError(
         [f"TrendsSubmitter = {submitter!r}: {error.name} is not installed: {remedy}"]
     )

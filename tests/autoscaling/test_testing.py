@@ -3,14 +3,14 @@
 import pytest
 
 from shared.autoscaling import Limits
-from shared.autoscaling.errors import UnknownMetric
+from shared.autoscaling.policy import UnknownMetric
 from shared.autoscaling.testing import decision_for
 from tests.builders import resource
 
 
 def test_a_backlog_above_the_threshold_scales_out_and_one_below_scales_in() -> None:
     plan = resource(limits=Limits(1, 5))
-    decision = decision_for(plan, {"backlog": [150, 180, 240]}, capacity=2)
+    decision = decision_for(plan, {"backlog": [150, 150, 180, 180, 240]}, capacity=2)
     assert (decision.current, decision.desired, decision.applies) == (2, 3, True)
     assert decision_for(plan, {"backlog": [0] * 5}, capacity=2).desired == 1
 
@@ -21,8 +21,10 @@ def test_the_guards_of_the_resource_apply() -> None:
 
 
 def test_the_samples_end_now_and_have_the_given_distance() -> None:
-    old = decision_for(resource(), {"backlog": [500, 0]}, capacity=2, every_seconds=3600)
-    assert old.desired == 1, "the sample of an hour ago is outside the window"
+    values = [500] * 5 + [0] * 6
+    close = decision_for(resource(), {"backlog": values}, capacity=2, every_seconds=15)
+    apart = decision_for(resource(), {"backlog": values}, capacity=2, every_seconds=60)
+    assert (close.desired, apart.desired) == (3, 1), "a window has the samples of 5 minutes"
 
 
 def test_a_metric_without_samples_is_missing_and_not_zero() -> None:
@@ -31,5 +33,7 @@ def test_a_metric_without_samples_is_missing_and_not_zero() -> None:
 
 
 def test_a_metric_that_the_resource_does_not_declare_is_an_error() -> None:
-    with pytest.raises(UnknownMetric, match=r"'baklog' is not one of the resource's metrics \(backlog\)"):
+    with pytest.raises(
+        UnknownMetric, match=r"'baklog' is not one of the resource's metrics \(backlog\)"
+    ):
         decision_for(resource(), {"baklog": [1]}, capacity=2)

@@ -233,13 +233,14 @@ def test_the_policies_on_the_rules_page_decide() -> None:
     names: dict[str, Any] = {"Observation": Observation, "Threshold": Threshold}
     exec("from shared.autoscaling import *", names)
     blocks = python_blocks(RULES)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for block in blocks:
         exec(block, names)
     assert decide(resource(policy=names["by_hour"]), state(), NOW).desired == 5
     assert decide(resource(policy=names["relative"]), state([200] * 5), NOW).desired == 3
     assert decide(resource(policy=names["relative"]), state([10] * 5), NOW).desired == 1
     assert decide(resource(policy=names["relative"]), state(), NOW).desired == 2
+    names["test_a_long_backlog_scales_out"]()
 
 
 @pytest.mark.parametrize(
