@@ -62,7 +62,9 @@ CLOCK = re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When a profile applies: at times of day on weekdays, or in one interval of local time."""
+    """When a profile applies: at given times on given days of the week, or in one interval of local
+    time.
+    """
 
     weekdays: tuple[str, ...] = ()
     start: str = ""
@@ -136,7 +138,7 @@ def _regular(
     plain = [p for p in profiles if p.when is None and not _ended_profile(p.name)]
     if not plain and not ends:
         raise BacktestError(
-            "profiles: there is no default profile, that is, one without recurrence and fixedDate"
+            "profiles: there is no default profile, that is, one without recurrence or fixedDate"
         )
     return plain[0] if plain else replace(next(iter(ends.values())), name="default", when=None)
 
@@ -264,7 +266,10 @@ def _source(trigger: Mapping[str, Any], collected: _Collected) -> MetricSource:
     queues = selected.get("EntityName", []) if bus else []
     count = COUNTS.get(metric.lower())
     if len(queues) == 1 and count:
-        collected.notes.append(f"{queues[0]} is read as a queue through ServiceBusConnection")
+        collected.notes.append(
+            f"{metric} of queue {queues[0]} is read directly through ServiceBusConnection, not "
+            "from Azure Monitor"
+        )
         return ServiceBusQueue(queues[0], count)  # type: ignore[arg-type]
     collected.notes.append(
         f"{metric} of {uri.rstrip('/').rsplit('/', maxsplit=1)[-1]} is read from Azure Monitor, "
@@ -326,8 +331,8 @@ def _zone(name: Any, place: str) -> str:
 
 
 def _ended_profile(name: str) -> str:
-    """The name of the recurring profile whose end the profile ``name`` marks. Empty if the profile
-    ``name`` marks no end.
+    """If the profile called ``name`` marks the end of a recurring profile, the name of that
+    recurring profile. Otherwise empty.
 
     The portal stores the end of a recurring profile as another profile, whose name is JSON.
     """

@@ -225,7 +225,9 @@ class FaultyApp(App):
             await NextMinute()
 
     def _record_abandoned(self, capacity: int) -> None:
-        """Record that no scaler waits for a request any more, although it may still take effect."""
+        """Record that no scaler waits for the result of a request any more. The request may still
+        take effect.
+        """
         minutes = self._rates.slow_minutes_max + self._arena.dead_time_minutes + 1
         self.safety.abandoned(capacity, self.now + timedelta(minutes=minutes))
 

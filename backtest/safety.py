@@ -42,8 +42,8 @@ class Safety:
     count: int = 0
     broken: list[str] = field(default_factory=list)
     writer: Writer = "app"
-    """What set the plan's current capacity. An "abandoned request" is a request for which no scaler
-    waited any more, but which still took effect."""
+    """What set the plan's current capacity. An "abandoned request" took effect when no scaler was
+    waiting for its result any more."""
     _abandoned: dict[int, datetime] = field(default_factory=dict)
     """The capacities that abandoned requests may still set, each with the time until which this may
     happen."""
@@ -63,8 +63,8 @@ class Safety:
         self._seen.append((now, capacity))
 
     def abandoned(self, capacity: int, until: datetime) -> None:
-        """Record a request that no scaler waits for any more, but which may take effect until
-        ``until``."""
+        """Record a request that may take effect until ``until``, although no scaler waits for its
+        result any more."""
         self._abandoned[capacity] = until
 
     def minute(self, capacity: int, now: datetime, *, capacity_changed: bool) -> None:

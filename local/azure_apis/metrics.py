@@ -1,12 +1,13 @@
 """The metrics of Azure Monitor: the query of one resource, and the batch query of a region.
 
 Values are recorded per minute, and published `lag_seconds` after their minute is over. Until then,
-and for a minute of which nothing was recorded, a point has a `timeStamp` and no value, unless the
-metric is zero-filled. A dimension value without any data has no series. A sum may be published in
-part first: `late_share` of it is missing from the newest published minute.
+a point has a `timeStamp` and no value. The same holds for a minute without any data, unless the
+metric is zero-filled. A dimension value without any data has no series. A sum may be incomplete
+when it is first published: the share `late_share` of it is missing from the newest published
+minute.
 
 Sources: "Migrate from the metrics API to the getBatch API" and "Azure Monitor REST API, Metrics -
-List", both learn.microsoft.com.
+List", both on learn.microsoft.com.
 """
 
 import json
@@ -34,7 +35,9 @@ _CONDITION = re.compile(r"(\w+) eq '([^']*)'")
 
 @dataclass(slots=True)
 class MonitoredResource:
-    """A resource with metrics. `values` has those of each minute by metric and dimension value."""
+    """A resource with metrics. `values` maps a metric and a dimension value to the values that were
+    recorded in each minute.
+    """
 
     id: str
     region: str = "westeurope"
@@ -44,14 +47,14 @@ class MonitoredResource:
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     unpublished: set[datetime] = field(default_factory=set)
-    """Minutes that are missing, however late it is."""
+    """Minutes whose values are never published."""
     throttled_seconds: int | None = None
-    """Not None: queries of this resource are answered with 429 and this `Retry-After`."""
+    """If it is not None, queries of this resource get the answer 429 with this `Retry-After`."""
     readable: bool = True
 
 
 class MetricsStandIn:
-    """Answers metric queries. `dimension` is the one that all metrics have."""
+    """Answers metric queries. `dimension` is the only dimension, and all metrics have it."""
 
     def __init__(self) -> None:
         self.resources: dict[str, MonitoredResource] = {}

@@ -73,8 +73,8 @@ def confirm(desired: Desired, now: datetime) -> Desired:
         status=ActionStatus.CONFIRMED,
         changed_at=now,
         changed_out=desired.target > desired.previous,
-        # Without sent_at, the capacity was adopted after a manual change, not requested. It can be
-        # confirmed here because reopen() may have made it pending.
+        # If sent_at is None, this capacity was adopted after a manual change, not requested. An
+        # adopted state is already confirmed, but reopen() may have made it pending again.
         changed_by_hand=desired.sent_at is None,
         retry_at=None,
         last_error="",
@@ -341,8 +341,8 @@ def entry(
 
 
 def as_of(state: ScalingState, now: datetime) -> ScalingState:
-    """The state, with every time that lies in the future corrected. Such times occur after a clock
-    was set back.
+    """The state, in which all times that lie in the future are corrected. Such times occur after a
+    clock was set back.
 
     1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead are dropped. The clocks of two
     services may differ by up to that time. 2. All recommendations later than ``now`` are dropped.

@@ -1,29 +1,39 @@
 """Learning the throughput per instance and the dead time of a scale-out. Pure.
 
-The throughput is taken from the best source that there is:
+The throughput μ is the number of items that one busy instance finishes in a minute. It comes from
+the best source that is available:
 
-1. *Settings.* A throughput that is fixed by hand is used as it is.
-2. *Counts.* Counts of finished or incoming items are precise and need no change of capacity.
-3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog.
+1. *Settings.* A throughput that is set by hand is used as it is.
+2. *Counts.* A metric counts the items that were finished, or those that arrived. Such counts are
+   precise, and no change of the capacity is needed to learn from them.
+3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog. The first few
+   counts are uncertain as well. Until they are certain, the source with the smaller relative error
+   is used.
 
-*Counts.* If the backlog was never empty in an interval and the number of instances n did not
-change, all of them were busy, and
+*Counts.* The time between two samples of a count is called an interval. If the backlog was never
+empty in an interval, and the number of instances n did not change, all instances were busy, and
 
-    finished = μ·n·minutes          (finished = incoming - growth of the backlog)
+    finished = μ·n·minutes
 
-The ratio estimator over such intervals is μ = Σ finished / Σ n·minutes, its standard error that of
-the residuals (Cochran, Sampling Techniques, 1977, chapter 6). Intervals shortly after a change are
-left out, because it is not known exactly when a new instance begins to work.
+If the metric counts arrivals, the finished items are the arrivals less the growth of the backlog.
+Over all such intervals, μ = Σ finished / Σ n·minutes. This is the ratio estimator, and its standard
+error is computed from its residuals, finished - μ·n·minutes (Cochran, Sampling Techniques, 1977,
+chapter 6). Intervals shortly after a change of the capacity are left out, because it is not known
+exactly when a new instance begins to work.
 
-*Outliers.* An observation is a pair: a ``part`` and the ``whole`` that it grows with, such as items
-and the busy minutes that they took. An outlier must not be added to a sum, because it would never
-leave the sum again. Outliers are found by the median of the recent ratios, of which half may be
-wrong. The recent observations are therefore kept one by one, and are added to the sums when newer
-ones replace them. The limit is nine median absolute deviations above the median, but at least twice
-and at most ten times the median. There is no lower limit: a count of zero is valid.
+*Outliers.* An observation is a pair: a ``part``, and the ``whole`` with which it grows. Here, they
+are the finished items and the instance-minutes of an interval. An outlier must not be added to the
+sums, because they forget only slowly (see ``INTERVALS_WEIGHT``). The recent observations are
+therefore kept one by one. When a new observation replaces the oldest of them, the oldest is added
+to the sums, unless it is an outlier.
 
-The dead time is the mean wait from the action to its confirmation, over scale-outs that succeeded
-at the first attempt.
+An observation is an outlier if its ratio part / whole is too far above the median of the recent
+ratios. The median stays usable even if almost half of these ratios are wrong. The limit is nine
+median absolute deviations above the median, but at least twice and at most ten times the median.
+There is no lower limit, because a count of zero is valid.
+
+*Dead time.* The dead time is the mean wait from the request for a scale-out to its confirmation,
+plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt count.
 """
 
 from __future__ import annotations
@@ -44,31 +54,34 @@ from shared.autoscaling.policy import RATE_ERROR_MAX, RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 
 OBSERVATIONS_MIN = 2.9
-"""Three, less what they have lost in weight."""
+"""Three intervals. The sum of their weights is a little lower, because older ones weigh less."""
 ROUGH_ERROR = 0.3
-"""The relative error that is assumed for a throughput by fewer counts: it is not sure."""
+"""The relative error that is assumed after fewer intervals. Such a throughput is uncertain."""
 DEAD_TIMES_MIN = 3
 DEAD_TIME_MINUTES_MAX = 30
 DECISION_MINUTES = 1.0
-"""A decision is made on a sample that describes the minute before it."""
+"""Added to the measured wait, because a decision uses a sample that describes the minute before."""
 DEAD_TIME_WEIGHT_MIN = 0.02
-"""Weight of the newest dead time: about fifty are remembered."""
+"""The newest dead time has at least this weight in the mean, so about the last fifty count."""
 INTERVALS_WEIGHT = 0.99
-"""Weight of what was known before each new interval: about a hundred are remembered."""
+"""Each new interval multiplies the sums by this first, so about the last hundred count."""
 SETTLING = timedelta(minutes=2)
-"""Intervals that begin sooner than this after a change of capacity are left out."""
+"""An interval is left out if it begins sooner than this after a change of the capacity."""
 INTERVAL_MAX = 1.5
-"""An interval longer than this many usual ones lacks a sample, and with it what it counted."""
+"""If an interval is longer than this many usual intervals, a sample is missing in it, and the items
+that this sample counted are missing too. Such an interval is left out.
+"""
 
 Pair = tuple[float, float]
-"""Part and whole; the whole is not zero."""
+"""An observation: its part and its whole. The whole is not zero."""
 RECENT_MAX = 15
+"""The number of observations that are kept one by one."""
 JUDGED_MIN = 3
-"""Fewer observations other than zero do not show which of them is wrong."""
+"""Outliers can be recognized only among at least this many observations that are not zero."""
 DEVIATIONS_MAX = 9
 TIMES_MIN, TIMES_MAX = 2, 10
 PART_MAX = 1e18
-"""Squares of larger ones make sums infinite."""
+"""An observation with a larger part is an outlier, because its square could make a sum infinite."""
 
 
 # --- what is known ----------------------------------------------------------------------------
@@ -108,10 +121,11 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
 def known_throughput(
     fixed: Throughput, learned: Learned, estimate: RateEstimate | None
 ) -> Throughput:
-    """What is fixed by hand, and otherwise what was learned, if that is sure enough.
+    """The values that are set by hand. The others are those that were learned, if they are certain
+    enough, or else None.
 
-    ``estimate`` is that of ``rate_estimate``. A throughput estimated from the backlog is its low
-    end, so that no further margin is needed.
+    ``estimate`` is the result of ``rate_estimate``. If it comes from the backlog, the low end of
+    the estimate is used. Its relative error is then 0, so that no policy subtracts a second margin.
     """
     if fixed.rate_per_instance_minute is not None and fixed.dead_time_minutes is not None:
         return fixed
@@ -163,7 +177,7 @@ def rate_of(work: BusyIntervals) -> tuple[float, float] | None:
 def learn_dead_time(state: ScalingState) -> ScalingState:
     """The state with the dead time of the last confirmed change, if it was not used before.
 
-    An action that was deferred or given up waited for another reason, so it does not count.
+    The wait for an action that was deferred or given up had another cause, so it does not count.
     """
     desired, learned = state.desired, state.learned
     if desired is None or desired.changed_at is None or desired.epoch <= learned.epoch:
@@ -185,7 +199,7 @@ def learn_dead_time(state: ScalingState) -> ScalingState:
 
 
 def learn_from_backlog(state: ScalingState, backlog_name: str | None, maximum: int) -> ScalingState:
-    """The state with what the backlog has taught since the last time."""
+    """The state with the samples of the backlog since the last call taken into account."""
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
     if backlog is None or capacity is None:
@@ -202,7 +216,9 @@ def learn_from_backlog(state: ScalingState, backlog_name: str | None, maximum: i
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A metric whose samples say how many items were finished, or came, since the one before."""
+    """A metric that counts the items finished since its previous sample, or those that arrived if
+    ``incoming`` is true.
+    """
 
     samples: Samples
     incoming: bool = False
@@ -211,7 +227,7 @@ class Counted:
 def learn_from_counts(
     state: ScalingState, throughput: Throughput, backlog_name: str | None
 ) -> ScalingState:
-    """The state with what finished or incoming items have taught since it was asked last."""
+    """The state with the counts of items since the last call taken into account."""
     samples = state.histories.get(throughput.counted_metric or "")
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
@@ -227,7 +243,7 @@ def learn_from_counts(
 def with_counted(
     work: BusyIntervals, counted: Counted, backlog: Samples, capacities: Samples
 ) -> BusyIntervals:
-    """The sums with every interval that is over and was not looked at before."""
+    """The intervals, with all those added that have ended and were not evaluated before."""
     samples = counted.samples
     if len(samples) < 2 or not backlog or not capacities:
         return work
@@ -256,7 +272,7 @@ def _with_interval(work: BusyIntervals, done: float, busy: float) -> BusyInterva
 
 
 def _sound_intervals(work: BusyIntervals) -> BusyIntervals:
-    """Without sums that cannot be right."""
+    """The intervals. If the recent ones contradict the sums, the sums are dropped."""
     if contradicted(work.done, work.busy, work.recent):
         return BusyIntervals(until=work.until, recent=work.recent)
     return work
@@ -278,7 +294,7 @@ def _with_intervals(work: BusyIntervals, pairs: Sequence[Pair]) -> BusyIntervals
 
 
 def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities: Samples) -> float:
-    """How many instances were busy all the time; 0 where that is not certain."""
+    """The number of instances that were busy all the time; 0 if this is not certain."""
     first = bisect_right(backlog, start, key=time_of) - 1
     last = bisect_left(backlog, end, key=time_of)
     if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):
@@ -291,7 +307,7 @@ def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities
 
 
 def _at(backlog: Samples, time: datetime) -> float:
-    """Between two samples on the straight line."""
+    """The backlog at ``time``, interpolated linearly between the samples before and after it."""
     after = bisect_left(backlog, time, key=time_of)
     before = max(after - 1, 0)
     left, right = backlog[before], backlog[min(after, len(backlog) - 1)]
@@ -304,17 +320,18 @@ def _at(backlog: Samples, time: datetime) -> float:
 
 
 def with_recent(recent: Sequence[Pair], pair: Pair) -> tuple[tuple[Pair, ...], Sequence[Pair]]:
-    """The observations that are kept one by one now, and those that become part of sums."""
+    """The observations that are now kept one by one, and those to add to the sums."""
     seen = (*recent, pair)
     return seen[-RECENT_MAX:], _within(seen[:-RECENT_MAX], _limit(seen))
 
 
 def believable(recent: Sequence[Pair]) -> Sequence[Pair]:
+    """The observations that are not outliers."""
     return _within(recent, _limit(recent))
 
 
 def contradicted(part: float, whole: float, recent: Sequence[Pair]) -> bool:
-    """Whether sums over earlier observations cannot be right by what was observed of late."""
+    """True if recent observations show that sums over earlier observations must be wrong."""
     if not abs(part) <= PART_MAX or not abs(whole) <= PART_MAX:  # NaN among them
         return True
     ratios = _ratios(recent)
@@ -339,5 +356,7 @@ def _limit(pairs: Sequence[Pair]) -> float:
 
 
 def _ratios(pairs: Sequence[Pair]) -> list[float]:
-    """Zeros say nothing of how large others may be."""
+    """The ratios of the observations. Zeros are left out, because they do not show how large other
+    ratios may be.
+    """
     return [abs(part / whole) for part, whole in pairs if part]

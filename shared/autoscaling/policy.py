@@ -128,8 +128,8 @@ def declared(by_metric: Mapping[str, T], name: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The capacity that a policy recommends, and the reason. The current capacity means that
-    nothing changes.
+    """The capacity that a policy recommends, and the reason. If it is the current capacity, nothing
+    changes.
     """
 
     capacity: int
@@ -193,8 +193,8 @@ class Policy(Protocol):
 
     @property
     def step_seconds(self) -> float | None:
-        """The time step of a policy that plans ahead; else None. The age limit must not be
-        shorter."""
+        """The time step of a policy that plans ahead; otherwise None. The goal's age limit must not
+        be shorter than this step."""
         return None
 
     @property

@@ -169,8 +169,8 @@ async def replay_range(
     """Process a range of a partition again.
 
     The outcomes are stored under NAME. The checkpoint, effects and dead letters of the partition
-    itself do not change, and neither do tables of your own. If you run the command again with the
-    same NAME, it continues where it stopped. Without --send no messages are sent.
+    itself do not change. Nor do the tables that your own handler writes. If you run the command
+    again with the same NAME, it continues where it stopped. Without --send, no messages are sent.
     """
     if from_sequence is not None and from_time is not None:
         raise Misused("give either --from-sequence or --from-time")
@@ -281,7 +281,7 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     ] = None,
     connection: Annotated[str, typer.Option(metavar="NAME")] = "ServiceBusConnection",
 ) -> Answer:
-    """Process dead letters again. Each is processed at most once."""
+    """Process dead letters again. Those that succeed are removed. Those that fail again remain."""
     if everything == (sequence is not None):
         raise Misused("give either PARTITION and SEQUENCE or --all")
     query = DeadLetterQuery(hub, group, partition, sequence, kind, await _before(app, older_than))

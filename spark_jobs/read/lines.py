@@ -198,7 +198,9 @@ class _Reader:
         return self._dates[local.date().isoformat()]
 
     def _read_singly(self, file: SourceFile, raw: bytes) -> Iterator[tuple[Record, bytes]]:
-        """Yields the records that the reference reads from a line, each with its plain content."""
+        """Yields the records that the reference reads from a line. Each comes with the content that
+        it would have as a plain line (see ``_plain_content``).
+        """
         outcomes = list(read_line(raw, file.path))
         bad = [_bad_row(outcome, file) for outcome in outcomes if isinstance(outcome, Quarantined)]
         self._bad += bad

@@ -47,8 +47,9 @@ def evidence(
 def test_a_scale_out_tells_backlog_arrivals_age_and_what_new_instances_need() -> None:
     assert told(POLICY(seen(growing(400, 100)))) == (
         15,
-        "backlog 3700 at 800 arrivals/min would be 7.12 min old within 5 min at 4 instances, "
-        "and new ones need 3 min; 15 keep it under 4.75 min",
+        "with a backlog of 3700 and 800 arrivals/min, 4 instances would let work become "
+        "7.12 min old within the next 5 min; the policy plans for at most 4.75 min; "
+        "new instances take 3 min to start, so more are needed now",
         evidence(3700, 800),
     )
 
@@ -56,8 +57,9 @@ def test_a_scale_out_tells_backlog_arrivals_age_and_what_new_instances_need() ->
 def test_where_steps_are_seconds_all_is_told_in_seconds() -> None:
     assert told(QUICK(seen(growing(400, 100), **QUICKLY))) == (
         15,
-        "backlog 3700 at 133.3 arrivals/s would be 42.8 s old within 30 s at 4 instances, "
-        "and new ones need 18 s; 15 keep it under 28.5 s",
+        "with a backlog of 3700 and 133.3 arrivals/s, 4 instances would let work become "
+        "42.8 s old within the next 30 s; the policy plans for at most 28.5 s; "
+        "new instances take 18 s to start, so more are needed now",
         evidence(3700, 800, scale=10),
     )
 
@@ -82,13 +84,13 @@ def test_a_scale_in_tells_for_how_long_fewer_will_do() -> None:
     capacity, reason, found = told(POLICY(seen(backlog)))
     assert (capacity, reason) == (
         3,
-        "the queue runs empty at 336 arrivals/min; for the next 8 min 3 instances will do, "
-        "more would be idle 50% of the time",
+        "the queue runs empty at 336 arrivals/min; 3 instances will be enough for the next 8 min, "
+        "and another one would be idle for at least 50% of the time",
     )
     assert found["backlog"] == 0
     _, in_seconds, _ = told(QUICK(seen(backlog, **QUICKLY)))
-    assert "empty at 56.01 arrivals/s; for the next 48 s 3 instances" in in_seconds
-    assert " at 1 instance, and " in POLICY(seen(growing(400, 100), capacity=1)).reason
+    assert "empty at 56.01 arrivals/s; 3 instances will be enough for the next 48 s" in in_seconds
+    assert ", 1 instance would let work " in POLICY(seen(growing(400, 100), capacity=1)).reason
 
 
 def test_an_instance_that_has_enough_to_do_stays() -> None:
@@ -158,7 +160,7 @@ def test_an_order_that_comes_sooner_than_a_new_one_is_waited_for_and_named() -> 
     capacity, reason, _ = told(POLICY(seen(growing(200, 600), pending=order)))
     assert capacity == 9
     assert reason in (
-        "9 come within 2 min, sooner than a new order",
+        "9 instances will be running within 2 min, and a new request would not reduce late work",
         "holding: the backlog is neither late nor empty",
     )
 
@@ -166,7 +168,8 @@ def test_an_order_that_comes_sooner_than_a_new_one_is_waited_for_and_named() -> 
 def test_while_the_queue_runs_empty_an_order_under_way_stands() -> None:
     order = desired(target=6, previous=4, requested_at=ago(60))
     capacity, reason, _ = told(POLICY(seen([0.0] * 15, pending=order)))
-    assert (capacity, reason) == (6, "the queue runs empty while 6 are on order")
+    change = "the change to 6 instances is still pending"
+    assert (capacity, reason) == (6, f"the queue runs empty, but {change}")
 
 
 # --- the age limit ---
@@ -319,7 +322,10 @@ def test_a_queue_that_is_served_to_the_last_item_in_a_step_runs_empty() -> None:
 def test_an_order_that_comes_in_a_minute_is_not_replaced_by_one_that_takes_three() -> None:
     order = desired(target=5, previous=4, requested_at=ago(120))
     capacity, reason, _ = told(POLICY(seen(growing(200, 600), pending=order)))
-    assert (capacity, reason) == (5, "5 come within 1 min, sooner than a new order")
+    expected = (
+        "5 instances will be running within 1 min, and a new request would not reduce late work"
+    )
+    assert (capacity, reason) == (5, expected)
 
 
 @pytest.mark.parametrize(("waited", "capacity"), [(10, 6), (9, 5)])

@@ -1,11 +1,12 @@
-"""Reads metrics of Azure Monitor, many resources in one request where the app may do so.
+"""Reads metrics from Azure Monitor, for many resources in one request if the app may do so.
 
-There are two interfaces. Azure Resource Manager returns the metrics of one resource, for which the
-role Monitoring Reader on that resource is enough. The data plane returns those of up to 50
-resources of a region, but requires that role on the whole subscription, and answers 401 or 403
-without it, whatever roles there are on the resources. A resource is therefore asked alone first,
-which also tells its region. From then on, several resources of a region are asked as a batch. Where
-that is denied, each is asked alone again.
+Azure Monitor has two interfaces. Azure Resource Manager returns the metrics of one resource, and
+the role Monitoring Reader on that resource is enough. The data plane returns the metrics of up to
+50 resources of a region, but requires that role on the whole subscription. Without it, the data
+plane answers 401 or 403, whatever roles the app has on the resources. The first query for a
+resource is therefore for that resource alone, and its answer also names the region. From then on,
+several resources of a region are queried as a batch. If the batch is denied, each resource is
+queried alone again.
 """
 
 from __future__ import annotations
@@ -59,17 +60,17 @@ DENIED = (401, 403)
 THROTTLED = (429, 503, 529)
 """The data plane answers 529 where Resource Manager answers 429."""
 NOT_AS_A_WHOLE = (400, 404)
-"""Answers that the fault of one resource or metric may have caused for all of the request."""
+"""Statuses with which a whole request may fail because of a single resource or metric."""
 BATCH_HOSTS = {
     "management.azure.com": "metrics.monitor.azure.com",
     "management.chinacloudapi.cn": "metrics.monitor.azure.cn",
     "management.usgovcloudapi.net": "metrics.monitor.azure.us",
 }
 REMEDY = (
-    "[metrics_one_by_one] Azure Monitor is asked for each resource of subscription %s alone, "
-    "because the app may not query the whole subscription. This works, at the cost of more "
-    "requests (12,000 an hour are allowed). To batch them, assign the app the role Monitoring "
-    "Reader on the subscription"
+    "[metrics_one_by_one] The app queries the metrics of subscription %s one resource at a time, "
+    "because it may not query the whole subscription. This works, but takes more requests (12,000 "
+    "an hour are allowed). To query many resources in one request, assign the app the role "
+    "Monitoring Reader on the subscription"
 )
 
 Answers = dict[AzureMonitorMetric, list[MetricPoint] | ReadFailed]
@@ -86,7 +87,9 @@ class QueryRefused(ReadFailed):
 
 @redacting
 class AzurePlatformMetrics:
-    """See PlatformMetrics. Each source is queried once a minute, whoever needs it."""
+    """See PlatformMetrics. Each source is queried at most once a minute, however many resources
+    use it.
+    """
 
     def __init__(
         self, arm_endpoint: str, timeout_seconds: float, clock: Callable[[], datetime]
@@ -103,7 +106,9 @@ class AzurePlatformMetrics:
         self._taken: dict[AzureMonitorMetric, Taken] = {}
         self._regions: dict[str, str] = {}
         self._denied_until: dict[str, datetime] = {}
-        """By subscription, for batches, and by resource."""
+        """The keys are subscriptions whose batches are denied, and resources whose own queries are
+        denied.
+        """
         self._throttling: dict[str, Throttling] = {}
 
     async def read(
@@ -146,7 +151,7 @@ class AzurePlatformMetrics:
             if query.region and error.status in DENIED:
                 self._deny(query.subscription_id)
                 return await self._all(one_by_one(query))
-            if error.status in DENIED:  # said once, and asked again in an hour
+            if error.status in DENIED:  # report it once, and query this resource again in an hour
                 self._denied_until[query.place] = self._clock() + DENIED_FOR
             if error.status in NOT_AS_A_WHOLE and query.region:
                 return await self._all(one_by_one(query))

@@ -416,8 +416,8 @@ def _bisect(same: Callable[[float], bool], near: float, far: float) -> float:
 
 
 def _described_change(decision: Decision, desired: int | None) -> str:
-    """Describe another decision by its direction. If the actual decision has the same direction,
-    add the capacity of the other one."""
+    """Describe an alternative decision by its direction. If the actual decision has the same
+    direction, add the capacity of the alternative."""
     assert decision.current is not None
     assert desired is not None
     verb = _verb(decision.current, desired)

@@ -1,7 +1,7 @@
-"""What came to a queue of late, and what is to come of it under one or the other capacity.
+"""Infers the recent arrivals of a queue, and projects its backlog for a planned capacity.
 
-Arrivals are inferred from the backlog and the instances that worked on it. A step is the time in
-which a policy plans, commonly a minute. All work is in instance-steps: items divided by what one
+Arrivals are inferred from the backlog and from the number of instances that worked on it. Policies
+plan in steps, usually of a minute. All work is in instance-steps: one instance-step is what one
 busy instance finishes in a step.
 """
 
@@ -18,17 +18,23 @@ from operator import sub
 from shared.autoscaling.measurements import MetricValue, Window, span, time_of
 
 SAMPLES_MIN = 4
-"""However long ago, where the steps are shorter than the time between samples."""
+"""At least this many samples are used, however old they are, because steps may be shorter than the
+time between samples.
+"""
 IDLE_DECAY = 0.95
-"""An empty queue hides what arrives: a twentieth less is assumed with every empty step."""
+"""An empty queue hides the arrivals. They are assumed to be at most this share of the previous
+average in each empty step.
+"""
 IN_HAND_STEPS_MIN = 0.05
 IN_HAND_STEPS_MAX = 0.5
-"""What an instance may have in hand: one item, but no less and no more work than this."""
+"""Brokers also count the items in process, so one item for each instance does not count as waiting.
+These are the lowest and highest work that is assumed for such an item.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How much of the past counts; ``smoothing`` is the weight of the newest step in the rate."""
+    """How many past steps count, and the weight of the newest step in the average arrivals."""
 
     steps: float = 15.0
     smoothing: float = 0.3
@@ -39,7 +45,7 @@ RECENT = Memory()
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """``rate`` per step, smoothed, and what came in each of the last steps, newest first."""
+    """The average arrivals per step, and the arrivals of each of the last steps, newest first."""
 
     rate: float
     recent: tuple[float, ...]
@@ -55,13 +61,14 @@ def infer(
     now: datetime,
     memory: Memory = RECENT,
 ) -> Arrivals | None:
-    """None before the second sample. ``steps`` is how many single steps are asked for.
+    """The arrivals, with those of the last ``steps`` one by one; None before the second sample.
 
-    While work waits, arrivals are growth plus what is served: x = n + Δq/Δt. Of a queue that is
-    empty, but for what instances have in hand, only a bound is known. Samples may be missing or
-    unevenly spaced: one that stands for Δt steps weighs 1 - (1 - smoothing)^Δt. Single samples may
-    be negative, for items are finished in chunks and not evenly; to leave those out would overrate
-    the rest, so only the sum is at least 0.
+    While work waits, all n instances are busy. The arrivals per step are then the work finished
+    plus the growth of the backlog: x = n + Δq/Δt. If no work waits, this is only an upper bound.
+    Samples may be missing or unevenly spaced. In the average, a sample that covers Δt steps has the
+    weight 1 - (1 - smoothing)^Δt. The arrivals of one sample may be negative, because items are
+    finished in chunks. Setting these to 0 would overrate the arrivals, so negative arrivals are
+    offset against other steps.
     """
     samples = backlog.samples
     if len(samples) < 2:
@@ -94,12 +101,12 @@ def infer(
 
 @lru_cache
 def in_hand_steps(rate_per_instance_step: float) -> float:
-    """So much work an instance may have in hand while nothing waits, for brokers count it, too."""
+    """The work that one instance may be processing while no work waits. Brokers count it, too."""
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
 
 
 def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> float:
-    """In what part of the samples since ``start`` more waited than that; 0 without samples."""
+    """The share of the samples since ``start`` above ``in_hand`` items; 0 without samples."""
     samples = backlog[bisect_left(backlog, start, key=time_of) :]
     if not samples:
         return 0.0
@@ -112,14 +119,16 @@ def _weight(smoothing: float, took: float) -> float:
 
 
 def _believed(most: float, rate: float | None, decay: float) -> float:
-    """Of the most that can have come while the queue was, or became, empty."""
+    """The assumed arrivals of an interval at whose end the queue was empty.
+
+    ``most`` is their upper bound, and ``rate`` the average before.
+    """
     return min(most, (most if rate is None else max(rate, 0.0)) * decay)
 
 
 def _without_negatives(recent: list[float]) -> tuple[float, ...]:
-    """The same sum; a step that seems to have taken items back gives that to the one before.
-
-    Instances may finish items in chunks, and each sample then shows too much of it or too little.
+    """The same arrivals, with each negative value offset against the steps before it, and then
+    against the steps after it. The sum stays the same, but is at least 0.
     """
     if min(recent) >= 0.0:
         return tuple(recent)
@@ -136,7 +145,7 @@ def _without_negatives(recent: list[float]) -> tuple[float, ...]:
 def _serving(
     capacities: Sequence[MetricValue], capacity: int, samples: Sequence[MetricValue]
 ) -> list[float]:
-    """How many instances there were at the time of each sample."""
+    """The number of instances at the time of each sample."""
     if not capacities:
         return [float(capacity)] * len(samples)
     serving: list[float] = []
@@ -152,7 +161,7 @@ def _serving(
 def _recent(
     arrivals: list[float], gaps: Sequence[timedelta], step: timedelta, ago: float, steps: int
 ) -> list[float]:
-    """What came in each of the last steps, newest first; the newest sample is ``ago`` old."""
+    """The arrivals of each of the last steps, newest first. ``ago`` is the newest sample's age."""
     if ago == 0.0 and gaps[-steps:] == [step] * steps:  # a sample a step
         return arrivals[: -steps - 1 : -1]
     recent = [0.0] * steps
@@ -165,7 +174,7 @@ def _recent(
 
 
 def _spread(recent: list[float], arrived: float, end: float, start: float) -> None:
-    """Add a rate that held from ``start`` to ``end`` steps ago to the steps it covers."""
+    """Add ``arrived`` per step to the steps from ``start`` to ``end`` steps ago."""
     if start - end == 1.0 and end == int(end):
         recent[int(end)] += arrived
         return
@@ -176,11 +185,11 @@ def _spread(recent: list[float], arrived: float, end: float, start: float) -> No
 
 
 ORDER_AHEAD_STEPS = 2
-"""Order more where work would be late within the dead time and this ..."""
+"""A policy scales out if work would be late within the dead time plus this many steps."""
 PLAN_AHEAD_STEPS = 4
-"""... and so many that none is late within the dead time and this."""
+"""The costs of a scale-out are compared over the dead time plus this many steps."""
 RETURN_TRIP = 2.0
-"""An instance that is ordered must be let go again: two changes."""
+"""An instance that is added must be removed again, so it costs two changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +203,12 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A queue as it is now, the instances there are, and those ordered.
+    """The present state of a queue, and the instances that run and that are ordered.
 
-    ``dead`` is the dead time of a new order and ``arrival`` the steps until the one under way has
-    come, both at least 1. ``share`` is the part of the age limit to make use of.
+    ``ordered`` is the target of the pending action, or the capacity if no action is pending.
+    ``dead`` is the dead time of a new action, and ``arrival`` is the number of steps until the
+    pending action takes effect. Both are at least 1. ``share`` is the share of the age limit that
+    is used.
     """
 
     backlog: float
@@ -208,17 +219,21 @@ class Outlook:
     arrival: int
     share: float
     overdue: bool = False
-    """The order under way should have come already: nobody knows when it will."""
+    """True if the pending action should have taken effect already. It is unknown when it will."""
 
     def standing(self, steps: int) -> list[int]:
-        """The instances of the coming steps if nothing else is ordered."""
+        """The instances in each of the next steps if no further action is requested."""
         if self.ordered == self.capacity:
             return [self.capacity] * steps
         waiting = self.arrival - 1
         return ([self.capacity] * waiting + [self.ordered] * steps)[:steps]
 
     def project(self, planned: Sequence[int]) -> Projection:
-        """With the arrivals as they are now: late_h = max(0, q_h - share·(last L arrivals))."""
+        """Project the queue for the planned instances of each step, at the present arrivals.
+
+        The late work of step h is max(0, q_h - share·(arrivals of the last L steps)), with q_h as
+        the backlog after this step, and L as the age limit.
+        """
         rate, recent, backlog = self.arrivals.rate, self.arrivals.recent, self.backlog
         share, leaving, window = self.share, len(recent), sum(recent)
         late = idle = worst = 0.0
@@ -236,11 +251,11 @@ class Outlook:
         return Projection(late, idle, worst)
 
     def late_ahead(self) -> Projection:
-        """What becomes late before a new order could help, and a little after."""
+        """The projection until shortly after a new action would take effect."""
         return self.project(self.standing(self.dead + ORDER_AHEAD_STEPS))
 
     def cheapest(self, maximum: int, switch_cost: float, late_penalty: float) -> int:
-        """The capacity at which one more instance costs more than the lateness it avoids."""
+        """The capacity at which a further instance costs more than the late work that it avoids."""
         wanted, best = self.ordered, inf
         kept = self.standing(self.dead - 1)
         for target in range(self.ordered, maximum + 1):
@@ -253,7 +268,7 @@ class Outlook:
         return wanted
 
     def worth_replacing(self, wanted: int) -> bool:
-        """Is a new order now better than one when the one under way has come?"""
+        """True if a new action now means less late work than one after the pending action."""
         if self.arrival <= 1:
             return False
         steps = self.dead + PLAN_AHEAD_STEPS + self.arrival

@@ -1,4 +1,4 @@
-"""QueueAge: hold, and move only where holding costs more. The policy that comes with the app."""
+"""QueueAge, the default policy. It changes the capacity only if keeping it would cost more."""
 
 from __future__ import annotations
 
@@ -32,71 +32,111 @@ from shared.autoscaling.policy import (
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
-"""Per unit of switch cost: in so many what waits is to be done, after letting go."""
+"""The time T after a scale-in: this many steps times κ, but at least ``PATIENCE_STEPS_MIN``."""
 AGE_SHARE_MIN = 0.8
-"""However little is known of the rate."""
+"""At least this share of the age limit is used, however uncertain the throughput is."""
 LONG_STEPS = 30.0
-"""What is remembered before instances are let go: as far back as samples are kept by default."""
+"""Before a scale-in, the policy looks back this far. By default, samples are kept for as long."""
 HELD_ON_MEMORY_MAX = 1
-"""Instances beyond those that the present arrivals need ..."""
+"""At most this many instances are kept only because earlier arrivals were higher."""
 MEMORABLE_SHARE = 1 / 3
-"""... where work waited for so much of the time: of an empty queue nothing can be remembered."""
+"""Instances are kept for earlier arrivals only if work was waiting in at least this share of the
+samples. An empty queue does not show how much arrived.
+"""
 IDLE_STEPS = LONG_STEPS - 1.0
-"""Of an empty queue at one capacity, after which one instance fewer is tried."""
+"""After this long with an empty queue and the same capacity, the policy tries one instance fewer.
+It is one step less than ``LONG_STEPS``, because 30 samples span 29 steps.
+"""
 ROUNDING = 1e-9
-"""Of steps and instances: this little above or below a whole number is that number."""
+"""A number of steps or instances that differs from a whole number by less than this counts as that
+whole number.
+"""
 UNSURE_GROWTH_MAX = 4
-"""As long as the throughput is not sure, one action at most multiplies the capacity by this."""
+"""While the throughput is uncertain, one action multiplies the capacity by at most this factor."""
 DEAD_TIME_MINUTES = 3.0
-"""Until it is known."""
+"""The dead time that is assumed until it is known."""
 SECONDS_BELOW = 30
-"""Shorter steps are told in seconds."""
+"""If a step has fewer seconds than this, reasons give times in seconds instead of minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAge(Composite):
-    """Keep the oldest item younger than the goal's age limit at the least cost.
+    """Keeps the oldest item younger than the goal's age limit at the least cost.
 
-    There are two reasons to change capacity. Work would become older than the age limit: order
-    out, early enough for the dead time. Or instances stand idle: let those go that would be busy
-    for less than half of the time. Between the two every capacity does the same work at the same
-    cost, and a change costs extra: there the backlog is the buffer, and the wish is to hold.
+    While work waits, all instances are busy. Every capacity then finishes the same work at the same
+    cost, and only a change of the capacity costs extra. So the policy holds the capacity while the
+    backlog grows and shrinks, and changes it for only two reasons:
 
-    With q = backlog/μ and λ the arrivals per minute (see arrivals.py), in instance-minutes:
+    - Work would become older than the age limit. The policy then scales out.
+    - Instances would be idle for at least half of the time. The policy then scales in.
 
-    - late work at n instances h minutes ahead: max(0, q_h - share·(arrivals of the last L minutes
-      by then)), summed over the horizon;
-    - out, where some is late within D + 2 minutes: to the n at which
-      2κ·(n - ordered) + idle + P·late over D + 4 minutes is least. An order under way is replaced
-      only if that leaves less late than waiting for it;
-    - in, where nothing is under way and the queue runs empty, q + λ ≤ n: to
-      ⌈λ + q/T - f⌉ with T = max(5, 4κ) minutes. The last instance stays where it would be busy
-      for a share of more than f = min(½, L·λ / (L·λ + 8κ)) of its time: without it the backlog may
-      grow to L·λ before it has to come back, in which it saves (1 - f)·L·λ/f, four return trips
-      of 2κ. Four, not one, for arrivals vary and fill the backlog sooner. One more stays where it
-      would be needed for what came on the average of some κ minutes (the more a change
-      costs, the longer the memory), if work waited in a third of the last half hour at least;
-    - in by one, whatever λ is believed to be, where the queue was empty and capacity the same for
-      half an hour (30 steps; samples must be kept for as long): an empty queue tells nothing of
-      what comes, only that fewer may do.
+    Time is counted in steps of ``step_seconds``, and work in instance-steps: one instance-step is
+    the work that one busy instance finishes in a step. The formulas use these symbols:
 
-    D, μ, L, κ and P are ``seen.throughput`` and ``seen.goal``. If μ is not known, the rule plans
-    with the low end of ``seen.estimate``. That errs towards too many instances, so an action may
-    then at most multiply the capacity by four. ``until_known`` decides only as long as there is
-    no estimate, because no work was seen. How the rule was found and what it was compared with is
-    in docs/adr/0005-default-policy.md.
+    - n: the capacity, in instances. The *ordered* capacity is the target of the pending action, or
+      n if no action is pending.
+    - μ: the throughput, in items per instance-step.
+    - q: the backlog divided by μ, in instance-steps.
+    - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
+    - D: the dead time from the request for an instance until it works, in steps, rounded up.
+    - L: the age limit, in steps, rounded down.
+    - s: the used share of the age limit: ``age_share`` less the relative error of μ.
+    - κ: the switch cost of adding or removing one instance, in instance-steps. A return trip, which
+      removes an instance and adds it again, costs 2κ.
+    - P: the late penalty, which is the cost of one instance-step of late work in each step.
+
+    μ and D come from ``seen.throughput``, and L, κ and P from ``seen.goal``.
+
+    *Late work.* The queue is first in, first out, so a backlog that is larger than the arrivals of
+    the last L steps contains items older than L. With q_h as the backlog after h more steps at the
+    present λ, the late work of step h is max(0, q_h - s·(arrivals of the L steps before its end)).
+
+    *Scale-out.* If work would be late within D + 2 steps at the ordered capacity, the policy
+    recommends the capacity m ≥ ordered with the least cost over the next D + 4 steps:
+
+        2κ·(m - ordered) + idle instance-steps + P·(late work of all steps)
+
+    It replaces a pending action only if this action is overdue, or if waiting for it would make
+    more work late.
+
+    *Scale-in.* If no action is pending and the queue will be empty within a step (q + λ ≤ n), the
+    policy recommends ⌈λ + q/T - f⌉ instances, with
+
+        T = max(5, 4κ)        f = min(½, L·λ / (L·λ + 8κ))
+
+    T is the time in which the remaining backlog is finished. f decides about the last instance: it
+    is kept if it would be busy for more than the share f of its time. Without an instance that is
+    busy for this share, the backlog grows by f in each step. After L·λ/f steps it is L·λ, and the
+    instance is needed again. Its absence has then saved (1 - f)·L·λ/f instance-steps. If f is
+    L·λ / (L·λ + 8κ), this is 8κ, the cost of four return trips (``caution``). One return trip would
+    be too few, because arrivals vary and the backlog may reach L·λ sooner.
+
+    One more instance is kept if the average arrivals of about the last κ steps need it, and if work
+    was waiting in at least a third of the last ``IDLE_STEPS``. The more a change costs, the longer
+    this average reaches back.
+
+    *One instance fewer.* If the queue was empty and the capacity unchanged for ``IDLE_STEPS``, the
+    policy removes one instance, whatever the estimate of λ. An empty queue does not show how much
+    arrives, only that fewer instances may be enough. Samples must be kept for as long.
+
+    *Unknown throughput.* If μ is not known, the policy plans with the low end of ``seen.estimate``.
+    This errs towards too many instances, so one action then at most quadruples the capacity.
+    ``until_known`` decides only while there is no estimate, because no work was seen.
+
+    The formulas were derived for this policy. docs/adr/0005-default-policy.md compares it with
+    other policies and variants.
     """
 
     metric: str
     until_known: PolicyFunction
     step_seconds: float = 60
-    """It plans in steps of this; κ and P are in instance-steps. Shorter where all is faster."""
+    """The length of a step, at most the age limit. κ and P are in instance-steps of this length."""
     age_share: float = 0.95
-    """How much of the age limit to make use of."""
+    """The share of the age limit that is used if the throughput is known exactly."""
     caution: float = 4.0
-    """Letting an instance go must promise to save so many return trips."""
+    """An instance is removed only if that promises to save the cost of this many return trips."""
     busy_share: float = 0.5
-    """The last instance stays where it would be busy for this share of its time, or less."""
+    """The upper limit of f. An instance that would be busy for a larger share is always kept."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "age_share": (0.8, 1.0),
         "caution": (1.0, 8.0),
@@ -143,7 +183,10 @@ class QueueAge(Composite):
         return _Choice(self, seen, outlook, rate / steps_per_minute, steps_per_minute).made()
 
     def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
-        """The queue in steps; None before its second sample. ``rate`` is per instance and step."""
+        """The queue, measured in steps and instance-steps; None before its second sample.
+
+        ``rate`` is the throughput μ, in items per instance-step.
+        """
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
         capacities = seen.capacities.samples
@@ -173,7 +216,11 @@ class QueueAge(Composite):
 
 
 class _Choice:
-    """Out, in or hold, and how to say why."""
+    """Chooses between scale-out, scale-in and holding, and explains the choice.
+
+    ``items`` is the throughput μ in items per instance-step, and ``per_minute`` the same in items
+    per instance-minute. ``minutes`` is the length of a step.
+    """
 
     __slots__ = ("items", "minutes", "outlook", "per_minute", "policy", "seen")
 
@@ -202,7 +249,8 @@ class _Choice:
             return self._hold(f"work will be {age} old, but {outlook.ordered} is the maximum")
         if outlook.backlog + outlook.arrivals.rate <= seen.capacity:
             if outlook.ordered != seen.capacity:
-                return self._hold(f"the queue runs empty while {outlook.ordered} are on order")
+                change = f"the change to {_instances(outlook.ordered)}"
+                return self._hold(f"the queue runs empty, but {change} is still pending")
             if seen.capacity <= seen.limits.minimum:
                 return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
             return self._in()
@@ -215,22 +263,27 @@ class _Choice:
         replace = outlook.overdue or outlook.worth_replacing(wanted)
         if outlook.ordered > seen.capacity and not replace:
             coming = self._time(outlook.arrival)
-            return self._hold(f"{outlook.ordered} come within {coming}, sooner than a new order")
+            come = f"{_instances(outlook.ordered)} will be running within {coming}"
+            return self._hold(f"{come}, and a new request would not reduce late work")
         if wanted == self._maximum < seen.limits.maximum and wanted == outlook.ordered:
-            return self._hold(f"the throughput is not sure yet: {wanted} must come before more")
+            wait = f"no more instances are requested until {wanted} are running"
+            return self._hold(f"the throughput is still uncertain: {wait}")
         if wanted == outlook.ordered:
-            return self._hold(f"late work within {ahead} costs less than another instance")
+            late = f"the work that will be late within the next {ahead}"
+            return self._hold(f"{late} costs less than another instance would")
         limit = self._time(outlook.share * len(outlook.arrivals.recent))
         return self._say(
             wanted,
-            f"backlog {outlook.backlog * self.items:.4g} at {self._flow(outlook.arrivals.rate)} "
-            f"would be {self._time(age)} old within {ahead} at {_instances(outlook.ordered)}, and "
-            f"new ones need {self._time(outlook.dead)}; {wanted} keep it under {limit}",
+            f"with a backlog of {outlook.backlog * self.items:.4g} and "
+            f"{self._flow(outlook.arrivals.rate)}, {_instances(outlook.ordered)} would let work "
+            f"become {self._time(age)} old within the next {ahead}; the policy plans for at most "
+            f"{limit}; new instances take {self._time(outlook.dead)} to start, so more are needed "
+            "now",
         )
 
     @property
     def _maximum(self) -> int:
-        """The most instances to order now: step by step, if the throughput is not sure."""
+        """The highest capacity to request now. It is limited while the throughput is uncertain."""
         seen = self.seen
         if seen.estimate is None or seen.estimate.sure:
             return seen.limits.maximum
@@ -248,9 +301,9 @@ class _Choice:
             idle_share = 1 - self._busy_share(rate)
             return self._say(
                 wanted,
-                f"the queue runs empty at {self._flow(rate)}; for the next "
-                f"{self._time(self._patience)} {_instances(wanted)} will do, more would be idle "
-                f"{idle_share:.0%} of the time",
+                f"the queue runs empty at {self._flow(rate)}; {_instances(wanted)} will be enough "
+                f"for the next {self._time(self._patience)}, and another one would be idle for at "
+                f"least {idle_share:.0%} of the time",
             )
         if self._idle_for_long():
             idle = f"the queue was empty for {self._time(IDLE_STEPS)}"
@@ -259,7 +312,7 @@ class _Choice:
         return self._hold("holding: the last instance has enough to do")
 
     def _needed(self, rate: float) -> int:
-        """The instances that will do for arrivals at that rate."""
+        """The instances that are enough for arrivals at this rate."""
         backlog = self.outlook.backlog / self._patience
         return ceil(rate + backlog - self._busy_share(rate) - ROUNDING)
 
@@ -268,13 +321,13 @@ class _Choice:
         return max(PATIENCE_STEPS_MIN, PATIENCE_STEPS * self.seen.goal.switch_cost)
 
     def _busy_share(self, rate: float) -> float:
-        """The last instance stays where it would be busy for more of its time."""
+        """The share f: the last instance is kept if it would be busy for more of its time."""
         buffer = len(self.outlook.arrivals.recent) * rate
         trips = self.policy.caution * RETURN_TRIP * self.seen.goal.switch_cost
         return min(self.policy.busy_share, buffer / (buffer + trips)) if buffer > 0.0 else 0.0
 
     def _remembered_rate(self) -> float:
-        """The arrivals per step on the average of the last κ steps."""
+        """The arrivals per step, averaged over about the last κ steps."""
         seen = self.seen
         smoothing = min(RECENT.smoothing, 1 / max(seen.goal.switch_cost, 1))
         arrivals = infer(
@@ -290,21 +343,23 @@ class _Choice:
         return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
-        """Neither work nor a change of capacity for so long that fewer are worth a try."""
+        """True if there was neither work nor a change of capacity for ``IDLE_STEPS``."""
         seen, samples = self.seen, self.seen.history(self.policy.metric).samples
         start = seen.now - span(IDLE_STEPS * self.policy.step_seconds)
         settled = seen.changed_at is None or seen.changed_at <= start
         return settled and samples[0].time <= start and self._waiting_share(IDLE_STEPS) == 0.0
 
     def _waiting_share(self, steps: float) -> float:
-        """In what part of the last steps work waited, beyond what instances have in hand."""
+        """The share of the samples of the last ``steps`` in which work was waiting. Items that the
+        instances may be processing do not count.
+        """
         seen = self.seen
         start = seen.now - span(steps * self.policy.step_seconds)
         in_hand = in_hand_steps(self.items) * self.items * seen.capacity
         return waiting_share(seen.history(self.policy.metric).samples, start, in_hand)
 
     def _time(self, steps: float) -> str:
-        """In minutes, or in seconds where it plans in seconds."""
+        """The duration in minutes, or in seconds if steps are short."""
         seconds = steps * self.policy.step_seconds
         return f"{seconds:.3g} s" if self._in_seconds else f"{seconds / 60:.3g} min"
 

@@ -61,7 +61,7 @@ class PartitionPipeline:
 
 @dataclass(slots=True)
 class HandlerCalls:
-    """Counts and times the handler's calls of one batch.
+    """Counts the handler's calls of one batch, and measures how long each call takes.
 
     ``counted`` holds the totals that were already passed to the breaker's client: successes,
     failures and slow calls. The breaker counts by periods, called buckets. The calls that are not
@@ -90,7 +90,7 @@ class HandlerCalls:
     """Why no further event may start. Empty if further events may start."""
 
     def counting(self, handle: Handler) -> Handler:
-        """The handler, with each of its calls counted and timed."""
+        """The handler. Each of its calls is counted, and its duration is measured."""
         elapsed, rule = self.pipeline.elapsed, self.pipeline.breaker.rule
 
         async def handle_and_count(event: Event) -> Effect:
@@ -193,8 +193,8 @@ class HandlerCalls:
             await self.report()
 
     async def report(self) -> None:
-        """If a call failed or was slow, or if a bucket is over, add the calls to the sums of all
-        instances. Then open the breaker if those sums exceed its thresholds."""
+        """If a call failed or was slow, or if a bucket is over, add the calls to the totals that
+        all instances share. Then open the breaker if these totals exceed its thresholds."""
         self.count()
         urgent, self.urgent = self.urgent, False
         if not urgent and not self.pipeline.breaker.is_behind:
@@ -207,7 +207,10 @@ class HandlerCalls:
 
 
 async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
-    """Account for a batch. Raises the same errors as ``process_batch.run``, and BreakerOpen.
+    """Account for a batch.
+
+    Raises the same errors as ``process_batch.run``. Also raises BreakerOpen if the breaker holds
+    the partition, and OutOfTime if the batch takes longer than ``pipeline.seconds_max``.
 
     While the breaker probes, events are processed in small groups, and the result of each group is
     reported before the next group starts. A group has several events, because a single bad event
@@ -263,8 +266,8 @@ Work = Callable[[Consumer], Awaitable[Report]]
 def _out_of_time(pipeline: PartitionPipeline) -> str:
     return (
         f"{pipeline.name}: the batch took longer than {pipeline.seconds_max:g} s. The events "
-        "handled so far are committed, the others are delivered again. If this repeats, make the "
-        "handler faster, or lower maxEventBatchSize in host.json"
+        "handled so far are committed, and the others are delivered again. If this repeats, make "
+        "the handler faster, or lower maxEventBatchSize in host.json"
     )
 
 

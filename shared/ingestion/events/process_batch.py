@@ -6,9 +6,9 @@ concurrent readers.
    before its first commit would not be recognized as missing.
 2. Read missing events back from the hub. Events that the hub no longer has are recorded as a gap.
 3. Handle the events.
-4. Commit one prefix of the events at a time. A commit succeeds only if the stored checkpoint still
-   has the version that was read. A reader that loses this race starts again, and keeps the outcomes
-   that it already has.
+4. Commit the events in order, one part at a time. A commit succeeds only if the stored checkpoint
+   still has the version that was read. A reader that loses this race starts again, and keeps the
+   outcomes that it already has.
 
 A reader remembers the checkpoint that its last commit wrote. If the next batch follows directly,
 the reader continues from that checkpoint without reading it again. If another reader has committed
