@@ -21,10 +21,10 @@ def test_the_guards_of_the_resource_apply() -> None:
 
 
 def test_the_samples_end_now_and_have_the_given_distance() -> None:
-    values = [500] * 5 + [0] * 6
+    values = [500] * 30 + [0] * 12
     close = decision_for(resource(), {"backlog": values}, capacity=2, every_seconds=15)
     apart = decision_for(resource(), {"backlog": values}, capacity=2, every_seconds=60)
-    assert (close.desired, apart.desired) == (3, 1), "a window has the samples of 5 minutes"
+    assert (close.desired, apart.desired) == (3, 1), "only the samples inside the window count"
 
 
 def test_a_metric_without_samples_is_missing_and_not_zero() -> None:
