@@ -61,9 +61,9 @@ var alerts = [
   }
   {
     name: 'at-maximum'
-    description: 'For half an hour, the rules have asked for more instances than the maximum allows.'
+    description: 'For half an hour, a plan has been at its maximum, and its rules have recommended no less.'
     scope: 'workspace'
-    query: 'AppTraces | where Message startswith "[decided]" and Message contains "maximum is"'
+    query: 'AppTraces | where Message startswith "[decided]" and Message contains "at the maximum of"'
     minutes: 30
     above: 60
     severity: 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -149,6 +149,19 @@ class Recommendation:
     def failed(self) -> bool:
         """True if the policy raised an error or returned something invalid."""
         return self.rule == FAILED
+
+
+def held_at_maximum(
+    current: int | None, candidates: Sequence[Recommendation], limits: Limits
+) -> bool:
+    """Whether the capacity is at the maximum, and the policy recommends no less.
+
+    It is not always known whether the policy needs more, because a policy that reads the limits
+    stays within them. If minimum and maximum are equal, no recommendation can matter.
+    """
+    if current is None or not candidates or limits.minimum == limits.maximum:
+        return False
+    return current >= limits.maximum and candidates[0].capacity >= limits.maximum
 
 
 PolicyFunction = Callable[[Observation], Recommendation]

@@ -53,15 +53,9 @@ async def test_alerts_search_for_log_lines_that_the_app_writes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    store = MemoryStateStore(lambda: NOW)
-    small = {"plan-1": resource(limits=Limits(1, 2), policy=lambda _: Recommendation(9, "busy"))}
-    for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", 900.0)):
-        sample = Metric("plan-1", name, MetricValue(NOW, value))
-        await scaling_logic.process_sample(sample, small, store)
-    start, part = alert_texts("at-maximum")
-    assert caplog.messages[-1].startswith(start)
-    assert part in caplog.messages[-1]
-    await poison.run_metric(PoisonMessage("metrics", "m1", "{", NOW), {}, store)
+    await poison.run_metric(
+        PoisonMessage("metrics", "m1", "{", NOW), {}, MemoryStateStore(lambda: NOW)
+    )
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
     telemetry_poison.run("{", "m2")
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
@@ -70,6 +64,24 @@ async def test_alerts_search_for_log_lines_that_the_app_writes(
     opened = Breaker(BreakerMode.OPEN, 1, NOW, "6 failures")
     await LogNotifier().tell(opening_news("metric_ingest", opened, ""))
     assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])
+
+
+@pytest.mark.parametrize(
+    ("capacity", "recommended", "found"), [(2, 9, True), (2, 2, True), (2, 1, False), (1, 2, False)]
+)
+async def test_the_alert_at_maximum_counts_decisions_at_the_maximum_that_recommend_no_less(
+    capacity: int, recommended: int, found: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The default rule never recommends more than the maximum."""
+    caplog.set_level(logging.INFO)
+    store = MemoryStateStore(lambda: NOW)
+    rule = resource(limits=Limits(1, 2), policy=lambda _: Recommendation(recommended, "busy"))
+    for name, value in ((CAPACITY_METRIC, float(capacity)), ("backlog", 900.0)):
+        sample = Metric("plan-1", name, MetricValue(NOW, value))
+        await scaling_logic.process_sample(sample, {"plan-1": rule}, store)
+    start, part = alert_texts("at-maximum")
+    assert caplog.messages[-1].startswith(start)
+    assert (part in caplog.messages[-1]) is found
 
 
 # --- the alert nothing-runs: an app with wrong settings runs no function and writes no log ----

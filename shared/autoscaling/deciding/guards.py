@@ -292,7 +292,6 @@ def bounds(capacity: int, context: Context) -> Limit | None:
     """Keep the capacity within the limits of the resource. No override or fallback exceeds them."""
     limits = context.seen.limits
     if capacity > limits.maximum:
-        # An alert in infra/modules/monitoring.bicep searches the log for "maximum is".
         return Limit(limits.maximum, f"the maximum is {limits.maximum}")
     if capacity < limits.minimum:
         return Limit(limits.minimum, f"the minimum is {limits.minimum}")

@@ -9,11 +9,12 @@ from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, explained
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import check_metric_name, find, log_action, until_won
 from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
-from shared.autoscaling.policy import Resource
+from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction
 from shared.autoscaling.transition import Transition, advance_all
@@ -75,7 +76,7 @@ async def _attempt(
         return _pending_action(resource, snapshot) if steps.duplicates else None
     if step.decision is None:
         return None
-    _log(step.decision)
+    _log(step.decision, resource.limits)
     if not step.decision.applies or step.state.desired is None:
         return None
     return action_of(resource.name, step.state.desired)
@@ -137,8 +138,11 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
     )
 
 
-def _log(decision: Decision) -> None:
+def _log(decision: Decision, limits: Limits) -> None:
+    """An alert in infra/modules/monitoring.bicep searches for "at the maximum of"."""
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
+    if held_at_maximum(decision.current, decision.candidates, limits):
+        text += f"; at the maximum of {limits.maximum}"
     log_action(log, "decided", decision.resource_name, text)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
-from shared.autoscaling.policy import Resource
+from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.state import ScalingState
 from shared.notifications.news import News, NewsKind, Severity
 
@@ -113,18 +113,15 @@ def _at_maximum(
 ) -> News | None:
     """The condition that the resource has long been at its maximum and the policy recommends no
     less.
-
-    It is not always known whether the policy needs more, because a policy that reads the limits
-    stays within them.
     """
-    maximum = resource.limits.maximum
     since = long_at_maximum(resource, state, now, minutes)
     decided = [line for line in lines if line.kind is EntryKind.DECISION]
     newest = max(decided, key=lambda line: line.time, default=None)
-    if since is None or newest is None or (newest.current or 0) < maximum:
+    if since is None or newest is None:
         return None
-    if not newest.candidates or newest.candidates[0].capacity < maximum:
+    if not held_at_maximum(newest.current, newest.candidates, resource.limits):
         return None
+    maximum = resource.limits.maximum
     recommendation = newest.candidates[0]
     lasted = (now - since).total_seconds() / 60
     headline = f"{resource.name}: at its maximum of {maximum} for {lasted:.0f} min"
