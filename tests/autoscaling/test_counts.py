@@ -26,7 +26,7 @@ from shared.autoscaling.counts import COMPLETED, with_counts
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.flows.message_counts import INCOMING, SUBSCRIPTIONS, MessageCounts
-from shared.autoscaling.learning import rate_of
+from shared.autoscaling.learning import counted_rate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.subscription_share import BusyMinute, share_of
 from tests.builders import NOW, SOURCE, resource
@@ -91,9 +91,9 @@ def test_without_the_id_of_the_namespace_nothing_is_added() -> None:
 @pytest.mark.parametrize("delay_minutes", [0, 2, 4])
 def test_the_rate_is_learned_from_counts_that_are_minutes_late(delay_minutes: int) -> None:
     counted = with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
-    estimate = rate_of(replay_state(counted, delay_minutes).learned.work)
+    estimate = counted_rate(replay_state(counted, delay_minutes).learned.work)
     assert estimate is not None
-    assert estimate[0] == pytest.approx(RATE, rel=0.05)
+    assert estimate.likely == pytest.approx(RATE, rel=0.05)
 
 
 # --- several subscriptions --------------------------------------------------------------------
