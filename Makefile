@@ -32,8 +32,8 @@ test: check ## run all checks, then all tests but those of `make cluster`, on al
 audit: $(READY) ## list known vulnerabilities of the deployed packages; fails without vulnerability data
 	@$(AUDIT)
 
-run: $(READY) ## run the complete system on this machine with a live view; Ctrl-C stops it
-	@$(BIN)/python -m local --night
+run: $(READY) ## run the complete system on this machine with a live view; FIRST_HOUR=1 shows a fresh deployment; Ctrl-C stops it
+	@$(BIN)/python -m local $(if $(FIRST_HOUR),--first-hour,--night)
 
 settings: $(READY) ## write docs/settings.md and local.settings.json.example from the declared settings
 	@$(BIN)/python -m local.settings_reference

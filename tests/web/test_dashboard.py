@@ -219,7 +219,9 @@ async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: Worl
     world.resource = resource(throughput=Throughput(rate_per_instance_minute=41.5))
     world.board = replace(world.board, resources={"plan-1": world.resource})
     html = (await page(world.board, Request())).body
-    assert "throughput of an instance</dt><dd>41.5 <small>given in settings</small>" in html
+    assert (
+        "throughput of an instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
+    )
 
 
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:
