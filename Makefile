@@ -43,8 +43,8 @@ test: check ## run all checks, then all tests but those of `make cluster`, on al
 audit: $(READY) ## list known vulnerabilities of the deployed packages; fails without vulnerability data
 	@$(AUDIT)
 
-run: $(READY_TO_RUN) ## run the autoscaler on this machine with a live view; Ctrl-C stops it
-	@$(BIN)/python -m local
+run: $(READY_TO_RUN) ## run the autoscaler on this machine with a live view; FIRST_HOUR=1 shows a fresh deployment; Ctrl-C stops it
+	@$(BIN)/python -m local $(if $(FIRST_HOUR),--first-hour)
 
 night: $(READY_FOR_NIGHT) ## make run, and the nightly Spark job beside it
 	@$(BIN)/python -m local --night

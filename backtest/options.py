@@ -100,7 +100,8 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     add(
         "--learn-finished",
         action="store_true",
-        help="like --learn, with a metric of finished items to learn from, declared or not",
+        help="like --learn, with a metric of finished items to learn from, declared or not; if it "
+        "is not declared, its values are one to four minutes late",
     )
     add(
         "--backlog-metric",

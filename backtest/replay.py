@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from random import Random
 from typing import Literal
 
 from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
 from backtest.progress import ignore
 from backtest.workload import Workload
-from shared.autoscaling import HubMetric, Limits, Resource
+from shared.autoscaling import AzureMonitorMetric, Limits, Resource
 from shared.autoscaling.actions import (
     ActionTiming,
     Settlement,
@@ -81,6 +82,16 @@ TIMING = ActionTiming(
 """The settings' defaults."""
 
 
+COUNTS = AzureMonitorMetric(
+    "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/backtest/providers"
+    "/Microsoft.ServiceBus/namespaces/backtest",
+    "CompleteMessage",
+    "total",
+)
+LATE_MINUTES = (1, 4)
+"""How late Azure Monitor publishes a minute, at least and at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """A decision that was applied, for plots and for the curious."""
@@ -108,6 +119,8 @@ class App:
         self.false_alarms = 0
         fed = feeds(resource, backlog_metric).items()
         self._feeds = sorted(fed, key=lambda one: one[1] == "backlog")
+        self._unpublished: list[tuple[datetime, Metric]] = []
+        self._delays = Random(0)  # noqa: S311  reproducible delays, not secrets
 
     def begin(self, minute: int, now: datetime) -> None:
         """What was ordered for this minute is there, and the scaler reads it back."""
@@ -125,8 +138,21 @@ class App:
         name = self.resource.name
         metrics = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
         for metric, feed in self._feeds:
-            metrics.append(Metric(name, metric, MetricValue(now, seen.of(feed))))
+            sample = Metric(name, metric, MetricValue(now, seen.of(feed)))
+            metrics += self._published(sample, now) if self._is_late(metric) else [sample]
         return metrics
+
+    def _is_late(self, name: str) -> bool:
+        source = self.resource.metrics[name]
+        return isinstance(source, AzureMonitorMetric) and not source.streamed
+
+    def _published(self, sample: Metric, now: datetime) -> list[Metric]:
+        """What Azure Monitor has published since the minute before, with this minute to come."""
+        late = timedelta(minutes=self._delays.randint(*LATE_MINUTES))
+        self._unpublished.append((now + late, sample))
+        due = [each for at, each in self._unpublished if at <= now]
+        self._unpublished = [each for each in self._unpublished if each[0] > now]
+        return due
 
     def receive(self, metric: Metric, minute: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""
@@ -196,7 +222,7 @@ def in_arena(resource: Resource, arena: Arena) -> Resource:
     if arena.finished_counted and resource.throughput.counted_metric is None:
         resource = replace(
             resource,
-            metrics={**resource.metrics, FINISHED: HubMetric()},
+            metrics={**resource.metrics, FINISHED: COUNTS},
             throughput=replace(resource.throughput, completed_metric=FINISHED),
         )
     return replace(

@@ -90,8 +90,8 @@ def steps_until_learned(readings: Readings, seed: int = 1) -> tuple[int, int]:
         ]:
             metric = Metric("plan", name, MetricValue(time, value))
             state = advance(RESOURCE, state, metric, max(time, START + MINUTE * step)).state
-        estimate = counted_rate(state.learned)
-        rate = estimate.value if estimate else None
+        estimate = counted_rate(state.learned.work)
+        rate = estimate.likely if estimate and estimate.sure else None
         if rate is not None and not first_known:
             first_known = step
         if rate is None or abs(rate / RATE - 1) > NEAR:

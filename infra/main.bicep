@@ -75,7 +75,7 @@ var chosen = union(
     Subscription: subscription
     ArmEndpoint: environment().resourceManager
     EventHubConsumerGroup: 'autoscaler'
-    ServiceBusNamespaceId: namespaceId
+    ServiceBusNamespaceIds: namespaceId
   },
   settings
 )

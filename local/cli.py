@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from local.azurite import AzuriteFailed
+from local.demo.profile import FIRST_HOUR_MINUTES
 from local.demo.settings_files import (
     RUNNING_SETTINGS,
     AlreadyRunning,
@@ -23,7 +24,7 @@ from local.demo.settings_files import (
     refuse_second_demo,
 )
 from local.demo.system import LocalSystem, local_system
-from local.demo.traces import Trace, TraceError, load_trace
+from local.demo.traces import Trace, TraceError, busiest, load_trace
 from local.demo.view import watch
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
@@ -33,7 +34,7 @@ STATE = RUNNING_SETTINGS.parent
 LOG_FILE = "host.log"
 POLL_SECONDS = 0.1
 STARTING = """\
-Replaying {trace} as queue messages against the complete app, one minute of the trace per second.
+Replaying {trace} as queue messages against the complete app, {pace}.
 Starting Azurite, the stand-ins for Azure and the functions host. Log: {log}"""
 SUMMARY = "Stopped. Totals of the run (backlog in messages, age in minutes of the trace):"
 
@@ -53,10 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     _log_to_file(options.state)
+    if options.first_hour:
+        trace = busiest(trace, FIRST_HOUR_MINUTES)
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
     if not options.json:
         log = options.state / LOG_FILE
-        print(STARTING.format(trace=options.trace.name, log=log), file=sys.stderr)
+        pace = "in real time" if options.first_hour else "one minute of the trace per second"
+        print(STARTING.format(trace=options.trace.name, pace=pace, log=log), file=sys.stderr)
     run = _run(trace, minutes, options)
     try:
         summary = asyncio.run(run)
@@ -81,6 +85,7 @@ async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[
         minutes,
         with_host=with_host,
         with_night=options.night,
+        first_hour=options.first_hour,
         settings_file=options.state / RUNNING_SETTINGS.name,
     ) as system:
         system.seconds.start()
@@ -108,7 +113,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m local",
         description=(
             "Run the autoscaler on this machine against a replayed workload. One minute of the "
-            "trace lasts one second."
+            "trace lasts one second, except with --first-hour."
         ),
     )
     parser.add_argument(
@@ -130,6 +135,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--night",
         action="store_true",
         help="also compute the event trends of a fictitious shop with Spark",
+    )
+    parser.add_argument(
+        "--first-hour",
+        action="store_true",
+        help=(
+            "start a fresh deployment with one instance in the busiest hour of the trace, in real "
+            "time: no throughput is given, and the counts of Azure Monitor are two minutes late"
+        ),
     )
     parser.add_argument(
         "--state",

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
-from shared.autoscaling.deciding.decide import decide, explained
+from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.state import ScalingState

@@ -1,4 +1,8 @@
-"""Settings of the demo: the app's defaults, with every minute shortened to a second."""
+"""Settings of the demo: the app's defaults, with every minute shortened to a second.
+
+The first hour runs in real time with the app's defaults, because Azure Monitor has one value for
+each minute.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,14 @@ DEAD_TIME_MINUTES = 3.0
 AGE_LIMIT_MINUTES = 5.0
 SECONDS_PER_TRACE_MINUTE = 1.0
 TRACE_MINUTES_PER_MINUTE = 60 / SECONDS_PER_TRACE_MINUTE
+FIRST_HOUR_MINUTES = 60
+COUNTS_LATE_SECONDS = 120.0
+CHANGE_SECONDS = 100.0
+"""How long a change of the plan takes in the first hour. New instances work somewhat later."""
+NAMESPACE_ID = (
+    f"/subscriptions/{PLAN.subscription}/resourceGroups/{PLAN.resource_group}/providers"
+    "/Microsoft.ServiceBus/namespaces/bus"
+)
 BACKLOG_UP_MINUTES = 1.0
 BACKLOG_DOWN_MINUTES = 0.1
 """Thresholds in minutes of one instance's work, so that they fit any trace."""
@@ -28,24 +40,13 @@ def settings(
 ) -> dict[str, str]:
     """App settings for a demo in which one minute of the trace lasts one second."""
     return {
-        "AzureWebJobsStorage": storage,
-        "ServiceBusConnection": service_bus,
-        "ArmEndpoint": arm_endpoint,
-        "SubscriptionId": PLAN.subscription,
-        "ResourceGroup": PLAN.resource_group,
-        "ResourceToScale": PLAN.name,
-        "Topic": TOPIC,
-        "Subscription": SUBSCRIPTION,
-        "ProcessingQueue": PROCESSING_QUEUE,
-        "WorkingQueue": WORKING_QUEUE,
+        **required(storage, service_bus, arm_endpoint),
         "ThresholdUp": str(instance_rate_per_minute * BACKLOG_UP_MINUTES),
         "ThresholdDown": str(instance_rate_per_minute * BACKLOG_DOWN_MINUTES),
         "AgeLimitMinutes": str(AGE_LIMIT_MINUTES / TRACE_MINUTES_PER_MINUTE),
         "InstanceRatePerMinute": str(instance_rate_per_minute * TRACE_MINUTES_PER_MINUTE),
         "DeadTimeMinutes": str(DEAD_TIME_MINUTES / TRACE_MINUTES_PER_MINUTE),
         "PlanningStepSeconds": str(SECONDS_PER_TRACE_MINUTE),
-        "MinimumCapacity": str(MINIMUM_CAPACITY),
-        "MaximumCapacity": str(MAXIMUM_CAPACITY),
         "MetricCollectorSchedule": "* * * * * *",
         "ReconcilerSchedule": "* * * * * *",
         "WindowSeconds": "10",
@@ -58,6 +59,32 @@ def settings(
         "FailureHoldSeconds": "1",
         "ArmPollingSeconds": "0.1",
         "ArmTimeoutSeconds": "5",
+    }
+
+
+def first_hour(storage: str, service_bus: str, arm_endpoint: str) -> dict[str, str]:
+    """App settings of a fresh deployment, whose messages Azure Monitor counts."""
+    return {
+        **required(storage, service_bus, arm_endpoint),
+        "ServiceBusNamespaceIds": NAMESPACE_ID,
+    }
+
+
+def required(storage: str, service_bus: str, arm_endpoint: str) -> dict[str, str]:
+    """The settings that have no default, and the limits of the plan."""
+    return {
+        "AzureWebJobsStorage": storage,
+        "ServiceBusConnection": service_bus,
+        "ArmEndpoint": arm_endpoint,
+        "SubscriptionId": PLAN.subscription,
+        "ResourceGroup": PLAN.resource_group,
+        "ResourceToScale": PLAN.name,
+        "Topic": TOPIC,
+        "Subscription": SUBSCRIPTION,
+        "ProcessingQueue": PROCESSING_QUEUE,
+        "WorkingQueue": WORKING_QUEUE,
+        "MinimumCapacity": str(MINIMUM_CAPACITY),
+        "MaximumCapacity": str(MAXIMUM_CAPACITY),
     }
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.model.properties import HubProperties
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.metrics import MetricsStandIn
 from local.azure_apis.plans import P1V3, Plan
 from local.azurite import Azurite
 from local.demo import profile
@@ -33,7 +35,10 @@ from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.services import HostOptions
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.policy import RateEstimate
 from shared.settings.connections import StorageConnection
 
 COLLECTOR = "shared.autoscaling.flows.metric_collector"
@@ -64,6 +69,7 @@ APP_DIR = Path(__file__).parents[2]
 CONFLICT_PROBABILITY = 0.1
 """One change in ten is refused because of a conflict, as Azure Resource Manager does at times."""
 
+CHANGE_SECONDS = 0.2
 IDLE_POLL_SECONDS = 0.1
 LOG_LINES_MAX = 1_000_000
 KEYS_FILE = "master_key"
@@ -117,6 +123,13 @@ class LocalSystem:
     queues: QueueServiceClient
     source_failures: SourceFailures
     night: NightlyDemo | None
+    first_hour: bool = False
+
+    async def estimate(self) -> RateEstimate | None:
+        """The throughput of an instance that the app plans with, in items a minute of the trace."""
+        told = None if self.first_hour else self.workload.queue.instance_rate_per_minute
+        snapshot = await self.store.load(profile.PLAN.name)
+        return rate_estimate(Throughput(told), snapshot.state.learned)
 
     @property
     def page(self) -> str:
@@ -167,6 +180,7 @@ async def local_system(
     *,
     with_host: bool = True,
     with_night: bool = False,
+    first_hour: bool = False,
     settings_file: Path = RUNNING_SETTINGS,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[LocalSystem]:
@@ -174,11 +188,12 @@ async def local_system(
 
     Once ``seconds.start()`` is called, the trace advances by the seconds of ``monotonic``. Without
     a host, the app's settings are in local.settings.json meanwhile, for ``func start``.
+    ``first_hour`` starts a fresh deployment with one instance, in real time.
     """
     arrivals = trace.arrivals[:minutes]
     rate = default_instance_rate(arrivals)
     seconds = StartableClock(monotonic)
-    capacity = profile.starting_capacity(arrivals, rate)
+    capacity = profile.MINIMUM_CAPACITY if first_hour else profile.starting_capacity(arrivals, rate)
     workload = Workload(
         replace(trace, arrivals=arrivals),
         instance_rate_per_minute=rate,
@@ -189,12 +204,18 @@ async def local_system(
         azurite = await asyncio.to_thread(stack.enter_context, Azurite())
         bus = await stack.enter_async_context(service_bus())
         declare_entities(bus)
-        traffic = _traffic(workload, seconds, bus)
+        metrics, pace = _metrics(), profile.SECONDS_PER_TRACE_MINUTE
+        traffic = _traffic(workload, lambda: seconds() / pace, bus)
+        if first_hour:
+            traffic.count, pace = partial(_record, metrics), 60.0
         await stack.enter_async_context(traffic.running())
         plan = Plan(profile.PLAN, capacity=capacity, sku=P1V3)
         arm = await stack.enter_async_context(_arm(plan, traffic))
-        settings = profile.settings(
-            rate, azurite.connection_string, bus.connection_string, arm.base_url
+        arm.metrics = metrics
+        arm.operation_seconds = profile.CHANGE_SECONDS if first_hour else CHANGE_SECONDS
+        connected = (azurite.connection_string, bus.connection_string, arm.base_url)
+        settings = (
+            profile.first_hour(*connected) if first_hour else profile.settings(rate, *connected)
         ) | profile.ingestion(bus.connection_string)
         night = planned_night(azurite.connection_string) if with_night else None
         settings |= night.settings if night else {}
@@ -218,7 +239,17 @@ async def local_system(
                 in_background(night, partial(host.invoke, "nightly_trends"))
             )
         yield LocalSystem(
-            minutes, seconds, workload, traffic, arm, host, store, queues, failures, night
+            minutes,
+            seconds,
+            workload,
+            traffic,
+            arm,
+            host,
+            store,
+            queues,
+            failures,
+            night,
+            first_hour,
         )
 
 
@@ -243,10 +274,10 @@ def declare_entities(bus: ServiceBusStandIn) -> None:
     bus.amqp.broker.declare_hub(profile.HUB, hub)
 
 
-def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn) -> Traffic:
+def _traffic(workload: Workload, minute: Callable[[], float], bus: ServiceBusStandIn) -> Traffic:
     return Traffic(
         workload,
-        lambda: seconds() / profile.SECONDS_PER_TRACE_MINUTE,
+        minute,
         bus.amqp.broker,
         topic=profile.TOPIC,
         subscription=profile.SUBSCRIPTION,
@@ -254,10 +285,20 @@ def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn
     )
 
 
+def _metrics() -> MetricsStandIn:
+    metrics = MetricsStandIn()
+    metrics.add(profile.NAMESPACE_ID, "IncomingMessages", "CompleteMessage", "AbandonMessage")
+    metrics.lag_seconds = profile.COUNTS_LATE_SECONDS
+    return metrics
+
+
+def _record(metrics: MetricsStandIn, metric: str, messages: int) -> None:
+    metrics.record(profile.NAMESPACE_ID, metric, datetime.now(UTC), messages, profile.TOPIC)
+
+
 def _arm(plan: Plan, traffic: Traffic) -> ArmStandIn:
     return ArmStandIn(
         [plan],
-        operation_seconds=0.2,
         retry_after_seconds=0,
         conflict_probability=CONFLICT_PROBABILITY,
         on_capacity_ordered=traffic.on_capacity_ordered,

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import multimode
 
@@ -60,6 +60,16 @@ class Trace:
 
     def time_at(self, minute: float) -> datetime:
         return self.start + timedelta(minutes=minute)
+
+
+def busiest(trace: Trace, minutes: int) -> Trace:
+    """The part of that many minutes with the most arrivals; the whole trace if it is shorter."""
+    totals = (0.0, *accumulate(trace.arrivals))
+    starts = range(max(trace.minutes - minutes, 0) + 1)
+    first = max(
+        starts, key=lambda start: totals[min(start + minutes, trace.minutes)] - totals[start]
+    )
+    return Trace(trace.time_at(first), trace.arrivals[first : first + minutes], trace.notices)
 
 
 @dataclass(frozen=True, slots=True)

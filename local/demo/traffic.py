@@ -50,6 +50,8 @@ class Traffic:
         self._topic = topic
         self._waiting = broker.namespace.store(f"{topic}/subscriptions/{subscription}")
         self._plan = plan
+        self.count: Callable[[str, int], None] = lambda _metric, _messages: None
+        """Receives the messages of each step, by the metric that Azure Monitor has of them."""
         self._content = content_of(Message(body=b"an item of the trace", inferred=True).encode())
         self._sent = 0
         self._taken = 0
@@ -87,11 +89,13 @@ class Traffic:
             contents = [self._content] * count
             self._broker.namespace.send(self._topic, contents, self._broker.now())
             self._sent += count
+            self.count("IncomingMessages", count)
 
     def _take(self, count: int) -> None:
         """Remove up to `count` messages: fewer if another client has received or locked some."""
-        now = self._broker.now()
-        for _ in range(count):
-            if self._waiting.receive_and_delete(now) is None:
-                return
-            self._taken += 1
+        now, taken = self._broker.now(), 0
+        while taken < count and self._waiting.receive_and_delete(now) is not None:
+            taken += 1
+        self._taken += taken
+        if taken:
+            self.count("CompleteMessage", taken)

@@ -18,6 +18,7 @@ from local.demo import profile
 from local.demo.night import NightlyDemo
 from local.demo.system import LocalSystem
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.policy import RateEstimate
 
 REFRESH_SECONDS = 0.5
 MINUTES_SHOWN = 60
@@ -52,19 +53,23 @@ async def watch(system: LocalSystem) -> None:
             if minute > last_minute:
                 last_minute = minute
                 readings.append(_reading(system))
-            live.update(draw(system, readings, await system.log(200)))
+            live.update(draw(system, readings, await system.log(200), await system.estimate()))
             await asyncio.sleep(REFRESH_SECONDS)
 
 
 def draw(
-    system: LocalSystem, readings: Sequence[Reading], lines: Sequence[LogEntry]
+    system: LocalSystem,
+    readings: Sequence[Reading],
+    lines: Sequence[LogEntry],
+    estimate: RateEstimate | None,
 ) -> RenderableType:
     workload = system.workload
     minute = min(int(workload.minute), system.minutes)
     time = workload.trace.time_at(minute).astimezone(UTC)
-    title = f"replayed traffic · minute {minute} of {system.minutes} · {time:%Y-%m-%d %H:%M} UTC"
+    what = "first hour of a new deployment" if system.first_hour else "replayed traffic"
+    title = f"{what} · minute {minute} of {system.minutes} · {time:%Y-%m-%d %H:%M} UTC"
     return Group(
-        Panel(_numbers(system, readings), title=title, title_align="left"),
+        Panel(_numbers(system, readings, estimate), title=title, title_align="left"),
         Panel(_last_decision(lines), title="last decision", title_align="left"),
         Panel(_events(lines), title="scale actions", title_align="left"),
         *(
@@ -73,7 +78,7 @@ def draw(
             else []
         ),
         Text(f"Dashboard: {system.page}" if system.page else "", style="bold"),
-        Text(FOOTER, style="dim"),
+        Text(FIRST_HOUR if system.first_hour else REPLAY, style="dim"),
     )
 
 
@@ -91,8 +96,12 @@ def _night(night: NightlyDemo) -> RenderableType:
     return Group(table, *[Text(page, style="dim") for page in night.pages])
 
 
-FOOTER = (
+REPLAY = (
     "One minute of the trace lasts one second. Durations in the reasons are real time. "
+    "Press Ctrl-C to stop."
+)
+FIRST_HOUR = (
+    "In real time. No throughput is given, and Azure Monitor's counts are two minutes late. "
     "Press Ctrl-C to stop."
 )
 
@@ -109,7 +118,15 @@ def _reading(system: LocalSystem) -> Reading:
     return Reading(workload.arrivals_per_minute, workload.backlog, capacity)
 
 
-def _numbers(system: LocalSystem, readings: Sequence[Reading]) -> Table:
+def _throughput(estimate: RateEstimate | None) -> str:
+    if estimate is None:
+        return "not known yet: thresholds decide"
+    return f"{estimate.likely:.3g} a minute, {estimate.certainty}"
+
+
+def _numbers(
+    system: LocalSystem, readings: Sequence[Reading], estimate: RateEstimate | None
+) -> Table:
     workload = system.workload
     capacity = workload.state.capacity
     coming = capacity.ordered - capacity.effective
@@ -125,6 +142,7 @@ def _numbers(system: LocalSystem, readings: Sequence[Reading]) -> Table:
         ("instances", running, (float(r.capacity) for r in readings)),
         ("oldest message", f"{workload.age_minutes:.1f} min", ()),
     )
+    table.add_row("throughput of an instance", Text(_throughput(estimate), style="bold"))
     for name, value, values in rows:
         table.add_row(name, Text(value, style="bold"), Text(sparkline(list(values)), style="cyan"))
     return table

@@ -25,11 +25,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 from shared.autoscaling.measurements import MetricValue, time_of
+from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import BacklogTrend
 
 INTERVAL = timedelta(seconds=55)
@@ -75,17 +76,9 @@ VALUE_MAX = 1e18
 Samples = Sequence[MetricValue]
 
 
-@dataclass(frozen=True, slots=True)
-class RatePosterior:
-    """The throughput per instance in items a minute, with the uncertainty of its logarithm."""
-
-    likely: float
-    deviation: float
-
-    @property
-    def low(self) -> float:
-        """The value that decisions use."""
-        return self.likely * math.exp(-CAUTION * self.deviation)
+def low_end(likely: float, deviation: float) -> float:
+    """The throughput that decisions use. ``deviation`` is that of its logarithm."""
+    return likely * math.exp(-CAUTION * deviation)
 
 
 def with_backlog(
@@ -231,7 +224,7 @@ def _regressed(
 
 
 @lru_cache(maxsize=256)
-def posterior(trend: BacklogTrend) -> RatePosterior | None:
+def posterior(trend: BacklogTrend) -> RateEstimate | None:
     """What is known of the throughput; None before the queue was first seen with work in it."""
     trend = _sound(trend)
     scale = max(trend.drained, trend.needed)
@@ -246,7 +239,8 @@ def posterior(trend: BacklogTrend) -> RatePosterior | None:
     total = sum(weights)
     mean = sum([step * cell * each for cell, each in enumerate(weights)]) / total
     square = sum([_squared(step * cell - mean) * each for cell, each in enumerate(weights)]) / total
-    return RatePosterior(low * math.exp(mean), math.sqrt(square + step * step / 12))
+    likely, deviation = low * math.exp(mean), math.sqrt(square + step * step / 12)
+    return RateEstimate(RateSource.BACKLOG, likely, low_end(likely, deviation), deviation)
 
 
 def _range(trend: BacklogTrend, scale: float) -> tuple[float, float, float]:

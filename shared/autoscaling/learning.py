@@ -47,10 +47,10 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import median, median_low
 
-from shared.autoscaling.backlog_rate import RatePosterior, Samples, posterior, with_backlog
+from shared.autoscaling.backlog_rate import Samples, low_end, posterior, with_backlog
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC, time_of
-from shared.autoscaling.policy import RATE_ERROR_MAX, RateEstimate, RateSource
+from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 
 OBSERVATIONS_MIN = 2.9
@@ -87,35 +87,17 @@ PART_MAX = 1e18
 # --- what is known ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedEstimate:
-    """A value and its standard error, both in the unit of the value."""
-
-    value: float
-    standard_error: float
-
-    @property
-    def confident(self) -> bool:
-        known = 0 < self.value < math.inf
-        return known and self.standard_error <= RATE_ERROR_MAX * self.value
-
-
 def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
     """The throughput per instance from the best source there is; None before any work was seen."""
     rate = fixed.rate_per_instance_minute
     if rate is not None:
         return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
-    counted = counted_rate(learned)
-    if counted is not None:
-        error = counted.standard_error / counted.value
-        return RateEstimate(RateSource.COUNTED, counted.value, counted.value, error)
-    found = posterior(learned.trend) if learned.trend.busy else None
-    rough = _rough_rate(learned.work)
-    if rough is not None and (found is None or found.deviation > ROUGH_ERROR):
-        return RateEstimate(RateSource.COUNTED, rough.likely, rough.low, rough.deviation)
-    if found is None:
-        return None
-    return RateEstimate(RateSource.BACKLOG, found.likely, found.low, found.deviation)
+    counted = counted_rate(learned.work)
+    if counted is not None and counted.sure:
+        return counted
+    found = (posterior(learned.trend) if learned.trend.busy else None, counted)
+    known = [each for each in found if each is not None]
+    return min(known, key=lambda each: each.relative_error, default=None)
 
 
 def known_throughput(
@@ -144,31 +126,22 @@ def known_throughput(
     )
 
 
-def counted_rate(learned: Learned) -> LearnedEstimate | None:
-    """The throughput from counts, if it is sure enough."""
-    counted = rate_of(learned.work)
-    estimate = LearnedEstimate(*counted) if counted else None
-    return estimate if estimate is not None and estimate.confident else None
-
-
-def _rough_rate(work: BusyIntervals) -> RatePosterior | None:
-    """The throughput by the first one or two busy intervals, before there are enough."""
-    if work.intervals or not 0 < len(work.recent) < OBSERVATIONS_MIN:
-        return None
-    rate = sum([done for done, _ in work.recent]) / sum([busy for _, busy in work.recent])
-    return RatePosterior(rate, ROUGH_ERROR) if 0 < rate < PART_MAX else None
-
-
 @lru_cache(maxsize=256)
-def rate_of(work: BusyIntervals) -> tuple[float, float] | None:
-    """Items per busy instance and minute, and the standard error; None before enough intervals."""
-    work = _with_intervals(_sound_intervals(work), believable(work.recent))
-    if work.intervals < OBSERVATIONS_MIN or work.busy <= 0:
+def counted_rate(work: BusyIntervals) -> RateEstimate | None:
+    """The throughput by the items that were counted in busy intervals.
+
+    None without such an interval, and if too many of them contradict each other.
+    """
+    sums = _with_intervals(_sound_intervals(work), believable(work.recent))
+    if not 0 < sums.done < PART_MAX or sums.busy <= 0:
         return None
-    rate = work.done / work.busy
-    residual = work.done_done - 2 * rate * work.done_busy + rate * rate * work.busy_busy
-    spread = max(residual, 0.0) * work.intervals / (work.intervals - 1)
-    return rate, math.sqrt(spread) / work.busy
+    rate = sums.done / sums.busy
+    if sums.intervals < OBSERVATIONS_MIN:
+        return RateEstimate(RateSource.COUNTED, rate, low_end(rate, ROUGH_ERROR), ROUGH_ERROR)
+    residual = sums.done_done - 2 * rate * sums.done_busy + rate * rate * sums.busy_busy
+    spread = max(residual, 0.0) * sums.intervals / (sums.intervals - 1)
+    found = RateEstimate(RateSource.COUNTED, rate, rate, math.sqrt(spread) / sums.done)
+    return found if found.sure else None
 
 
 # --- the dead time ----------------------------------------------------------------------------

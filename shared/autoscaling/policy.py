@@ -70,9 +70,16 @@ class RateEstimate:
         """Whether the throughput counts as known."""
         return self.relative_error <= RATE_ERROR_MAX
 
-    def __str__(self) -> str:
+    @property
+    def certainty(self) -> str:
+        """The source and the error in words."""
         error = f" ± {self.relative_error:.0%}" if self.relative_error else ""
-        return f"throughput {self.likely:.3g} a minute{error}, {RATE_SOURCES[self.source]}"
+        unsure = "" if self.sure else ", not sure yet"
+        return f"{RATE_SOURCES[self.source]}{error}{unsure}"
+
+    def __str__(self) -> str:
+        likely = float(f"{self.likely:.3g}")
+        return f"throughput {likely:,.12g} a minute, {self.certainty}"
 
 
 class UnknownMetric(LookupError):

@@ -112,7 +112,8 @@ class PlatformMetrics(Protocol):
 
         A sample may be older than one that was returned before. None is returned twice by the same
         object; another object, as after a restart, returns the last minutes again. A source that is
-        not due yet is left out. The failure of one source does not affect others.
+        not due yet is left out. The failure of one source does not affect others. ReadDenied is
+        returned once, and again only if its message changes or after the source could be read.
         """
         ...
 

@@ -15,6 +15,7 @@ from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import preview, status
 from shared.autoscaling.flows.common import find
+from shared.autoscaling.operating.first_hour import first_hour
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
@@ -104,6 +105,11 @@ async def validate(
     answer = {
         "ok": all(check["ok"] for check in checks),
         "resources": [each.name for each in resources],
+        "first_hour": [
+            {"resource": each.name, "told": told}
+            for each in resources
+            if (told := first_hour(each))
+        ],
         "warnings": [*app.warnings, *failing_policies(resources)],
         "checks": checks,
     }

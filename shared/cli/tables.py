@@ -26,7 +26,7 @@ def status(resources: Sequence[JsonObject]) -> None:
             _capacity(shown),
             f"{desired['target']} ({desired['status']})" if desired else UNKNOWN,
             Text(_mode(shown)),
-            Text("\n".join(_metric(metric) for metric in shown["metrics"])),
+            Text("\n".join(_readings(shown))),
             shown["as_of"],
         )
     _print(table)
@@ -67,6 +67,8 @@ def previews(shown: Sequence[JsonObject]) -> None:
 
 def checks(answer: JsonObject) -> None:
     _print(Text(f"scaling_rules.py and settings are valid ({', '.join(answer['resources'])})"))
+    for each in answer["first_hour"]:
+        _print(Text(f"{each['resource']}: {each['told']}"))
     for warning in answer["warnings"]:
         _print(Text(f"warning: {warning}", style="yellow"))
     if not answer["checks"]:
@@ -157,6 +159,12 @@ def _mode(shown: JsonObject) -> str:
 def _capacity(shown: JsonObject) -> str:
     old = shown["capacity_stale"] and shown["capacity_at"]
     return f"{_text(shown['capacity'])}{f' (as of {old})' if old else ''}"
+
+
+def _readings(shown: JsonObject) -> Iterable[str]:
+    yield from map(_metric, shown["metrics"])
+    if shown["estimate"]:
+        yield shown["estimate"]["said"]
 
 
 def _metric(metric: JsonObject) -> str:

@@ -109,10 +109,11 @@ class RuleSettings(SettingsModel):
     completed_metric: str = setting(fields.text, "CompletedMetric", "text", "",
         "name of a metric, sent to the event hub, that counts the messages finished since its "
         "last sample; the app learns the throughput from it [within minutes](rules.md#learning)")
-    service_bus_namespace_id: str = setting(fields.text, "ServiceBusNamespaceId", "text", "",
-        "resource ID of the namespace of `ServiceBusConnection`; the app learns the throughput "
+    service_bus_namespace_ids: tuple[str, ...] = setting(fields.names,
+        "ServiceBusNamespaceIds", "resource IDs, separated by commas", "",
+        "the Service Bus namespaces that the rules read; the app learns the throughput "
         "[within minutes](rules.md#learning) from the finished messages that Azure Monitor counts "
-        "there, and needs the role *Monitoring Reader* on it",
+        "there, and needs the role *Monitoring Reader* on each",
         pattern=NAMESPACE_ID, must="must look like /subscriptions/…/resourceGroups/…/providers/"
         "Microsoft.ServiceBus/namespaces/NAME")
     planning_step_seconds: float = setting(number, "PlanningStepSeconds", "seconds", 60,

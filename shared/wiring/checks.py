@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from shared import settings as settings_module
-from shared.autoscaling.counts import with_counts
+from shared.autoscaling.counts import namespace_ids, with_counts
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
 from shared.autoscaling.policy import Resource
@@ -74,9 +74,15 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         )
     if all_problems or declared is None:
         raise SettingsError(dict.fromkeys(all_problems))
-    namespaces = {PROCESSING_CONNECTION: loaded.service_bus_namespace_id}
+    namespaces = namespace_ids(_bus_hosts(loaded, declared), loaded.service_bus_namespace_ids)
     resources = {each.name: with_counts(each, namespaces) for each in declared}
     return Checked(loaded, resources, data_set_periods or (), outage_classes or (), own_handling)
+
+
+def _bus_hosts(loaded: Settings, declared: Sequence[Resource]) -> Mapping[str, str]:
+    """The host name of each Service Bus connection that the rules name."""
+    names = {name for kind, name in connections(declared) if kind is not StorageQueue}
+    return {name: loaded.service_bus(name).host for name in sorted(names)}
 
 
 def handling(loaded: Settings) -> Handling | None:

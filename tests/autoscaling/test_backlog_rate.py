@@ -17,11 +17,12 @@ from shared.autoscaling.backlog_rate import (
     CAUTION,
     DRAIN_GROWTH_MAX,
     FORGETTING,
-    RatePosterior,
+    low_end,
     posterior,
     with_backlog,
 )
 from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.policy import RateEstimate
 from shared.autoscaling.state import BacklogTrend
 from tests.builders import NOW
 
@@ -51,7 +52,7 @@ def simulated(
     return with_backlog(BacklogTrend(), waiting, capacities, MAXIMUM)
 
 
-def known(trend: BacklogTrend) -> RatePosterior:
+def known(trend: BacklogTrend) -> RateEstimate:
     found = posterior(trend)
     assert found is not None
     return found
@@ -78,7 +79,7 @@ def test_changes_of_capacity_show_the_throughput() -> None:
     few, many = (known(simulated(around(200, 0.05), STEPS * n, 20_000)) for n in (1, 8))
     assert few.likely == pytest.approx(RATE, rel=0.3)
     assert many.likely == pytest.approx(RATE, rel=0.1)
-    assert many.deviation < 0.15 < few.deviation
+    assert many.relative_error < 0.15 < few.relative_error
 
 
 @pytest.mark.parametrize("scale", [0.01, 1e4])
@@ -86,23 +87,23 @@ def test_the_estimate_does_not_depend_on_the_unit_of_work(scale: float) -> None:
     one = known(simulated(around(200, 0.05), STEPS, 5000))
     other = known(simulated(around(200 * scale, 0.05), STEPS, 5000 * scale, RATE * scale))
     assert other.likely == pytest.approx(scale * one.likely)
-    assert other.deviation == pytest.approx(one.deviation)
+    assert other.relative_error == pytest.approx(one.relative_error)
 
 
 def test_without_a_change_of_capacity_the_throughput_stays_unsure() -> None:
     found = known(simulated(around(200, 0.05), [3] * 60, 500))
-    assert found.deviation > 0.5
+    assert found.relative_error > 0.5
 
 
 def test_the_noise_of_the_arrivals_makes_the_estimate_less_sure() -> None:
     calm, wild = (known(simulated(around(200, s), STEPS * 8, 20_000)) for s in (0.05, 0.5))
-    assert wild.deviation > 1.5 * calm.deviation
+    assert wild.relative_error > 1.5 * calm.relative_error
 
 
 @given(st.integers(0, 10_000), st.floats(0.02, 0.5))
 def test_the_true_throughput_lies_within_the_stated_uncertainty(seed: int, noise: float) -> None:
     found = known(simulated(around(200, noise, seed), STEPS, 9000))
-    assert abs(math.log(found.likely / RATE)) <= 4 * found.deviation
+    assert abs(math.log(found.likely / RATE)) <= 4 * found.relative_error
 
 
 @given(st.integers(0, 10_000))
@@ -115,7 +116,7 @@ def test_arrivals_that_wander_do_not_count_as_throughput(seed: int) -> None:
         return level
 
     found = known(simulated(wandering, STEPS * 2, 20_000))
-    assert abs(math.log(found.likely / RATE)) <= 4 * found.deviation
+    assert abs(math.log(found.likely / RATE)) <= 4 * found.relative_error
 
 
 def test_a_burst_that_ends_as_instances_start_is_not_taken_for_their_work() -> None:
@@ -127,8 +128,8 @@ def test_a_burst_that_ends_as_instances_start_is_not_taken_for_their_work() -> N
 
 
 def test_the_low_end_lies_below_the_likely_value_by_the_uncertainty() -> None:
-    assert RatePosterior(40, 0.0).low == 40
-    assert RatePosterior(40, 0.2).low == pytest.approx(40 * math.exp(-0.2 * CAUTION))
+    assert low_end(40, 0.0) == 40
+    assert low_end(40, 0.2) == pytest.approx(40 * math.exp(-0.2 * CAUTION))
 
 
 def test_an_instance_finishes_at_least_its_share_of_what_the_backlog_falls() -> None:
@@ -278,7 +279,7 @@ def test_the_load_needs_at_most_twice_the_maximum_of_instances() -> None:
 def test_an_estimate_is_never_exact() -> None:
     exact = replace(CALM, information=1e12, weighted_rate=4e13)
     assert known(exact).likely == pytest.approx(40, rel=0.02)
-    assert known(exact).deviation > 0
+    assert known(exact).relative_error > 0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from shared.autoscaling import (
     Throughput,
     highest,
 )
-from shared.autoscaling.deciding.decide import Decision, decide, explained
+from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.deciding.decide import Decision, decide
 from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from shared.autoscaling.transition import advance

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from bench.returning import RATE, replay_state
+from local.azure_apis.arm import ArmStandIn
+from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
+from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
 from shared.autoscaling import (
     AzureMonitorMetric,
     HubMetric,
@@ -22,11 +25,17 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.counts import COMPLETED, with_counts
+from shared.autoscaling.counts import COMPLETED, namespace_ids, with_counts
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import MetricSource
-from shared.autoscaling.flows.message_counts import INCOMING, SUBSCRIPTIONS, MessageCounts
-from shared.autoscaling.learning import rate_of
+from shared.autoscaling.flows.message_counts import (
+    ABANDONED,
+    INCOMING,
+    SUBSCRIPTIONS,
+    MessageCounts,
+)
+from shared.autoscaling.flows.metric_collector import collect
+from shared.autoscaling.learning import counted_rate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.subscription_share import BusyMinute, share_of
 from tests.builders import NOW, SOURCE, resource
@@ -37,6 +46,10 @@ BUS = (
     "/Microsoft.ServiceBus/namespaces/bus-1"
 )
 NAMESPACES = {"ServiceBusConnection": BUS}
+CPU = AzureMonitorMetric(
+    BUS.replace("Microsoft.ServiceBus/namespaces/bus-1", "Microsoft.Web/serverfarms/plan-1"),
+    "CpuPercentage",
+)
 POLICY = QueueAge("backlog", until_known=Threshold("backlog", 100, 10))
 
 
@@ -85,15 +98,40 @@ def test_nothing_is_added_where_the_rules_leave_nothing_open(declared: Resource)
 
 
 def test_without_the_id_of_the_namespace_nothing_is_added() -> None:
-    assert with_counts(workers(), {"ServiceBusConnection": ""}) == workers()
+    assert with_counts(workers(), {}) == workers()
+
+
+OFFICE = BUS.replace("bus-1", "office")
+HOSTS = {
+    "ServiceBusConnection": "Bus-1.servicebus.windows.net",
+    "OfficeBus": "office.servicebus.windows.net",
+}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ids", "expected"),
+    [
+        (HOSTS, [OFFICE, BUS], {"ServiceBusConnection": BUS, "OfficeBus": OFFICE}),
+        (HOSTS, [OFFICE], {"OfficeBus": OFFICE}),
+        (HOSTS, [], {}),
+        ({"ServiceBusConnection": "alias.servicebus.windows.net"}, [BUS], NAMESPACES),
+        ({"ServiceBusConnection": "alias.servicebus.windows.net"}, [BUS, OFFICE], {}),
+        ({"OfficeBus": "alias.servicebus.windows.net"}, [BUS], {}),
+    ],
+    ids=["two", "only one", "none", "an alias", "which of two is unclear", "not the connection"],
+)
+def test_each_connection_has_the_namespace_of_its_name(
+    hosts: dict[str, str], ids: list[str], expected: dict[str, str]
+) -> None:
+    assert namespace_ids(hosts, ids) == expected
 
 
 @pytest.mark.parametrize("delay_minutes", [0, 2, 4])
 def test_the_rate_is_learned_from_counts_that_are_minutes_late(delay_minutes: int) -> None:
     counted = with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
-    estimate = rate_of(replay_state(counted, delay_minutes).learned.work)
+    estimate = counted_rate(replay_state(counted, delay_minutes).learned.work)
     assert estimate is not None
-    assert estimate[0] == pytest.approx(RATE, rel=0.05)
+    assert estimate.likely == pytest.approx(RATE, rel=0.05)
 
 
 # --- several subscriptions --------------------------------------------------------------------
@@ -148,6 +186,9 @@ def test_with_several_subscriptions_the_share_of_one_is_learned_from_its_backlog
     assert {metric.name for metric in kept} == {CAPACITY_METRIC, "backlog", COMPLETED}
 
 
+# --- what is logged ---------------------------------------------------------------------------
+
+
 def test_one_line_says_why_messages_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     counts = MessageCounts()
     with caplog.at_level(logging.INFO, "shared"):
@@ -155,7 +196,98 @@ def test_one_line_says_why_messages_are_not_counted(caplog: pytest.LogCaptureFix
             assert counts.adjusted(workers(), []) == []
             counts.adjusted(workers(StorageQueue("jobs")), [])
     (line,) = caplog.messages
-    assert "set ServiceBusNamespaceId, and assign Monitoring Reader" in line
+    assert "because ServiceBusNamespaceIds has no namespace of ServiceBusConnection" in line
+    assert "is estimated from the backlog" in line
+    assert "assign the app the role Monitoring Reader on it" in line
+
+
+DENIED = "ReadDenied: bus-1: 403: AuthorizationFailed"
+THROTTLED = "ReadFailed: Azure Monitor throttles bus-1: the next query is at 12:0"
+
+
+def test_counts_that_cannot_be_read_are_reported_once_for_each_cause_until_they_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
+    done = Metric("plan-1", COMPLETED, MetricValue(NOW, 60))
+
+    def lines_of(*reasons: str) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "shared"):
+            for reason in reasons:
+                counts.adjusted(counted, [], dict.fromkeys((COMPLETED, ABANDONED), reason))
+        return caplog.messages
+
+    (first,) = lines_of(DENIED, DENIED)
+    assert first.startswith(
+        f"[counts_unavailable] plan-1: finished messages cannot be read: {DENIED}. Meanwhile the "
+        "throughput of an instance stays as it was counted, or is estimated from the backlog"
+    )
+    assert len(lines_of(THROTTLED + "1", THROTTLED + "2", DENIED)) == 1
+    counts.adjusted(counted, [done])
+    assert len(lines_of(DENIED, DENIED)) == 1
+
+
+async def test_a_missing_role_is_logged_once_in_the_days_that_it_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted = with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
+    plain = resource(name="other", metrics={"cpu": CPU})
+    now = NOW
+    async with ArmStandIn([], clock=lambda: now) as arm:
+        arm.metrics.add(BUS, "CompleteMessage", "AbandonMessage").readable = False
+        arm.metrics.add(CPU.resource_id, "CpuPercentage").readable = False
+        platform = AzurePlatformMetrics(arm.base_url, 5, lambda: now)
+        reader = MemoryReader(lambda: now, {}, MemoryCapacityControl(lambda: now, {}))
+        counts = MessageCounts()
+        with caplog.at_level(logging.INFO, "shared"):
+            for _ in range(60):
+                await collect([counted, plain], reader, 5, platform, counts)
+                now += timedelta(minutes=20)
+        await platform.close()
+    about = [line for line in caplog.messages if "Monitoring Reader" in line]
+    assert [line.partition(":")[0] for line in about] == [
+        "[counts_unavailable] plan-1",
+        "[source_failed] other",
+    ]
+
+
+# --- workers that fail ------------------------------------------------------------------------
+
+
+def at_minute(name: str, minute: int, value: float) -> Metric:
+    return Metric("plan-1", name, MetricValue(NOW + minute * MINUTE, value))
+
+
+def test_minutes_in_which_the_workers_abandon_more_than_they_complete_do_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
+    completed = [60, 55, 3, 0, 61]
+    abandoned = [0, 55, 400, 500, 2]
+    kept = list[Metric]()
+    with caplog.at_level(logging.INFO, "shared"):
+        for minute, (done, given_up) in enumerate(zip(completed, abandoned, strict=True)):
+            readings = [
+                at_minute(ABANDONED, minute, given_up),
+                at_minute(COMPLETED, minute, done),
+            ]
+            kept += counts.adjusted(counted, readings)
+    assert named(kept, COMPLETED) == [60, 55, 61]
+    assert {metric.name for metric in kept} == {COMPLETED}
+    (line,) = caplog.messages
+    assert "[counts_abandoned] plan-1: the workers abandoned more deliveries than they" in line
+
+
+def test_abandoned_deliveries_that_were_known_before_count_as_well() -> None:
+    counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
+    assert counts.adjusted(counted, [at_minute(ABANDONED, 0, 500)]) == []
+    assert counts.adjusted(counted, [at_minute(COMPLETED, 0, 3)]) == []
+
+
+def test_without_counts_of_abandoned_deliveries_all_finished_messages_count() -> None:
+    counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
+    assert named(counts.adjusted(counted, [at_minute(COMPLETED, 0, 3)]), COMPLETED) == [3]
 
 
 def minutes(count: int, noise: float, *, together: bool = False) -> list[BusyMinute]:

@@ -90,7 +90,7 @@ def test_the_first_counts_narrow_an_estimate_that_is_less_sure(
     assert estimate is not None
     assert estimate.source is source
     if source is RateSource.COUNTED:
-        assert estimate.likely == 40
+        assert estimate.likely == pytest.approx(40)
         assert not estimate.sure
         assert estimate.low < 40
 
@@ -121,7 +121,9 @@ def test_an_estimate_names_its_source_and_its_uncertainty() -> None:
     told = str(RateEstimate(RateSource.SETTINGS, 40, 40, 0))
     assert told == "throughput 40 a minute, given in settings"
     learned = str(RateEstimate(RateSource.BACKLOG, 40, 30, 0.12))
-    assert learned == "throughput 40 a minute ± 12%, estimated from the backlog"
+    assert learned == "throughput 40 a minute, estimated from the backlog ± 12%"
+    unsure = str(RateEstimate(RateSource.COUNTED, 35_742, 20_000, 0.3))
+    assert unsure == "throughput 35,700 a minute, counted ± 30%, not sure yet"
 
 
 # --- what policies see ------------------------------------------------------------------------
@@ -164,7 +166,8 @@ def test_the_decision_says_which_source_is_at_work_and_how_sure_it_is() -> None:
     )
     assert made.evidence["rate_source"] == "estimated from the backlog"
     assert made.evidence["rate_relative_error"] == 0.9
-    assert made.reason.endswith("; throughput 40 a minute ± 90%, estimated from the backlog")
+    said = "; throughput 40 a minute, estimated from the backlog ± 90%, not sure yet"
+    assert made.reason.endswith(said)
 
 
 # --- the dead time ----------------------------------------------------------------------------

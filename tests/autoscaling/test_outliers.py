@@ -21,9 +21,9 @@ from shared.autoscaling.learning import (
     Pair,
     believable,
     contradicted,
+    counted_rate,
     known_throughput,
     rate_estimate,
-    rate_of,
     with_recent,
 )
 from shared.autoscaling.state import BacklogTrend, BusyIntervals, Learned
@@ -44,11 +44,11 @@ def test_one_outlier_ends_no_learning(name: str) -> None:
 def test_sums_that_an_outlier_has_spoilt_already_are_dropped_once_three_others_are_known() -> None:
     for spoilt in (replace(SOUND, done=1e12), replace(SOUND, done=math.nan), replace(SOUND)):
         work = replace(spoilt, recent=((120.0, 3.0), (118.0, 3.0), (122.0, 3.0)))
-        found = rate_of(work)
-        assert found is None or found[0] == pytest.approx(40, rel=0.02)
-    kept = rate_of(replace(SOUND, recent=((120.0, 3.0),) * 3))
+        found = counted_rate(work)
+        assert found is None or found.likely == pytest.approx(40, rel=0.02)
+    kept = counted_rate(replace(SOUND, recent=((120.0, 3.0),) * 3))
     assert kept is not None
-    assert kept[0] == pytest.approx(40)
+    assert kept.likely == pytest.approx(40)
 
 
 # --- what can be believed ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.autoscaling import Guards, Resource, Throughput
+from shared.autoscaling.counts import COMPLETED, with_counts
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.declaring import HubMetric, Missing, Then
 from shared.autoscaling.operating import presenting
@@ -16,6 +17,10 @@ from shared.autoscaling.state import ScalingState
 from shared.web.attention import attention
 from tests.builders import NOW, SOURCE, history, resource, sample, state
 
+BUS = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1/providers"
+    "/Microsoft.ServiceBus/namespaces/bus-1"
+)
 COUNTING = resource(
     metrics={"backlog": SOURCE, "finished": HubMetric()},
     throughput=Throughput(completed_metric="finished"),
@@ -44,8 +49,8 @@ def test_a_count_too_old_to_learn_from_is_stale_and_does_not_affect_decisions() 
     ((subject, text),) = stale_conditions(COUNTING, gone)
     assert subject == "plan-1/finished"
     assert text == (
-        "Decisions do not use this metric, but the throughput per instance is not learned "
-        "meanwhile."
+        "Decisions do not use this metric. Meanwhile the throughput per instance stays as it was "
+        "counted before, or is estimated from the backlog."
     )
     assert (
         decide(COUNTING, gone, NOW).limited_by == decide(COUNTING, state([50] * 6), NOW).limited_by
@@ -57,6 +62,16 @@ def test_a_count_too_old_to_learn_from_is_stale_and_does_not_affect_decisions() 
     }
     (item,) = attention([card], {})
     assert item["what"] == f"plan-1: finished: no sample for a while. {text}"
+
+
+def test_the_count_that_the_app_adds_by_itself_is_never_stale() -> None:
+    """Nobody asked for it, its role may be missing, and it has no samples while no work comes."""
+    counted = with_counts(resource(), {"ServiceBusConnection": BUS})
+    assert COMPLETED in counted.metrics
+    assert stale_conditions(counted, state([50] * 6)) == []
+    assert stale_conditions(counted, silent_for(7200, COMPLETED)) == []
+    status = presenting.status(counted, Snapshot("plan-1", state([50] * 6), NOW), None)
+    assert [metric["stale"] for metric in status["metrics"]] == [False, False]
 
 
 def test_a_count_with_its_own_missing_rule_is_stale_after_that_time() -> None:

@@ -18,11 +18,11 @@ from shared.autoscaling.learning import (
     counted_rate,
     known_throughput,
     rate_estimate,
-    rate_of,
     with_counted,
 )
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import BusyIntervals, Learned, ScalingState
+from shared.autoscaling.policy import RateEstimate
+from shared.autoscaling.state import BusyIntervals, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, metric, resource, state
 
@@ -44,15 +44,16 @@ def taught(
     capacities: list[MetricValue],
     *,
     incoming: bool = False,
-) -> tuple[float, float] | None:
-    return rate_of(with_counted(BusyIntervals(), Counted(finished, incoming), backlog, capacities))
+) -> RateEstimate | None:
+    work = with_counted(BusyIntervals(), Counted(finished, incoming), backlog, capacities)
+    return counted_rate(work)
 
 
 def test_what_busy_instances_finish_is_their_rate() -> None:
     found = taught(series(*[120.0] * 8), series(*[500.0] * 8), [at(-9, 3), at(8, 3)])
     assert found is not None
-    assert found[0] == pytest.approx(RATE)
-    assert found[1] == pytest.approx(0, abs=1e-4)
+    assert found.likely == pytest.approx(RATE)
+    assert found.relative_error == pytest.approx(0, abs=1e-4)
 
 
 def test_what_comes_less_what_is_left_over_is_as_good() -> None:
@@ -60,7 +61,7 @@ def test_what_comes_less_what_is_left_over_is_as_good() -> None:
     incoming = series(0, 150, 70, 240, 130, 210)
     found = taught(incoming, backlog, [at(-9, 3), at(6, 3)], incoming=True)
     assert found is not None
-    assert found[0] == pytest.approx(RATE)
+    assert found.likely == pytest.approx(RATE)
 
 
 def test_an_interval_with_an_empty_queue_teaches_nothing() -> None:
@@ -68,7 +69,7 @@ def test_an_interval_with_an_empty_queue_teaches_nothing() -> None:
     finished = series(*[120.0] * 4, 7.0, 9.0, *[120.0] * 3)
     found = taught(finished, backlog, [at(-9, 3), at(9, 3)])
     assert found is not None
-    assert found[0] == pytest.approx(RATE)
+    assert found.likely == pytest.approx(RATE)
 
 
 def test_no_interval_that_is_near_a_change_teaches() -> None:
@@ -77,14 +78,14 @@ def test_no_interval_that_is_near_a_change_teaches() -> None:
     capacities = [at(-9, 3), at(2, 3), at(3, 6), at(14, 6)]
     found = taught(finished, series(*[500.0] * 14), capacities)
     assert found is not None
-    assert found[0] == pytest.approx(RATE)
+    assert found.likely == pytest.approx(RATE)
 
 
 def test_an_interval_that_lacks_a_sample_does_not_underrate() -> None:
     finished = [sample for i, sample in enumerate(series(*[120.0] * 12)) if i not in (4, 7, 8)]
     found = taught(finished, series(*[500.0] * 12), [at(-9, 3), at(12, 3)])
     assert found is not None
-    assert found[0] == pytest.approx(RATE)
+    assert found.likely == pytest.approx(RATE)
 
 
 def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -> None:
@@ -100,8 +101,11 @@ def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -
 
 def test_three_intervals_are_needed() -> None:
     backlog, capacities = series(*[500.0] * 4), [at(-9, 3), at(6, 3)]
-    assert taught(series(*[120.0] * 3), backlog, capacities) is None
-    assert taught(series(*[120.0] * 4), backlog, capacities) is not None
+    few = taught(series(*[120.0] * 3), backlog, capacities)
+    enough = taught(series(*[120.0] * 4), backlog, capacities)
+    assert few is not None
+    assert enough is not None
+    assert (few.sure, enough.sure) == (False, True)
 
 
 @given(st.integers(0, 10_000), st.floats(0.05, 0.5))
@@ -110,21 +114,22 @@ def test_the_stated_error_covers_what_chance_does(seed: int, noise: float) -> No
     finished = series(*[120.0 * max(0.0, chance.gauss(1, noise)) for _ in range(60)])
     found = taught(finished, series(*[500.0] * 60), [at(-9, 3), at(60, 3)])
     assert found is not None
-    assert abs(found[0] - RATE) <= 6 * found[1]
-    assert found[1] < RATE * noise / 2
+    assert abs(found.likely - RATE) <= 6 * found.relative_error * found.likely
+    assert found.relative_error < noise / 2
 
 
 def test_a_noisy_count_is_not_believed() -> None:
     wild = BusyIntervals(
         intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10
     )
-    assert counted_rate(Learned(work=wild)) is None
+    assert counted_rate(wild) is None
     steady = BusyIntervals(
         intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10
     )
-    found = counted_rate(Learned(work=steady))
+    found = counted_rate(steady)
     assert found is not None
-    assert found.value == 50
+    assert found.sure
+    assert found.low == found.likely == 50
 
 
 COUNTING = resource(

@@ -142,6 +142,19 @@ def test_each_action_increases_the_epoch_by_one() -> None:
     assert not app.state.desired.pending
 
 
+def test_finished_items_are_counted_one_to_four_minutes_late_and_none_is_lost() -> None:
+    counted = replace(arena(), service_learned=True, finished_counted=True)
+    app = App(in_arena(load_rules(SHIPPED_RULES).resource, counted), Plan(counted))
+    late = list[float]()
+    for minute in range(200):
+        now = START + timedelta(minutes=minute)
+        found = [m.value for m in app.samples(now, Minute(5.0, minute)) if m.name == "finished"]
+        late += [(now - value.time) / timedelta(minutes=1) for value in found]
+        assert all(value.time == START + timedelta(minutes=value.value) for value in found)
+    assert 196 <= len(late) < 200
+    assert set(late) == {1, 2, 3, 4}
+
+
 def test_the_app_does_not_mistake_its_own_changes_for_manual_changes() -> None:
     policy = scripted({0: 2, 1: 3, 2: 4})
     assert replay(arena(), workload([0] * 12), ruled_by(policy)).false_alarms == 0

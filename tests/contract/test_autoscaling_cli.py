@@ -104,6 +104,18 @@ async def test_validate_checks_every_source_and_permission(
     assert "Microsoft.Web/serverfarms/write" in failed[0]["told"]
 
 
+async def test_validate_says_what_happens_until_the_throughput_is_known(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await run("validate") == DONE
+    text = " ".join(capsys.readouterr().out.split())
+    assert "plan-1: The throughput of an instance is not set. Until the app has seen work," in text
+    assert "ServiceBusNamespaceIds has no namespace of ServiceBusConnection." in text
+    monkeypatch.setenv("InstanceRatePerMinute", "30")
+    assert await run("validate", "--json") == DONE
+    assert json.loads(capsys.readouterr().out)["first_hour"] == []
+
+
 async def test_validate_warns_of_an_unknown_setting(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,7 @@ def deployed_settings() -> dict[str, str]:
     fixed = {
         "ArmEndpoint": "https://management.azure.com/",
         "SubscriptionId": "0" * 8 + "-0000" * 3 + "-" + "0" * 12,
-        "ServiceBusNamespaceId": f"/subscriptions/{'0' * 8}{'-0000' * 3}-{'0' * 12}"
+        "ServiceBusNamespaceIds": f"/subscriptions/{'0' * 8}{'-0000' * 3}-{'0' * 12}"
         "/resourceGroups/group/providers/Microsoft.ServiceBus/namespaces/bus",
     }
     computed = {name: fixed.get(name, "something") for name in computed_settings()}

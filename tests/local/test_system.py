@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import signal
 import subprocess
@@ -10,13 +11,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console, RenderableType
 
 from local.cli import LOG_FILE
 from local.demo import profile
 from local.demo.settings_files import running_settings_file
 from local.demo.system import APP_DIR, LocalSystem, local_system
 from local.demo.traces import Trace, load_trace
+from local.demo.view import draw
 from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.policy import RateEstimate, RateSource
 from tests.local.polling import POLL_SECONDS, until
 
 MINUTES = 30
@@ -75,6 +79,37 @@ async def test_thirty_minutes_of_a_trace_scale_out_and_in_and_every_decision_has
     assert summary.actions >= 2
     assert profile.MINIMUM_CAPACITY <= summary.capacity_min < summary.capacity_max
     assert summary.capacity_max <= profile.MAXIMUM_CAPACITY
+
+
+async def test_a_first_hour_is_told_nothing_and_shows_what_it_has_learned(tmp_path: Path) -> None:
+    clock, settings_file = TraceClock(), tmp_path / "settings.json"
+    async with local_system(
+        step_trace(), MINUTES, first_hour=True, settings_file=settings_file, monotonic=clock
+    ) as system:
+        told = json.loads(settings_file.read_text())["Values"]
+        system.seconds.start()
+        clock.seconds += 60
+        system.traffic.advance()
+        counted = system.arm.metrics.resources[profile.NAMESPACE_ID.lower()].values
+        assert system.workload.minute == 1
+        assert system.workload.state.capacity.effective == 1
+        assert await system.estimate() is None
+        shown = rendered(draw(system, [], [], None))
+    assert "InstanceRatePerMinute" not in told
+    assert told["ServiceBusNamespaceIds"] == profile.NAMESPACE_ID
+    arrived = sum(sum(values) for values in counted["IncomingMessages", profile.TOPIC].values())
+    assert arrived == 100
+    assert "first hour of a new deployment · minute 1 of 30" in shown
+    assert "not known yet: thresholds decide" in shown
+    estimate = RateEstimate(RateSource.BACKLOG, 28.91, 20, 0.4)
+    shown = rendered(draw(system, [], [], estimate))
+    assert "28.9 a minute, estimated from the backlog ± 40%, not sure yet" in shown
+
+
+def rendered(view: RenderableType) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(view)
+    return console.export_text()
 
 
 async def check_log(system: LocalSystem) -> None:

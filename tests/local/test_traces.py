@@ -1,13 +1,13 @@
 """Reading a trace from a CSV file: what is accepted, corrected and refused."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.demo.traces import TRACE_MINUTES_MAX, Trace, TraceError, load_trace
+from local.demo.traces import TRACE_MINUTES_MAX, Trace, TraceError, busiest, load_trace
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SHIPPED = Path(__file__).parents[2] / "local" / "data" / "nasa_http_1995-07-11_13.csv"
@@ -195,3 +195,14 @@ def test_the_bundled_trace_has_three_whole_days_and_no_notices() -> None:
     assert trace.start == datetime(1995, 7, 11, 4, tzinfo=UTC)
     assert (trace.minutes, trace.notices) == (3 * 1440, ())
     assert (sum(trace.arrivals), max(trace.arrivals)) == (307_145, 409)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "first", "arrivals"),
+    [(2, 3, (4.0, 5.0)), (1, 4, (5.0,)), (9, 0, (1.0, 3.0, 0.0, 4.0, 5.0, 1.0))],
+)
+def test_the_busiest_part_has_the_most_arrivals(
+    minutes: int, first: int, arrivals: tuple[float, ...]
+) -> None:
+    part = busiest(Trace(NOON, (1.0, 3.0, 0.0, 4.0, 5.0, 1.0)), minutes)
+    assert (part.start, part.arrivals) == (NOON + timedelta(minutes=first), arrivals)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.autoscaling import Mode
+from shared.autoscaling import Mode, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -211,6 +211,17 @@ async def test_a_page_without_any_decision_names_the_functions_to_check(world: W
     reply = await page(world.board, Request())
     assert "Check that the functions <code>metric_collector</code>" in reply.body
     assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
+
+
+async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: World) -> None:
+    await world.minute()
+    assert "throughput of an instance" not in (await page(world.board, Request())).body
+    world.resource = resource(throughput=Throughput(rate_per_instance_minute=41.5))
+    world.board = replace(world.board, resources={"plan-1": world.resource})
+    html = (await page(world.board, Request())).body
+    assert (
+        "throughput of an instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
+    )
 
 
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.azure_apis.arm import ArmStandIn
+from shared.autoscaling import AzureMonitorMetric
 from shared.autoscaling.counts import COMPLETED
 from shared.settings import SettingsError
 from shared.wiring.app import App
@@ -24,7 +25,7 @@ BUS = (
 async def test_the_shipped_rules_read_the_messages_that_azure_monitor_counts() -> None:
     async with ArmStandIn([], clock=lambda: NOW) as arm:
         arm.metrics.add(BUS, "CompleteMessage")
-        environ = {**EXAMPLE, "ServiceBusNamespaceId": BUS, "ArmEndpoint": arm.base_url}
+        environ = {**EXAMPLE, "ServiceBusNamespaceIds": BUS, "ArmEndpoint": arm.base_url}
         async with App(environ, lambda: NOW) as app:
             (resource,) = app.resources.values()
             assert resource.throughput.counted_metric == COMPLETED
@@ -33,9 +34,20 @@ async def test_the_shipped_rules_read_the_messages_that_azure_monitor_counts() -
             assert await app.scaling.platform_metrics.read([source]) == {source: ()}  # type: ignore[list-item]
 
 
+async def test_the_namespace_is_the_one_that_the_connection_names() -> None:
+    named = {"ServiceBusConnection__fullyQualifiedNamespace": "bus-2.servicebus.windows.net"}
+    both = f"{BUS}, {BUS.replace('bus-1', 'bus-2')}"
+    environ = {**EXAMPLE, **named, "ServiceBusConnection": "", "ServiceBusNamespaceIds": both}
+    async with App(environ) as app:
+        (resource,) = app.resources.values()
+        source = resource.metrics[COMPLETED]
+        assert isinstance(source, AzureMonitorMetric)
+        assert source.resource_id.endswith("/bus-2")
+
+
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"ServiceBusNamespaceId": BUS, "InstanceRatePerMinute": "30"}],
+    [{}, {"ServiceBusNamespaceIds": BUS, "InstanceRatePerMinute": "30"}],
     ids=["no namespace", "the rate is set"],
 )
 async def test_azure_monitor_is_not_asked_where_nothing_needs_it(changes: dict[str, str]) -> None:
@@ -46,5 +58,5 @@ async def test_azure_monitor_is_not_asked_where_nothing_needs_it(changes: dict[s
 
 
 def test_an_id_that_is_not_one_of_a_namespace_is_refused() -> None:
-    with pytest.raises(SettingsError, match="ServiceBusNamespaceId = 'my-bus': must look like"):
-        assert App({**EXAMPLE, "ServiceBusNamespaceId": "my-bus"}).resources
+    with pytest.raises(SettingsError, match="ServiceBusNamespaceIds = 'my-bus': must look like"):
+        assert App({**EXAMPLE, "ServiceBusNamespaceIds": "my-bus"}).resources

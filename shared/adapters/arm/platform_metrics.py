@@ -28,7 +28,7 @@ from azure.mgmt.core import AsyncARMPipelineClient
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import is_loopback, transport_for
 from shared.autoscaling.declaring import AzureMonitorMetric
-from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.errors import ReadDenied, ReadFailed
 from shared.autoscaling.lag import grain_of
 from shared.autoscaling.platform_metrics import (
     DENIED_FOR,
@@ -109,6 +109,7 @@ class AzurePlatformMetrics:
         """The keys are subscriptions whose batches are denied, and resources whose own queries are
         denied.
         """
+        self._denials: dict[AzureMonitorMetric, str] = {}
         self._throttling: dict[str, Throttling] = {}
 
     async def read(
@@ -151,8 +152,8 @@ class AzurePlatformMetrics:
             if query.region and error.status in DENIED:
                 self._deny(query.subscription_id)
                 return await self._all(one_by_one(query))
-            if error.status in DENIED:  # report it once, and query this resource again in an hour
-                self._denied_until[query.place] = self._clock() + DENIED_FOR
+            if error.status in DENIED:
+                return self._denied(query, str(error))
             if error.status in NOT_AS_A_WHOLE and query.region:
                 return await self._all(one_by_one(query))
             if error.status in NOT_AS_A_WHOLE and len(query.metrics) > 1:
@@ -160,6 +161,13 @@ class AzurePlatformMetrics:
             return dict.fromkeys(query.sources, error)
         except ReadFailed as error:
             return dict.fromkeys(query.sources, error)
+
+    def _denied(self, query: MetricQuery, message: str) -> Answers:
+        """The refusal of a resource, which is asked again in an hour. It is returned only once."""
+        self._denied_until[query.place] = self._clock() + DENIED_FOR
+        new = [source for source in query.sources if self._denials.get(source) != message]
+        self._denials.update(dict.fromkeys(new, message))
+        return dict.fromkeys(new, ReadDenied(message))
 
     async def _all(self, queries: Iterable[MetricQuery]) -> Answers:
         found: Answers = {}
@@ -190,6 +198,8 @@ class AzurePlatformMetrics:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise ReadFailed(f"{place}: the answer does not describe metrics: {error}") from error
         self._throttling.pop(place, None)
+        for source in found:
+            self._denials.pop(source, None)
         return found
 
     def _deny(self, subscription_id: str) -> None:

@@ -16,21 +16,23 @@ from types import MappingProxyType
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.tables.scaling_rows import (
-    STATE_START,
+from shared.adapters.tables.row_values import (
     UNIX_START,
-    ScalingRowUnreadable,
     error_text,
     joined,
     json_text,
     microseconds,
-    override_row,
     pieces,
     property_text,
+    utc,
+)
+from shared.adapters.tables.scaling_rows import (
+    STATE_START,
+    ScalingRowUnreadable,
+    override_row,
     state_of,
     state_row,
     unreadable,
-    utc,
 )
 from shared.adapters.tables.table import (
     TEXT_LENGTH_MAX,

@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast
+from datetime import timedelta
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from shared.adapters.tables.table import TEXT_LENGTH_MAX, Row
+from shared.adapters.tables.learned_rows import learned_fields, learned_of
+from shared.adapters.tables.row_values import (
+    REASON_LENGTH_MAX,
+    UNIX_START,
+    error_text,
+    joined,
+    json_text,
+    microseconds,
+    pieces,
+    property_text,
+    utc,
+    utc_or_none,
+)
+from shared.adapters.tables.table import Row
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.learning import RECENT_MAX
 from shared.autoscaling.measurements import (
     CAPACITY_SANE_MAX,
     MEASURE_MAX,
@@ -27,15 +38,12 @@ from shared.autoscaling.measurements import (
 )
 from shared.autoscaling.state import (
     DESIRED_ROW,
-    EPOCH_MAX,
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
     PROFILE_ROW,
     RECOMMENDATIONS_ROW,
     ActionStatus,
-    BacklogTrend,
-    BusyIntervals,
     Desired,
     Learned,
     Override,
@@ -45,17 +53,7 @@ from shared.autoscaling.state import (
 from shared.values.text import quoted
 
 STATE_START = DESIRED_ROW
-UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 HOURS_OF_A_WEEK = 168
-LEARNED_PARTS = ("work", "trend")
-"""Properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend`` holds
-moving averages of the backlog's growth."""
-RECENT = "recent"
-SUM_MAX = 1e300
-SumsT = TypeVar("SumsT", BusyIntervals, BacklogTrend)
-REASON_LENGTH_MAX = 300
-"""Maximum length of a reason. Longer reasons are cut, because an error may quote a whole row."""
-
 T = TypeVar("T")
 
 
@@ -99,7 +97,7 @@ def _required(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) ->
 def _learned_or_empty(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
     if row is None:
         return Learned()
-    learned, lost = _learned(row)
+    learned, lost = learned_of(row)
     if lost:
         skipped.append(
             f"row {row['RowKey']!r} of table Scaling is partly unreadable; these parts are learned "
@@ -128,10 +126,6 @@ def unreadable(row: Mapping[str, Any], reason: str) -> str:
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
-def error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
-
-
 def state_row(resource_name: str, key: str, value: RowValue) -> Row:
     return {"PartitionKey": resource_name, "RowKey": key, **_fields(value)}
 
@@ -139,7 +133,7 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
 def _fields(value: RowValue) -> Row:
     if isinstance(value, Window):
         return _history_fields(value)
-    return _learned_fields(value) if isinstance(value, Learned) else _desired_fields(value)
+    return learned_fields(value) if isinstance(value, Learned) else _desired_fields(value)
 
 
 # --- samples ----------------------------------------------------------------------------------
@@ -206,91 +200,6 @@ def _desired(row: Mapping[str, Any]) -> Desired:
         attempts=row["attempts"],
         last_error=row["last_error"],
     )
-
-
-# --- learned ----------------------------------------------------------------------------------
-
-
-def _learned_fields(learned: Learned) -> Row:
-    """The properties of the row ``learned``. Recent observations have a separate property, so that
-    older versions can still read the other properties."""
-    fields = asdict(learned)
-    for part in LEARNED_PARTS:
-        until = fields[part]["until"]
-        fields[part]["until"] = until.isoformat() if until else None
-    recent = {"work": fields["work"].pop("recent")}
-    return {
-        **fields,
-        **{part: json_text(fields[part]) for part in LEARNED_PARTS},
-        RECENT: json_text(recent),
-    }
-
-
-def _learned(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
-    """The learned values, and the names of the unreadable parts, which the app learns again."""
-    texts = {part: _object(row.get(part, "{}")) for part in (*LEARNED_PARTS, RECENT)}
-    until = {part: _time_or_none((texts[part] or {}).pop("until", None)) for part in LEARNED_PARTS}
-    recent = _pairs((texts[RECENT] or {}).get("work"))
-    no_work, no_trend = BusyIntervals(until["work"], recent=recent), BacklogTrend(until["trend"])
-    work, trend = _sums(no_work, texts["work"]), _sums(no_trend, texts["trend"])
-    epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
-    has_dead_times = _is_whole(count) and _is_finite(mean)
-    learned = Learned(
-        epoch=cast("int", epoch) if _is_whole(epoch) else 0,
-        dead_times=cast("int", count) if has_dead_times else 0,
-        dead_time_minutes=cast("float", mean) if has_dead_times else 0,
-        work=work or no_work,
-        trend=trend or no_trend,
-    )
-    readable = {
-        "epoch": _is_whole(epoch),
-        "work": work is not None,
-        "trend": trend is not None,
-        RECENT: texts[RECENT] is not None,
-        "dead_times": has_dead_times,
-    }
-    return learned, [part for part, is_readable in readable.items() if not is_readable]
-
-
-def _object(text: object) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _pairs(value: object) -> tuple[tuple[float, float], ...]:
-    pairs = value if isinstance(value, list) else []
-    sound = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
-    finite = [(a, b) for a, b in sound if _is_finite(a) and _is_finite(b) and b]
-    return tuple(finite[-RECENT_MAX:])
-
-
-def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
-    """All sums of a part, or None if one of them is unreadable. They are only valid together."""
-    try:
-        sums = None if fields is None else replace(empty, **fields)
-    except TypeError:
-        return None
-    return sums if all(_is_finite(value) for value in (fields or {}).values()) else None
-
-
-def _is_finite(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= SUM_MAX  # False for NaN
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int and 0 <= value <= EPOCH_MAX
-
-
-def _time_or_none(text: object) -> datetime | None:
-    try:
-        return utc(text) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None
 
 
 # --- override, profile: written by operators and by the nightly job, so all values are checked ---
@@ -392,47 +301,3 @@ def _check_kind(row: Mapping[str, Any], names: Iterable[str], kind: type, needed
     for name in names:
         if type(row[name]) is not kind:
             raise TypeError(f"{name} is a {type(row[name]).__name__}, but must be {needed}")
-
-
-# --- values ---------------------------------------------------------------------------------
-
-
-def json_text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def property_text(text: str) -> str:
-    """The text, cut to the maximum length of one property. Lone surrogates, which UTF-8 cannot
-    encode, are replaced."""
-    return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
-
-
-def pieces(name: str, text: str) -> Row:
-    """A long text, split into the properties ``name_0``, ``name_1`` …"""
-    starts = range(0, len(text), TEXT_LENGTH_MAX)
-    return {f"{name}_{n}": text[i : i + TEXT_LENGTH_MAX] for n, i in enumerate(starts)}
-
-
-def joined(name: str, row: Mapping[str, Any]) -> str:
-    pieces: list[str] = []
-    while (piece := row.get(f"{name}_{len(pieces)}")) is not None:
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-def microseconds(time: datetime) -> int:
-    return (time - UNIX_START) // timedelta(microseconds=1)
-
-
-def utc_or_none(value: datetime | str | None) -> datetime | None:
-    return None if value is None or value == "" else utc(value)
-
-
-def utc(value: datetime | str) -> datetime:
-    """A time in UTC, converted from a value of the SDK or from a text that an operator typed.
-
-    A time without a zone is assumed to be in UTC.
-    """
-    time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    zoned = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return zoned.astimezone(UTC)

@@ -1,92 +1,186 @@
-"""Turns the counts of a topic into those of the one subscription that a resource works off."""
+"""Turns the counts of Azure Monitor into the finished messages that a resource learns from."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from shared.autoscaling.counts import COMPLETED, counted_backlog, shared_topic
-from shared.autoscaling.declaring import AzureMonitorMetric, MetricSource, TopicSubscriptions
+from shared.autoscaling.counts import (
+    COMPLETED,
+    NAMESPACES_SETTING,
+    counted_backlog,
+    counting_source,
+    shared_topic,
+    why_not_counted,
+    with_finishing_workers,
+)
+from shared.autoscaling.declaring import MetricSource, TopicSubscriptions
 from shared.autoscaling.flows.common import log_action
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import (
+    CAPACITY_METRIC,
+    NOTHING,
+    Metric,
+    MetricValue,
+)
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.subscription_share import ShareHistory, finished, with_readings
 from shared.autoscaling.transition import backlog_name
 
 log = logging.getLogger(__name__)
 
-INCOMING, SUBSCRIPTIONS = "+incoming", "+subscriptions"
+INCOMING, ABANDONED, SUBSCRIPTIONS = "+incoming", "+abandoned", "+subscriptions"
 """Readings that only the collector needs. No declared metric may have such a name."""
+HELPERS = (INCOMING, ABANDONED, SUBSCRIPTIONS)
+READINGS = {
+    COMPLETED: "finished messages",
+    INCOMING: "incoming messages",
+    SUBSCRIPTIONS: "the number of subscriptions of the topic",
+    ABANDONED: "abandoned deliveries",
+}
+REMEMBERED = timedelta(minutes=30)
+"""How long counts of abandoned deliveries are kept, and how long one line about them is enough."""
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+ESTIMATED = "estimated from the backlog, and the default rule plans with the low end of it"
+MEANWHILE = f"Meanwhile the throughput of an instance stays as it was counted, or is {ESTIMATED}"
 
 
 class MessageCounts:
-    """Remembers, for each resource on a topic, what the share of its subscription is learned from.
+    """Remembers, for each resource, what its counts are completed with, and what was logged.
 
-    It lives as long as the process. After a restart, the share is learned again.
+    It lives as long as the process. After a restart, the share of a subscription is learned again,
+    and what is missing is logged again.
     """
 
     def __init__(self) -> None:
         self._histories: dict[str, ShareHistory] = {}
-        self._told: set[str] = set()
+        self._abandoned: dict[str, tuple[MetricValue, ...]] = {}
+        self._failing_at: dict[str, datetime] = {}
+        self._told: dict[str, set[str]] = {}
 
     def sources(self, resource: Resource) -> Mapping[str, MetricSource]:
         """What must be read besides the metrics of the resource."""
-        backlog = shared_topic(resource)
-        if backlog is None:
-            return {}
-        completed = resource.metrics[COMPLETED]
-        assert isinstance(completed, AzureMonitorMetric)
+        completed, topic = counting_source(resource), shared_topic(resource)
+        if completed is None:
+            return NOTHING
+        abandoned = {ABANDONED: replace(completed, metric="AbandonMessage")}
+        if topic is None:
+            return abandoned
         return {
+            **abandoned,
             INCOMING: replace(completed, metric="IncomingMessages"),
-            SUBSCRIPTIONS: TopicSubscriptions(backlog.topic, backlog.connection),
+            SUBSCRIPTIONS: TopicSubscriptions(topic.topic, topic.connection),
         }
 
-    def adjusted(self, resource: Resource, metrics: Sequence[Metric]) -> Iterable[Metric]:
-        """The samples of the resource, with finished messages of its subscription alone.
+    def logged(self, resource: Resource) -> Set[str]:
+        """The readings of the resource whose failures are logged here."""
+        return READINGS.keys() if counting_source(resource) else frozenset()
 
-        Those of a topic with one subscription stay as they are.
+    def adjusted(
+        self,
+        resource: Resource,
+        metrics: Sequence[Metric],
+        failures: Mapping[str, str] = NOTHING,
+    ) -> Iterable[Metric]:
+        """The samples of the resource, with the finished messages that its workers alone explain.
+
+        ``failures`` has the reason of each reading that failed.
         """
-        if COMPLETED not in resource.metrics and counted_backlog(resource) is not None:
-            self._tell(
-                resource,
-                "counts_unavailable",
-                "finished messages are not counted, so the throughput is learned from the backlog, "
-                "which is slow: set ServiceBusNamespaceId, and assign Monitoring Reader on it",
-            )
-        if shared_topic(resource) is None:
+        if counting_source(resource) is None:
+            self._tell_if_uncounted(resource)
             return metrics
         by_name: dict[str, list[MetricValue]] = {}
         for metric in metrics:
             by_name.setdefault(metric.name, []).append(metric.value)
-        others = [m for m in metrics if m.name not in (INCOMING, SUBSCRIPTIONS, COMPLETED)]
+        self._tell_failures(resource, failures, worked=COMPLETED in by_name or INCOMING in by_name)
+        others = [m for m in metrics if m.name not in (COMPLETED, *HELPERS)]
         count = by_name.get(SUBSCRIPTIONS)
-        if count and count[-1].value == 1:
-            return [*others, *_metrics(resource, by_name.get(COMPLETED, ()))]
+        if shared_topic(resource) is None or (count and count[-1].value == 1):
+            values = self._finishing(resource, by_name)
+        else:
+            values = self._of_subscription(resource, by_name)
+        return [*others, *(Metric(resource.name, COMPLETED, value) for value in values)]
+
+    def _finishing(
+        self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
+    ) -> Sequence[MetricValue]:
+        """The counts without the minutes in which the workers failed."""
+        kept = (*self._abandoned.get(resource.name, ()), *by_name.get(ABANDONED, ()))
+        start = max((each.time for each in kept), default=NEVER) - REMEMBERED
+        self._abandoned[resource.name] = tuple(each for each in kept if each.time >= start)
+        finishing, failing = with_finishing_workers(by_name.get(COMPLETED, ()), kept)
+        if failing:
+            self._tell_failing(resource, failing[-1].time)
+        return finishing
+
+    def _of_subscription(
+        self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
+    ) -> Sequence[MetricValue]:
+        """The finished messages of one of several subscriptions."""
         history = with_readings(
             self._histories.get(resource.name, ShareHistory()),
             _last(by_name.get(backlog_name(resource) or "")),
             _last(by_name.get(CAPACITY_METRIC)),
         )
         self._histories[resource.name], values = finished(history, by_name.get(INCOMING, ()))
+        count = by_name.get(SUBSCRIPTIONS)
         if count and not values:
             self._tell(
                 resource,
                 "counts_shared",
                 f"the topic has {count[-1].value:g} subscriptions, which Azure Monitor counts "
                 "together: finished messages count once the share of this one is learned from its "
-                "backlog",
+                f"backlog. Until then the throughput of an instance is {ESTIMATED}",
             )
-        return [*others, *_metrics(resource, values)]
+        return values
 
-    def _tell(self, resource: Resource, action: str, text: str) -> None:
-        if resource.name not in self._told:
-            self._told.add(resource.name)
+    # --- what is logged: each cause once, and again only after it had ended ---
+
+    def _tell_if_uncounted(self, resource: Resource) -> None:
+        if counted_backlog(resource) is not None and COMPLETED not in resource.metrics:
+            self._tell(
+                resource,
+                "counts_unavailable",
+                f"finished messages are not counted, because {why_not_counted(resource)}. "
+                f"The throughput of an instance is {ESTIMATED}. To count them, add the resource "
+                f"ID of the namespace to {NAMESPACES_SETTING}, and assign the app the role "
+                "Monitoring Reader on it",
+            )
+
+    def _tell_failures(
+        self, resource: Resource, failures: Mapping[str, str], *, worked: bool
+    ) -> None:
+        if worked:
+            self._told[resource.name] = {"counts_shared"} & self._told_of(resource)
+        for name, what in READINGS.items():
+            if reason := failures.get(name):
+                text = f"{what} cannot be read: {reason}"
+                if name != ABANDONED:
+                    text = f"{text}. {MEANWHILE}"
+                self._tell(resource, "counts_unavailable", text, reason.partition(":")[0])
+                return
+
+    def _tell_failing(self, resource: Resource, minute: datetime) -> None:
+        before = self._failing_at.get(resource.name)
+        self._failing_at[resource.name] = minute
+        if before is None or minute > before + REMEMBERED:
+            text = (
+                "the workers abandoned more deliveries than they completed in the minute up to "
+                f"{minute:%H:%M} UTC: the throughput is not learned from such minutes. Check the "
+                "workers and what they depend on"
+            )
+            log_action(log, "counts_abandoned", resource.name, text)
+
+    def _tell(self, resource: Resource, action: str, text: str, cause: str = "") -> None:
+        told = self._told_of(resource)
+        if action + cause not in told:
+            told.add(action + cause)
             log_action(log, action, resource.name, text)
 
-
-def _metrics(resource: Resource, values: Iterable[MetricValue]) -> list[Metric]:
-    return [Metric(resource.name, COMPLETED, value) for value in values]
+    def _told_of(self, resource: Resource) -> set[str]:
+        return self._told.setdefault(resource.name, set())
 
 
 def _last(values: Sequence[MetricValue] | None) -> MetricValue | None:

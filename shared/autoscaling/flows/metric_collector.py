@@ -10,7 +10,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from shared.autoscaling.declaring import (
     AzureMonitorMetric,
@@ -20,7 +19,7 @@ from shared.autoscaling.declaring import (
     is_pushed,
 )
 from shared.autoscaling.flows.common import log_action
-from shared.autoscaling.flows.message_counts import MessageCounts
+from shared.autoscaling.flows.message_counts import HELPERS, MessageCounts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader, PlatformMetrics
@@ -80,15 +79,18 @@ async def collect(
         asyncio.gather(*(_read(source, reader, timeout_seconds) for source in current)),
     )
     answers: Answers = {**from_platform, **dict(zip(current, read, strict=True))}
-    failures = tuple(_failures(wanted, answers))
-    for failure in failures:
-        text = f"{failure.metric_name} could not be read, so it is skipped: {failure.reason}"
-        log_action(log, "source_failed", failure.resource_name, text, logging.WARNING)
     samples = defaultdict[str, list[Metric]](list)
     for sample in _samples(wanted, answers):
         samples[sample.resource_name].append(sample)
-    adjusted = [counts.adjusted(each, samples[each.name]) for each in resources]
-    return Collection(tuple(chain.from_iterable(adjusted)), failures)
+    collected, failures = list[Metric](), list(_failures(wanted, answers))
+    for resource in resources:
+        own = {f.metric_name: f.reason for f in failures if f.resource_name == resource.name}
+        collected += counts.adjusted(resource, samples[resource.name], own)
+        for name in own.keys() - counts.logged(resource):
+            text = f"{name} could not be read, so it is skipped: {own[name]}"
+            log_action(log, "source_failed", resource.name, text, logging.WARNING)
+    shown = tuple(failure for failure in failures if failure.metric_name not in HELPERS)
+    return Collection(tuple(collected), shown)
 
 
 def _samples(wanted: Iterable[tuple[str, str, MetricSource]], answers: Answers) -> Iterator[Metric]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.autoscaling.actions import as_of, confirm_if_observed
-from shared.autoscaling.deciding.decide import Decision, decide, explained
+from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.deciding.decide import Decision, decide
 from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector

@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
-from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, explained
+from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import check_metric_name, find, log_action, until_won

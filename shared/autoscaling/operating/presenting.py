@@ -22,11 +22,12 @@ from shared.autoscaling.deciding.decide import (
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import MetricSource, is_pushed
 from shared.autoscaling.lag import usual_lag_seconds
+from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
-from shared.autoscaling.policy import Recommendation, Resource
+from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, Override, ScalingState
 
@@ -36,7 +37,8 @@ Shown = dict[str, Any]
 
 
 def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> Shown:
-    """The status of a resource: capacity, desired state, mode, override, metrics, newest entry."""
+    """The status of a resource: capacity, desired state, mode, override, throughput, metrics, and
+    the newest entry."""
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
@@ -52,6 +54,7 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
         "mode": str(mode),
         "mode_reason": mode_reason,
         "override": _override(state, now),
+        "estimate": _estimate(rate_estimate(resource.throughput, state.learned)),
         "metrics": list(_metrics(resource, state, now)),
         "newest": decision_line(newest) if newest else None,
         "unreadable": list(snapshot.unreadable),
@@ -188,6 +191,21 @@ def _override(state: ScalingState, now: datetime) -> Shown | None:
         "floor": override.floor,
         "freeze_scale_in": override.freeze_scale_in,
         "expires_at": format_time(override.expires_at) if override.expires_at else None,
+    }
+
+
+def _estimate(estimate: RateEstimate | None) -> Shown | None:
+    """The throughput per instance; None before any work was seen."""
+    if estimate is None:
+        return None
+    return {
+        "said": str(estimate),
+        "certainty": estimate.certainty,
+        "source": str(estimate.source),
+        "likely": estimate.likely,
+        "low": estimate.low,
+        "relative_error": estimate.relative_error,
+        "sure": estimate.sure,
     }
 
 

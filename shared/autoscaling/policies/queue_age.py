@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import ClassVar
 
@@ -53,6 +53,7 @@ whole number.
 """
 UNSURE_GROWTH_MAX = 4
 """While the throughput is uncertain, one action multiplies the capacity by at most this factor."""
+NOT_KNOWN = "the throughput of an instance is not known yet"
 DEAD_TIME_MINUTES = 3.0
 """The dead time that is assumed until it is known."""
 SECONDS_BELOW = 30
@@ -174,7 +175,10 @@ class QueueAge(Composite):
         if rate is None and estimate is not None:
             rate = estimate.low
         if rate is None:
-            return self.until_known(seen)
+            first = self.until_known(seen)
+            if not isinstance(first, Recommendation):
+                return first  # the app refuses it, and says so
+            return replace(first, reason=f"{first.reason}; {NOT_KNOWN}")
         steps_per_minute = 60 / self.step_seconds
         outlook = self._outlook(seen, rate / steps_per_minute, steps_per_minute)
         if outlook is None:

@@ -1,0 +1,43 @@
+"""What a fresh deployment does before the throughput of an instance is known. Pure."""
+
+from __future__ import annotations
+
+from shared.autoscaling.counts import counting_source, why_not_counted
+from shared.autoscaling.policies.queue_age import UNSURE_GROWTH_MAX, QueueAge
+from shared.autoscaling.policy import Resource, members
+from shared.autoscaling.transition import backlog_name, counts_backlog
+
+PLANS = (
+    "Until the app has seen work, until_known decides. Then QueueAge plans with the low end of an "
+    f"estimate from the backlog, and multiplies the capacity by at most {UNSURE_GROWTH_MAX} at a "
+    "time until the estimate is sure."
+)
+WAITS = "The app estimates it from the backlog. A policy that needs it waits until it is sure."
+
+
+def first_hour(resource: Resource) -> str:
+    """How the throughput becomes known, in a few sentences.
+
+    Empty if it is given in settings, or if the resource reads no queue.
+    """
+    queues = [name for name, source in resource.metrics.items() if counts_backlog(source)]
+    if not queues or resource.throughput.rate_per_instance_minute is not None:
+        return ""
+    unset = "The throughput of an instance is not set."
+    if backlog_name(resource) is None:
+        return f"{unset} It cannot be learned either, because {why_not_counted(resource)}."
+    plans = any(isinstance(member, QueueAge) for member in members(resource.policy))
+    return f"{unset} {PLANS if plans else WAITS} {_counts(resource)}"
+
+
+def _counts(resource: Resource) -> str:
+    source, declared = counting_source(resource), resource.throughput.counted_metric
+    if source is not None:
+        namespace = source.resource_id.rpartition("/")[2]
+        return (
+            f"Azure Monitor counts finished messages in {namespace}, one to four minutes late. "
+            "Three counted minutes in which all instances are busy make it sure."
+        )
+    if declared is not None:
+        return f"The metric {declared} makes it sure sooner."
+    return f"Finished messages are not counted: {why_not_counted(resource)}."

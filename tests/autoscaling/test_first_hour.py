@@ -1,0 +1,116 @@
+"""What an operator is told of the time before the throughput of an instance is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.autoscaling import (
+    HubMetric,
+    QueueAge,
+    Resource,
+    ServiceBusQueue,
+    StorageQueue,
+    Threshold,
+    Throughput,
+)
+from shared.autoscaling.counts import with_counts
+from shared.autoscaling.operating import presenting
+from shared.autoscaling.operating.first_hour import first_hour
+from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import BusyIntervals, Learned
+from tests.builders import NOW, resource, state
+
+BUS = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1/providers"
+    "/Microsoft.ServiceBus/namespaces/bus-1"
+)
+POLICY = QueueAge("backlog", until_known=Threshold("backlog", 100, 10))
+QUEUE = ServiceBusQueue("jobs", connection="OfficeBus")
+
+
+def workers(**changes: Any) -> Resource:
+    return resource(**{"metrics": {"backlog": QUEUE}, "policy": POLICY, **changes})
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        workers(throughput=Throughput(rate_per_instance_minute=30)),
+        workers(metrics={"backlog": HubMetric()}),
+        workers(metrics={"backlog": ServiceBusQueue("jobs", "dead_letter")}),
+    ],
+    ids=["the throughput is given", "no queue", "dead letters"],
+)
+def test_nothing_is_said_where_nothing_is_learned(declared: Resource) -> None:
+    assert first_hour(declared) == ""
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        (
+            workers(),
+            "messages are not counted: ServiceBusNamespaceIds has no namespace of OfficeBus.",
+        ),
+        (
+            workers(metrics={"backlog": StorageQueue("jobs")}),
+            "messages are not counted: Azure Monitor has no such counts of storage queues.",
+        ),
+        (
+            with_counts(workers(), {"OfficeBus": BUS}),
+            "Azure Monitor counts finished messages in bus-1, one to four minutes late.",
+        ),
+        (
+            workers(
+                metrics={"backlog": QUEUE, "done": HubMetric()},
+                throughput=Throughput(completed_metric="done"),
+            ),
+            "The metric done makes it sure sooner.",
+        ),
+        (
+            workers(
+                metrics={"backlog": QUEUE, "more": QUEUE},
+                policy=QueueAge("backlog", until_known=Threshold("more", 100, 10)),
+            ),
+            "cannot be learned either, because the policy reads several backlogs (backlog, more).",
+        ),
+    ],
+)
+def test_the_source_of_the_throughput_is_named_or_why_there_is_none(
+    declared: Resource, said: str
+) -> None:
+    text = first_hour(declared)
+    assert text.startswith("The throughput of an instance is not set.")
+    assert said in text
+
+
+def test_what_decides_meanwhile_depends_on_the_policy() -> None:
+    assert "until_known decides" in first_hour(workers())
+    plain = workers(policy=Threshold("backlog", 100, 10))
+    assert "A policy that needs it waits until it is sure." in first_hour(plain)
+
+
+def test_the_status_says_which_throughput_is_at_work_and_how_sure_it_is() -> None:
+    def estimate(learned: Learned, rate: float | None = None) -> Any:
+        known = replace(state([50] * 6), learned=learned)
+        shown = presenting.status(
+            workers(throughput=Throughput(rate)), Snapshot("plan-1", known, NOW), None
+        )
+        return shown["estimate"]
+
+    assert estimate(Learned()) is None
+    told = estimate(Learned(), 30)
+    assert (told["source"], told["likely"], told["sure"]) == ("settings", 30, True)
+    one = estimate(Learned(work=BusyIntervals(recent=((80.0, 2.0),))))
+    assert one == {
+        "said": "throughput 40 a minute, counted ± 30%, not sure yet",
+        "certainty": "counted ± 30%, not sure yet",
+        "source": "counted",
+        "likely": 40.0,
+        "low": pytest.approx(27.5, rel=0.01),
+        "relative_error": 0.3,
+        "sure": False,
+    }
