@@ -3,8 +3,8 @@ result."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import List  # the worker refuses list[str] in an output
+from collections.abc import Awaitable, Callable, Sequence
+from typing import List  # the worker refuses list[…] in a binding
 from uuid import uuid4
 
 import azure.functions as func
@@ -12,11 +12,11 @@ import azure.functions as func
 from shared.adapters.azure.deferred_log import guard_invocation, lines
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.ports import QueueSender
 from shared.datasets import arrivals, processing
 from shared.datasets import flows as dataset_flows
 from shared.ingestion.events import ingest
 from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.model import OutboxMessage
 from shared.ingestion.operating.breaker import BreakerController
 from shared.nightly.flows.demand import demand_nightly
 from shared.notifications import flow as notification_flow
@@ -28,6 +28,7 @@ from shared.web.http import Reply, Request
 from shared.wiring.app import App
 from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
 from shared.wiring.checks import STORAGE
+from shared.wiring.scaling import SEND_SECONDS_MAX
 
 functions = func.FunctionApp()
 refused = func.Blueprint()  # type: ignore[no-untyped-call]
@@ -35,9 +36,6 @@ scaling = func.Blueprint()  # type: ignore[no-untyped-call]
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 nightly = func.Blueprint()  # type: ignore[no-untyped-call]
-
-SEND_SECONDS_MAX = 20
-"""A tick stops sending its metrics after this time. The next tick sends newer ones."""
 
 app = App()
 failure: SettingsError | None = None
@@ -72,8 +70,7 @@ async def settings_problems(req: func.HttpRequest) -> func.HttpResponse:
 async def metric_collector(timer: func.TimerRequest) -> None:
     """Read all metric sources and send one message for each metric that was read.
 
-    The function sends the messages itself instead of through an output binding. Nothing limits how
-    long the host takes for an output binding.
+    If they cannot be sent, the next run sends newer ones.
     """
     collection = await flows.metric_collector.collect(
         declared.values(),
@@ -82,20 +79,20 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         app.scaling.platform_metrics,
         app.scaling.message_counts,
     )
-    bodies = messages.encode_metrics(collection.metrics)
-    async with asyncio.timeout(SEND_SECONDS_MAX):
-        await app.ingestion.sender.send([OutboxMessage("collected", body) for body in bodies])
+    await _send(app.scaling.metrics_queue, messages.encode_metrics(collection.metrics))
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
-@scaling.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 @guard_invocation
-async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> None:
-    """Merge the samples, decide, and send a scale action if the capacity should change."""
+async def scaling_logic(message: func.QueueMessage) -> None:
+    """Merge the samples, decide, and send a scale action if the capacity should change.
+
+    If the action cannot be sent, the message is delivered again, and the action is sent then.
+    """
     samples = messages.decode_samples(_text(message))
     action = await flows.scaling_logic.process_samples(samples, declared, app.scaling.store)
     if action is not None:
-        actions.set(messages.encode_action(action))
+        await _send(app.scaling.actions_queue, [messages.encode_action(action)])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
@@ -109,10 +106,12 @@ async def scaler(message: func.QueueMessage) -> None:
 
 
 @scaling.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
-@scaling.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 @guard_invocation
-async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> None:
-    """Send lost actions again, and detect manual changes of the capacity."""
+async def reconciler(timer: func.TimerRequest) -> None:
+    """Send lost actions again, and detect manual changes of the capacity.
+
+    If an action cannot be sent, it is sent again after ``ActionResendSeconds``.
+    """
     resent = await flows.reconciler.reconcile_all(
         declared.values(),
         app.scaling.store,
@@ -120,7 +119,7 @@ async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> 
         app.scaling.timing,
         settings.source_timeout_seconds,
     )
-    actions.set([messages.encode_action(action) for action in resent])
+    await _send(app.scaling.actions_queue, [messages.encode_action(action) for action in resent])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
@@ -350,6 +349,12 @@ else:
         functions.register_functions(data_sets)
     if settings.nightly.submitter:
         functions.register_functions(nightly)
+
+
+async def _send(queue: QueueSender, texts: Sequence[str]) -> None:
+    """Send messages from the function itself. An output binding would have no time limit."""
+    async with asyncio.timeout(SEND_SECONDS_MAX):
+        await queue.send_texts(texts)
 
 
 async def _breaker(

@@ -23,6 +23,7 @@ from local.functions_host.retries import with_default_retry
 from local.functions_host.services import HostOptions, Listener, ListenerFactory, Services
 from local.functions_host.storage_queues import StorageQueues
 from local.functions_host.worker import Outcome, Worker
+from local.functions_host.worker_deaths import DEATHS_MAX, WorkerDeaths
 
 CLOSING_SECONDS_MAX = 20.0
 """After the last invocation, listeners have this long to close their connections."""
@@ -54,6 +55,7 @@ class FunctionsHost:
         self._worker = Worker(self._app_dir)
         self._queues = StorageQueues()
         self._blobs = HostBlobs()
+        self._worker_deaths = WorkerDeaths()
         self._ended = asyncio.Event()
         self._end_reason = ""
         self._load_error = ""
@@ -129,12 +131,24 @@ class FunctionsHost:
             FunctionsHost._occupant = None
 
     async def failed(self) -> str:
-        """Wait until the host has to end, as the real host does when storage refuses connections.
+        """Wait until the host has to end, as the real host does when storage refuses connections or
+        when the worker keeps dying.
 
         Returns the reason. The caller stops the host.
         """
         await self._ended.wait()
         return self._end_reason
+
+    async def kill_worker(self) -> None:
+        """End all running invocations, as a crash of the worker's process does.
+
+        The app stays loaded. The third death in a row ends the host, as it ends the real one.
+        """
+        assert self._services is not None, "the host is not started"
+        log_event(logging.ERROR, "worker_died", "the worker died")
+        await self._services.invoker.kill_worker()
+        if self._worker_deaths.end_the_host(self._services.now()):
+            self._end(f"the worker has died {DEATHS_MAX} times in a row")
 
     async def invoke(self, name: str, text: str = "") -> Outcome:
         """Run a function manually and wait for its end. HTTP functions are not supported."""

@@ -41,9 +41,11 @@ class HostBlobs:
                 connection_string,
                 CONTAINER,
                 retry_total=0,
-                connection_timeout=REQUEST_SECONDS_MAX,
-                read_timeout=REQUEST_SECONDS_MAX,
-                transport=AioHttpTransport(use_env_settings=False),
+                transport=AioHttpTransport(
+                    connection_timeout=REQUEST_SECONDS_MAX,
+                    read_timeout=REQUEST_SECONDS_MAX,
+                    use_env_settings=False,
+                ),
             )
         return self._containers[connection_string].get_blob_client(path)
 

@@ -28,6 +28,18 @@ INTERRUPT_SECONDS_MAX = 10.0
 """A cancelled function that does not end within this time is abandoned."""
 
 
+@dataclass(eq=False, slots=True)
+class _Call:
+    """A call of a function that the worker is working on."""
+
+    task: asyncio.Task[Outcome]
+    worker_died: bool = False
+
+    @property
+    def answered(self) -> bool:
+        return self.task.done() and not self.task.cancelled()
+
+
 class Invoker:
     """Calls functions and writes their outputs."""
 
@@ -37,7 +49,7 @@ class Invoker:
         self._timeout_seconds = timeout_seconds
         self._counts: dict[str, InvocationCounts] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
-        self._calls: set[asyncio.Task[Outcome]] = set()
+        self._calls: set[_Call] = set()
         self._interrupted = False
 
     @property
@@ -64,6 +76,12 @@ class Invoker:
             task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=INTERRUPT_SECONDS_MAX)
+
+    async def kill_worker(self) -> None:
+        """End every call, as the death of the worker's process does. Each fails at once."""
+        for call in self._calls:
+            call.worker_died = True
+        await self._end_calls()
 
     def _begin(self, function: Function, invocation: Invocation) -> asyncio.Task[Outcome]:
         """Run in a task of its own, so that `interrupt` can cancel it."""
@@ -92,29 +110,33 @@ class Invoker:
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
-        call = asyncio.create_task(self._worker.call(function.id, invocation))
+        call = _Call(asyncio.create_task(self._worker.call(function.id, invocation)))
         self._calls.add(call)
         try:
-            await asyncio.wait([call], timeout=self._timeout_seconds)
-            if call.done() and not call.cancelled():
-                return call.result()
-            if not call.done():
-                await self._replace_worker()
+            await asyncio.wait([call.task], timeout=self._timeout_seconds)
+            if call.answered:
+                return call.task.result()
+            if call.worker_died:
+                return Outcome(False, error="the worker died")
+            if not call.task.done():
+                text = "the worker is replaced: a function timed out"
+                log_event(logging.ERROR, "worker_replaced", text)
+                await self._end_calls()
             elif self._timeout_seconds is not None:
                 await asyncio.sleep(started + self._timeout_seconds - loop.time())
         finally:
             self._calls.discard(call)
-            if call.cancel():
-                await asyncio.wait([call], timeout=INTERRUPT_SECONDS_MAX)
+            if call.task.cancel():
+                await asyncio.wait([call.task], timeout=INTERRUPT_SECONDS_MAX)
         return Outcome(False, error=f"exceeded the functionTimeout of {self._timeout_seconds:g} s")
 
-    async def _replace_worker(self) -> None:
+    async def _end_calls(self) -> None:
         """End every call, as the end of the worker's process does."""
-        log_event(logging.ERROR, "worker_replaced", "the worker is replaced: a function timed out")
-        ending, self._calls = self._calls, set()
-        for call in ending:
-            call.cancel()
-        await asyncio.wait(ending, timeout=INTERRUPT_SECONDS_MAX)
+        ending, self._calls = [call.task for call in self._calls], set()
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending, timeout=INTERRUPT_SECONDS_MAX)
 
 
 def _log_failure(function: Function, invocation: Invocation, answer: Outcome) -> None:

@@ -13,6 +13,7 @@ from azure.core.exceptions import (
     ResourceExistsError,
     ResourceNotFoundError,
     ServiceRequestError,
+    ServiceRequestTimeoutError,
 )
 from azure.storage.blob.aio import BlobLeaseClient
 
@@ -101,7 +102,8 @@ class ListenerLock:
 
     def _note(self, error: AzureError) -> None:
         """Remember since when storage has refused. A time-out is no refusal."""
-        if not isinstance(error, ServiceRequestError):
+        refused = isinstance(error, ServiceRequestError)
+        if not refused or isinstance(error, ServiceRequestTimeoutError):
             self._refused_since = None
             return
         now = time.monotonic()

@@ -32,6 +32,8 @@ least twice in the timeout that a client announces."""
 PAUSE_SECONDS = 2.0
 """The pause between a failure to connect or receive and the next attempt."""
 
+CANCEL_AGAIN_SECONDS = 0.1
+
 
 class ServiceBusListener:
     """Receives the messages of one entity and runs the function on each."""
@@ -113,8 +115,7 @@ class ServiceBusListener:
         except BaseException:
             await _quietly(receiver.close())
             raise
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
+        await cancelled(opening)
         await _quietly(receiver.close())
         return False
 
@@ -168,6 +169,17 @@ def _ended_when_idle(receiver: ServiceBusReceiver) -> ServiceBusReceiver:
 
     internals._create_handler = create_handler
     return receiver
+
+
+async def cancelled(opening: "asyncio.Future[Any]") -> None:
+    """Cancel the opening of a receiver until it ends, because the client can swallow a cancellation
+    and would then wait for a session for another minute.
+    """
+    while not opening.done():
+        opening.cancel()
+        await asyncio.wait([opening], timeout=CANCEL_AGAIN_SECONDS)
+    with suppress(asyncio.CancelledError):
+        opening.exception()
 
 
 async def _quietly(closing: Awaitable[None]) -> None:

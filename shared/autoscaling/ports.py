@@ -120,6 +120,18 @@ class PlatformMetrics(Protocol):
     async def close(self) -> None: ...
 
 
+class QueueSender(Protocol):
+    """Sends messages to one queue of the app."""
+
+    async def send_texts(self, texts: Sequence[str]) -> None:
+        """Send each text as one message. If it raises, any of them may have been sent; receivers
+        recognize repetitions.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
 class CapacityControl(Protocol):
     """Reads and changes the capacity of a target."""
 

@@ -83,6 +83,9 @@ class Run:
     untold: bool = False
     """True until operators have been notified of this state."""
 
+    notifying_until: datetime | None = None
+    """While the run is untold, no other instance or function notifies of it before this time."""
+
     version: Any = field(default=None, compare=False)
     """The ETag of the row."""
 

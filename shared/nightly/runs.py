@@ -28,6 +28,8 @@ from shared.nightly.model import (
 ERROR_LENGTH_MAX = 2000
 SUBMIT_DELAY_MAX = timedelta(hours=1)
 DOUBLINGS_MAX = 20
+NOTIFYING_MAX = timedelta(minutes=5)
+"""Longer than a function may run. So whoever was about to notify has done so or has died."""
 DATASET = "{dataset}"
 
 
@@ -217,6 +219,24 @@ def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
     if run.error or not overdue:
         return run
     return replace(run, error=_shortened(error), untold=True)
+
+
+def to_notify(run: Run, now: datetime) -> Run:
+    """The run, reserved for its writer to notify operators of it, if they are to be notified.
+
+    Several functions check the same runs at the same time, such as those whose timers fire at the
+    start of the host.
+    """
+    return replace(run, notifying_until=now + NOTIFYING_MAX if run.untold else None)
+
+
+def was_left_untold(run: Run, now: datetime) -> bool:
+    """Whether the instance that was to notify operators has failed to do so."""
+    return run.untold and (run.notifying_until is None or now >= run.notifying_until)
+
+
+def told(run: Run) -> Run:
+    return replace(run, untold=False, notifying_until=None)
 
 
 def _lost(run: Run, now: datetime, policy: RunPolicy) -> Run:

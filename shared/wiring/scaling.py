@@ -12,9 +12,13 @@ from shared.autoscaling.ports import (
     MetricReader,
     Permissions,
     PlatformMetrics,
+    QueueSender,
     StateStore,
 )
 from shared.wiring.parts import Parts
+
+SEND_SECONDS_MAX = 20
+"""A function stops sending messages to a queue after this time, and fails."""
 
 
 class ScalingParts(Parts):
@@ -70,6 +74,19 @@ class ScalingParts(Parts):
             settings.source_timeout_seconds,
             self._app.now,
         )
+
+    @cached_property
+    def metrics_queue(self) -> QueueSender:
+        return self._queue("metrics")
+
+    @cached_property
+    def actions_queue(self) -> QueueSender:
+        return self._queue("actions")
+
+    def _queue(self, name: str) -> QueueSender:
+        from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
+
+        return self._app.open(StorageQueueSender, self._app.storage, name)
 
     @cached_property
     def message_counts(self) -> MessageCounts:

@@ -9,12 +9,17 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import Mock
 
 import azure.functions as func
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from shared.adapters.memory.autoscaling import (
+    MemoryCapacityControl,
+    MemoryQueueSender,
+    MemoryReader,
+    MemoryStateStore,
+)
 from shared.autoscaling import ServiceBusSubscription
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
@@ -39,29 +44,26 @@ class App:
         self.reader = MemoryReader(lambda: self.now, {source: 500.0}, self.control)
         self.module = module
         scaling = module.app.scaling
-        self.sender = AsyncMock()
-        module.app.ingestion.sender = self.sender
+        self.metrics, self.actions = MemoryQueueSender(), MemoryQueueSender()
+        scaling.metrics_queue, scaling.actions_queue = self.metrics, self.actions
         scaling.store, scaling.control, scaling.reader = self.store, self.control, self.reader
 
     async def call(self, name: str, *bindings: Any) -> None:
         await getattr(self.module, name)(*bindings)
 
-    def sent(self) -> list[str]:
-        """The messages that were sent since the last call."""
-        bodies = [each.body for call in self.sender.send.call_args_list for each in call.args[0]]
-        self.sender.reset_mock()
-        return bodies
-
     async def tick(self) -> list[str]:
         """Collect the metrics once and decide on each. Returns the scale actions."""
         await self.call("metric_collector", Mock(spec=func.TimerRequest))
-        requested = []
-        for body in self.sent():
-            actions = Mock(spec=func.Out)
-            await self.call("scaling_logic", message(body), actions)
-            requested += [call.args[0] for call in actions.set.call_args_list]
+        for body in taken(self.metrics):
+            await self.call("scaling_logic", message(body))
         self.now += timedelta(seconds=15)
-        return requested
+        return taken(self.actions)
+
+
+def taken(queue: MemoryQueueSender) -> list[str]:
+    """The messages that were sent since the last call."""
+    texts, queue.texts = queue.texts, []
+    return texts
 
 
 def message(body: str) -> Mock:
@@ -85,7 +87,7 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
 
 async def test_metric_collector_puts_one_message_per_metric(app: App) -> None:
     await app.call("metric_collector", Mock(spec=func.TimerRequest))
-    sent = [decode_metric(body) for body in app.sent()]
+    sent = [decode_metric(body) for body in app.metrics.texts]
     assert sent == [
         Metric("plan-1", CAPACITY_METRIC, MetricValue(NOW, 2)),
         Metric("plan-1", BACKLOG, MetricValue(NOW, 500)),
@@ -105,16 +107,15 @@ async def test_samples_lead_to_one_change_of_the_plan_even_if_the_action_is_rede
 async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     (action,) = [action for _ in range(5) for action in await app.tick()]
     app.now += timedelta(seconds=60)
-    actions = Mock(spec=func.Out)
-    await app.call("reconciler", Mock(spec=func.TimerRequest), actions)
-    actions.set.assert_called_once_with([action])
+    await app.call("reconciler", Mock(spec=func.TimerRequest))
+    assert app.actions.texts == [action]
 
 
 async def test_scaling_logic_raises_an_error_for_a_message_that_it_can_never_process(
     app: App,
 ) -> None:
     with pytest.raises(BadMessage):
-        await app.call("scaling_logic", message("%%%"), Mock(spec=func.Out))
+        await app.call("scaling_logic", message("%%%"))
 
 
 async def test_poison_messages_are_recorded_once_in_the_decision_log(app: App) -> None:

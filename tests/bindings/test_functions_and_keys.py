@@ -112,17 +112,35 @@ async def test_without_a_key_only_functions_that_check_a_token_are_reached(
     }
 
 
-async def test_a_body_that_is_sent_in_chunks_is_refused_with_411(host: FunctionsHost) -> None:
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b'{"mode": "paused", "reason": "sale", "by": "anna"}'
+READS_A_BODY = {
+    "override": "resources/plan-1/override",
+    "breaker_close": "breakers/metric_ingest/close",
+    "breaker_isolate": "breakers/metric_ingest/isolate",
+    "dead_letters_purge": "dead-letters/purge",
+}
+READS_NO_BODY = {"dead_letter_redrive"}
 
-    headers = {"x-functions-key": host.keys.host, "Content-Type": "application/json"}
+
+def test_it_is_known_of_each_post_whether_it_reads_a_body() -> None:
+    posts = {name for name, (method, _, _) in HTTP.items() if method == "POST"}
+    assert posts == {*READS_A_BODY, *READS_NO_BODY}
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+async def test_a_body_that_is_sent_in_chunks_is_refused_with_411(
+    host: FunctionsHost, accept: str
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"mode": "paused", "reason": "sale", "by": "anna", "token": "t"}'
+
+    key = {"x-functions-key": host.keys.host}
+    headers = {**key, "Content-Type": "application/json", "Accept": accept}
     async with aiohttp.ClientSession(host.url, headers=headers) as http:
-        path = "/api/resources/plan-1/override"
-        async with http.post(path, data=chunks()) as answer:
-            error = (await answer.json())["error"]
-    assert answer.status == 411
-    assert error.startswith("content-length: is missing. Send the body with its length")
+        for name, path in READS_A_BODY.items():
+            async with http.post(f"/api/{path}", data=chunks()) as answer:
+                text = await answer.text()
+            assert (answer.status, name in host.counts) == (411, True), name
+            assert "is missing. Send the body with its length and not in chunks" in text, name
 
 
 async def test_wrong_settings_are_told_to_a_caller_with_a_key_and_nothing_else_runs() -> None:

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
-import sys
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import Mock
 
-import azure.functions as func
 import pytest
 
 from local.functions_host.schedule import parse_time_span
 from shared.adapters.azure import deferred_log
 from shared.adapters.azure.deferred_log import INVOCATION_SECONDS_MAX
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
-from shared.ingestion.model import OutboxMessage
+from shared.autoscaling.flows.metric_collector import PLATFORM_TIMES_LONGER
+from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
-from tests.builders import NOW
-from tests.settings.test_settings import SINGLE
+from shared.wiring.scaling import SEND_SECONDS_MAX
 
 HOST_JSON = json.loads((Path(__file__).parents[2] / "host.json").read_text(encoding="utf-8"))
 LOCK_LASTS = timedelta(seconds=15)
 """How long a timer's lock remains after its host crashed: `singleton.listenerLockPeriod`."""
 POLLING_MIN = timedelta(seconds=15)
 """The lowest value that the host accepts. With a lower one it does not start."""
-SEND_SECONDS_MAX = 20
 PAUSE_MAX = timedelta(seconds=30)
 """How long timers may pause after a crash: less than the minute without metrics that is allowed."""
 
@@ -53,7 +46,8 @@ def test_a_hang_costs_minutes_and_every_function_ends_before_its_worker_is_repla
         for name in ("ArmTimeoutSeconds", "SourceTimeoutSeconds")
         if (bounds := SETTINGS[name].bounds)
     )
-    for seconds in (BATCH_SECONDS_MAX, scale, read + SEND_SECONDS_MAX):
+    collect = PLATFORM_TIMES_LONGER * read + SEND_SECONDS_MAX
+    for seconds in (BATCH_SECONDS_MAX, scale, collect, SENDING_SECONDS_MAX):
         assert seconds <= INVOCATION_SECONDS_MAX - 30
 
 
@@ -72,37 +66,3 @@ async def test_a_function_that_hangs_stops_itself(monkeypatch: pytest.MonkeyPatc
         await hanging()
     with pytest.raises(TimeoutError, match="no answer"):
         await failing()
-
-
-async def test_sending_the_metrics_of_a_tick_ends_although_the_queue_hangs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}.items():
-        monkeypatch.setenv(name, value)
-    sys.modules.pop("function_app", None)
-    module = importlib.import_module("function_app")
-    assert module.SEND_SECONDS_MAX == SEND_SECONDS_MAX
-    monkeypatch.setattr(module, "SEND_SECONDS_MAX", 0.05)
-    async with module.app as opened:
-        sender = HangingSender()
-        opened.scaling.reader = MemoryReader(
-            lambda: NOW, {}, MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
-        )
-        opened.ingestion.sender = sender
-        collecting = asyncio.create_task(module.metric_collector(Mock(spec=func.TimerRequest)))
-        ended, _ = await asyncio.wait([collecting], timeout=15)
-        assert ended
-        with pytest.raises(TimeoutError):
-            await collecting
-        assert sender.called
-    sys.modules.pop("function_app", None)
-
-
-class HangingSender:
-    """A queue that never answers."""
-
-    called = False
-
-    async def send(self, _messages: Sequence[OutboxMessage]) -> None:
-        self.called = True
-        await asyncio.Event().wait()

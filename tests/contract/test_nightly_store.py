@@ -75,6 +75,7 @@ async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None
         warning="2 dates of files",
         retry_at=NOW + timedelta(minutes=10),
         untold=True,
+        notifying_until=NOW + timedelta(minutes=5),
     )
     written = await store.replace(full)
     assert (await store.read(run.dataset)).days[DAY].latest == written == full

@@ -37,6 +37,7 @@ changes = st.fixed_dictionaries(
         "error": texts,
         "warning": texts,
         "untold": st.booleans(),
+        "notifying_until": st.none() | TIMES,
     },
 )
 

@@ -14,7 +14,7 @@ CHUNK_BYTES = 65_536
 
 
 class HalfOpenProxy:
-    """Forwards connections to ``port`` until ``swallow`` is called."""
+    """Forwards connections to ``port`` while ``swallow`` does not prevent it."""
 
     def __init__(self, port: int) -> None:
         self._to_port = port
@@ -37,6 +37,10 @@ class HalfOpenProxy:
         """From now on, drop all bytes of existing connections, and of new ones if ``new``."""
         self._swallowed_up_to = self.accepted
         self._swallows_new = new
+
+    def forward(self) -> None:
+        """Forward new connections again. The existing ones stay dead."""
+        self.swallow()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, HOST, 0)

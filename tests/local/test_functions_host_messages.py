@@ -1,12 +1,15 @@
-"""Encoding and decoding of queue messages, output values, and polling."""
+"""Encoding and decoding of queue messages, output values, polling, and ending a client."""
 
+import asyncio
 import json
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 
 from local.functions_host.outputs import message_bodies
 from local.functions_host.queue_listener import next_polling_seconds
+from local.functions_host.service_bus_listener import cancelled
 from local.functions_host.storage_queues import MessageEncoding, UndecodableMessage
 
 
@@ -57,3 +60,20 @@ def test_polling_slows_down_to_its_maximum() -> None:
         seconds = next_polling_seconds(seconds, 1.0, spread=1.0)
         pauses.append(seconds)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+async def test_a_client_that_swallows_a_cancellation_is_cancelled_again() -> None:
+    """Otherwise, the stop of the host would wait for the client's own time limit of a minute."""
+    began = asyncio.Event()
+
+    async def opens() -> None:
+        with suppress(asyncio.CancelledError):
+            began.set()
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    opening = asyncio.create_task(opens())
+    await began.wait()
+    async with asyncio.timeout(30):
+        await cancelled(opening)
+    assert opening.cancelled()

@@ -172,6 +172,14 @@ def test_an_overdue_run_that_cannot_be_checked_is_reported_once_and_can_still_su
     assert (done.state, done.error) == (RunState.SUCCEEDED, "")
 
 
+def test_whoever_writes_a_failure_notifies_of_it_and_others_only_after_its_time() -> None:
+    failed = runs.to_notify(runs.failed(submitted(), "no memory", NOW, POLICY), NOW)
+    assert not runs.was_left_untold(failed, NOW + runs.NOTIFYING_MAX - timedelta(seconds=1))
+    assert runs.was_left_untold(failed, NOW + runs.NOTIFYING_MAX)
+    assert not runs.was_left_untold(runs.told(failed), NOW + runs.NOTIFYING_MAX)
+    assert runs.to_notify(submitted(), NOW) == submitted(), "there is nothing to notify of"
+
+
 def test_a_long_error_is_cut_at_its_start() -> None:
     error = runs.failed(run(), "x" * 5000 + "the cause", NOW, POLICY).error
     assert len(error) == runs.ERROR_LENGTH_MAX

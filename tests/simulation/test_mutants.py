@@ -296,8 +296,8 @@ MUTANTS += [
     nightly("runs.submitted_again", "now + policy.lease", "now + policy.lease / 5"),
     nightly(
         "flows.run_manager.RunManager._advance",
-        "ledger.now, day.latest",
-        "self.store.local_now(), day.latest",
+        "now = ledger.now",
+        "now = self.store.local_now()",
     ),
     nightly("runs._of_open", "run.lease_until and now < run.lease_until", "False"),
     nightly("runs.unanswered", "lease_until=now + delay", "state=RunState.FAILED"),
@@ -307,7 +307,7 @@ MUTANTS += [
     nightly("runs.next_step", "attempt > policy.attempts", "False"),
     nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
     nightly("runs.started", "latest.number + 1", "latest.number"),
-    nightly("flows.run_manager.RunManager._notified", "untold=False", "untold=True"),
+    nightly("runs.told", "untold=False", "untold=True"),
 ]
 
 

@@ -117,6 +117,18 @@ def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:
     return -entry.time.timestamp(), -(entry.epoch or 0), decision
 
 
+class MemoryQueueSender:
+    """See QueueSender. ``texts`` lists all messages that were sent."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def send_texts(self, texts: Sequence[str]) -> None:
+        self.texts += texts
+
+    async def close(self) -> None: ...
+
+
 class MemoryCapacityControl:
     """See CapacityControl. It keeps capacities by plan name; ``changes`` lists all changes made."""
 

@@ -1,4 +1,4 @@
-"""Sends the messages of the outbox to a storage queue, and opens clients of storage queues.
+"""Sends messages to a storage queue, and opens clients of storage queues.
 
 Messages are sent as plain text, because the Functions host passes them on without decoding.
 """
@@ -34,10 +34,7 @@ QUICK_RETRIES = {
 
 @redacting
 class StorageQueueSender:
-    """Sends outbox messages to one queue, which is created if it does not exist.
-
-    If the body of an outbox message is a JSON array, each element becomes one queue message.
-    """
+    """Sends texts or outbox messages to one queue, which is created if it does not exist."""
 
     def __init__(self, connection: StorageConnection, queue: str) -> None:
         self._service = queue_service(connection, **QUICK_RETRIES)
@@ -45,8 +42,13 @@ class StorageQueueSender:
         self._run_tasks = task_runner(AT_ONCE_MAX)
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Send all messages. Raises DependencyDown if the queue cannot be reached."""
-        texts = [text for message in messages for text in split(message.body)]
+        """Send all messages. If the body of one is a JSON array, each element becomes one queue
+        message. Raises DependencyDown if the queue cannot be reached.
+        """
+        await self.send_texts([text for message in messages for text in split(message.body)])
+
+    async def send_texts(self, texts: Sequence[str]) -> None:
+        """Send each text as one message. Raises DependencyDown if the queue cannot be reached."""
         try:
             await self._run_tasks([partial(self._send, text) for text in texts])
         except* AzureError as errors:

@@ -24,7 +24,15 @@ TABLE_NAME = "TrendRuns"
 ASKS_MAX = 10
 """The number of attempts to write a demand that other instances write at the same time."""
 
-TIMES = ("data_until", "created_at", "changed_at", "lease_until", "submitted_at", "retry_at")
+TIMES = (
+    "data_until",
+    "created_at",
+    "changed_at",
+    "lease_until",
+    "submitted_at",
+    "retry_at",
+    "notifying_until",
+)
 log = logging.getLogger(__name__)
 NOT_WRITTEN = ("dataset", "date", "version")
 

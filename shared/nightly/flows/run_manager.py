@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 
 from shared.nightly import runs
 from shared.nightly.errors import JobRefused, JobUnavailable, RunTaken
@@ -76,9 +76,11 @@ class RunManager:
         return changed
 
     async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
-        if day.latest and day.latest.untold:
-            day = replace(day, latest=await self._notified(day.latest))
-        now, latest = ledger.now, day.latest
+        now = ledger.now
+        if day.latest and runs.was_left_untold(day.latest, now):
+            reserved = await self.store.replace(runs.to_notify(day.latest, now))
+            day = replace(day, latest=await self._notified(reserved))
+        latest = day.latest
         step = runs.next_step(day, open_runs, now, self.policy)
         if step.action is RunAction.START:
             assert day.demand is not None
@@ -104,10 +106,10 @@ class RunManager:
         try:
             answer = await self.submitter.submit(self.job(run))
         except JobRefused as error:
-            return await self._write(runs.failed(run, str(error), now, self.policy))
+            return await self._write(runs.failed(run, str(error), now, self.policy), now)
         except JobUnavailable as error:
-            return await self._write(runs.unanswered(run, str(error), now, self.policy))
-        return await self._write(runs.accepted(run, answer.handle, answer.log_url, now))
+            return await self._write(runs.unanswered(run, str(error), now, self.policy), now)
+        return await self._write(runs.accepted(run, answer.handle, answer.log_url, now), now)
 
     async def _check(self, run: Run, ledger: Ledger) -> Run | None:
         try:
@@ -116,18 +118,18 @@ class RunManager:
             extra = _extra("trends_unseen", run.dataset, run.date)
             log.warning("[trends_unseen] run %s: %s", run.token, error, extra=extra)
             unchecked = runs.unseen(run, str(error), ledger.now, self.policy)
-            return None if unchecked == run else await self._write(unchecked)
+            return None if unchecked == run else await self._write(unchecked, ledger.now)
         others = [day.latest for day in ledger.days.values() if day.latest]
         warned_before = {other.warning for other in others if other.token != run.token}
         checked = runs.observed(run, status, ledger.now, self.policy, warned_before)
-        changed = None if checked == run else await self._write(checked)
+        changed = None if checked == run else await self._write(checked, ledger.now)
         if checked.state is RunState.STOPPING:
             with suppress(JobUnavailable):  # the next check will cancel it again
                 await self.submitter.cancel(run.handle)
         return changed
 
-    async def _write(self, run: Run) -> Run:
-        run = await self.store.replace(run)
+    async def _write(self, run: Run, now: datetime) -> Run:
+        run = await self.store.replace(runs.to_notify(run, now))
         problem = run.error or run.warning
         level = logging.WARNING if problem else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
@@ -138,8 +140,8 @@ class RunManager:
 
     async def _notified(self, run: Run) -> Run:
         """Notify operators about the run, then store that they were notified. So each notification
-        is sent at least once. A failed notification is retried while the run is the latest of its
-        date, and does not delay any run.
+        is sent at least once. A failed notification is retried after ``NOTIFYING_MAX``, while the
+        run is the latest of its date, and does not delay any run.
         """
         try:
             await self.notifier.tell(run_notice(run, self.policy))
@@ -147,7 +149,7 @@ class RunManager:
             extra = _extra("trends_untold", run.dataset, run.date)
             log.exception("[trends_untold] run %s: will be retried", run.token, extra=extra)
             return run
-        return await self.store.replace(replace(run, untold=False))
+        return await self.store.replace(runs.told(run))
 
 
 def _open(run: Run | None) -> bool:
