@@ -119,8 +119,12 @@ def _declared(windows: Mapping[str, Window], name: str) -> Window:
         return windows[name]
     except KeyError:
         declared = ", ".join(sorted(windows)) or "none"
-        message = f"{name!r} is not one of the resource's metrics ({declared})"
-        raise UnknownMetric(message) from None
+        raise UnknownMetric(f"{unknown_metric(name)} ({declared})") from None
+
+
+def unknown_metric(name: str) -> str:
+    """How the text of UnknownMetric begins."""
+    return f"{name!r} is not one of the resource's metrics"
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,8 @@ class ActionSettings(SettingsModel):
         "time after which an unconfirmed action is sent again", "`reconciler`", (1, 3600))
     action_retry_seconds: float = setting(number, "ActionRetrySeconds", "seconds", 15,
         "wait before the first retry if the plan is busy or slow; each further wait is twice as "
-        "long, up to 16 times this value, unless the service says how long to wait", bounds=(0.1, 3600))
+        "long, up to 16 times this value, unless the service says how long to wait",
+        bounds=(0.1, 3600))
     action_deadline_seconds: float = setting(number, "ActionDeadlineSeconds", "seconds", 600,
         "time after which an action is abandoned and the rule decides again", bounds=(1, 86_400))
     failure_hold_seconds: float = setting(number, "FailureHoldSeconds", "seconds", 60,

@@ -304,4 +304,10 @@ def mark_row(stream: Stream, mark: Mark) -> Row:
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:
-    return Mark(time_of(row["at"]), number_of(row["sequence"]))
+    """The mark of a row. Raises RowUnreadable, because a mark that is left out could not be
+    deleted, and nobody would learn of it."""
+    try:
+        return Mark(time_of(row["at"]), number_of(row["sequence"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        advice = "delete the row: old effects are then removed later"
+        raise RowUnreadable(f"{unreadable(row, error)}; {advice}") from error
