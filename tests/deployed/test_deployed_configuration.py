@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -25,19 +26,25 @@ pytestmark = pytest.mark.skipif(
 
 async def run(running: Deployed) -> dict[str, Any]:
     """Run each function once in a process of its own."""
+    code, out, errors = await run_module(running, "tests.deployed.app_once")
+    assert code == 0, errors
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
+
+
+async def run_module(running: Deployed, *command: str) -> tuple[int | None, str, str]:
+    """Run `python -m` in the environment of the app. The exit code and what it printed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.deployed.app_once",
+        *command,
         env=running.environment | {"PYTHONPATH": str(ROOT)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(SECONDS_MAX):
         out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    result: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return result
+    return process.returncode, out.decode(), errors.decode()
 
 
 def test_no_setting_is_a_connection_string() -> None:
@@ -83,6 +90,16 @@ async def test_a_token_of_another_audience_or_that_has_expired_is_refused(
         assert result["sent"] == done["sent"]
         assert result["problems"]
         for problem in result["problems"]:
-            assert "token" in problem, "the text says what was refused"
+            assert re.search(r"\b40[13]\b", problem), "the service refused the token"
             assert "\n" not in problem
         assert (running.arm.plan(PLAN).capacity > 1) is (done["collected"] == 2)
+
+
+async def test_a_command_prints_one_line_if_the_identity_gets_no_token(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as running:
+        running.identity.client_id = "another identity is assigned to the app"
+        code, out, errors = await run_module(running, "shared", "status")
+    assert (code, out) == (1, "")
+    (line,) = errors.splitlines()
+    assert line.startswith("error: AccessRefused: table Scaling of storage account ")
+    assert "no token was obtained" in line

@@ -9,6 +9,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import service_bus_access
 from shared.adapters.azure.transport import transport_for
 from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ManageRightMissing
@@ -23,19 +24,19 @@ class ServiceBusQueueReader:
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         self._client = administration_client(connection)
-        self._connection_name = connection.name
+        self._connection = connection
 
     async def facts(self, queue: str) -> QueueDescription:
         try:
             return _facts(await self._client.get_queue(queue))
         except ResourceNotFoundError as error:
             raise LinkFailed(
-                f"queue {queue} does not exist in the namespace of {self._connection_name}"
+                f"queue {queue} does not exist in the namespace of {self._connection.name}"
             ) from error
         except ClientAuthenticationError as error:
+            access = service_bus_access(self._connection, f"queue {queue}", "Owner")
             raise ManageRightMissing(
-                f"queue {queue}: the credentials of {self._connection_name} lack the right to "
-                "manage the namespace"
+                f"{access.refusal(error)}. Without it, the settings of the queue are not checked"
             ) from error
 
     async def close(self) -> None:
