@@ -40,6 +40,7 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.cli.main import main
+from shared.datasets.errors import ManageRightMissing
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import (
@@ -323,6 +324,15 @@ def test_the_advice_fits_the_refusal(access: Access, code: str, advice: str) -> 
     assert text is not None
     assert text.startswith(f"table T: access was refused (403 {code}). ")
     assert advice in text
+
+
+async def test_queues_are_checked_later_if_there_is_no_token(identity: Identity) -> None:
+    """A queue that the identity may not manage counts as checked, but here that is unknown."""
+    with pytest.raises(ManageRightMissing):
+        await refused_queue_settings()
+    identity.has_token = False
+    with pytest.raises(AccessRefused):
+        await refused_queue_settings()
 
 
 @pytest.mark.parametrize("error", [answer(404, "NotFound"), answer(500, ""), OSError("no")])
