@@ -47,6 +47,8 @@ lines.hold()  # the host drops lines that are logged outside an invocation
 if failure is None:
     app.log_warnings()
 logging.getLogger("azure").setLevel(logging.WARNING)
+for client in ("azure.eventhub", "azure.servicebus"):  # the app logs their errors, in one line each
+    logging.getLogger(client).setLevel(logging.CRITICAL)
 
 
 @refused.timer_trigger(arg_name="timer", schedule="0 * * * * *", run_on_startup=True)

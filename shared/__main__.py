@@ -1,10 +1,13 @@
 """``python -m shared``."""
 
+import logging
 import signal
 import sys
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # while imports run there is nothing to close
+    # A command prints what failed, in one line. The client libraries also log it, in many.
+    logging.getLogger("azure").setLevel(logging.CRITICAL)
     from shared.cli.main import main
 
     sys.exit(main())

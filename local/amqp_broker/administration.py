@@ -14,6 +14,7 @@ from local.azure_apis import atom
 from local.azure_apis.entities import Entity, Kind
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.clock import Clock, utc_now
+from local.tokens import SERVICE_BUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,25 @@ class ServiceBusStandIn:
 
 @asynccontextmanager
 async def service_bus(
-    *, clock: Clock = utc_now, port: int = 0, administration_port: int = 0
+    *,
+    clock: Clock = utc_now,
+    port: int = 0,
+    administration_port: int = 0,
+    token_clock: Clock | None = None,
 ) -> AsyncIterator[ServiceBusStandIn]:
     """Serve messages over AMQP and administration over HTTP until the end of the `async with`.
 
-    Port 0 takes a free port. Microsoft's emulator uses ports 5672 and 5300.
+    Port 0 takes a free port. Microsoft's emulator uses ports 5672 and 5300. With a `token_clock`,
+    only tokens of Microsoft Entra ID are accepted, which expire by that clock; else any token.
     """
     broker = Broker(clock)
-    administration = BrokerAdministration(broker, port=administration_port)
-    amqp = AmqpStandIn(broker=broker, port=port, others=administration.new_connection)
+    administration = BrokerAdministration(broker, port=administration_port, token_clock=token_clock)
+    amqp = AmqpStandIn(
+        broker=broker,
+        port=port,
+        others=administration.new_connection,
+        token_clock=token_clock,
+    )
     async with administration, amqp:
         yield ServiceBusStandIn(amqp, administration)
 
@@ -47,8 +58,10 @@ async def service_bus(
 class BrokerAdministration(ServiceBusAdminStandIn):
     """Describes the broker's entities and counts its messages."""
 
-    def __init__(self, broker: Broker, *, port: int) -> None:
+    def __init__(self, broker: Broker, *, port: int, token_clock: Clock | None = None) -> None:
         super().__init__(port=port, clock=broker.clock)
+        if token_clock is not None:
+            self.audience, self.token_clock = SERVICE_BUS, token_clock
         self._broker = broker
 
     def find(self, path: str) -> Entity | None:

@@ -6,13 +6,19 @@ from functools import partial
 from proton import Link, PropertyDict, Receiver, Sender, Session, symbol
 
 from local.amqp_broker import addresses, management_bus, management_hub
+from local.amqp_broker.authorization import Authorization
 from local.amqp_broker.faults import TIMEOUT
-from local.amqp_broker.model.errors import BrokerError, NotSupported, ReceiverDisconnected
+from local.amqp_broker.model.errors import (
+    BrokerError,
+    NotSupported,
+    ReceiverDisconnected,
+    Unauthorized,
+)
 from local.amqp_broker.model.hub import Reader
 from local.amqp_broker.model.sessions import SessionLock
 from local.amqp_broker.model.store import Store
-from local.amqp_broker.peer import Peer, condition, condition_for, refuse_link
-from local.amqp_broker.requests import Handler, RequestTarget, accept_token
+from local.amqp_broker.peer import Peer, close_link, condition, condition_for, refuse_link
+from local.amqp_broker.requests import Handler, RequestTarget
 from local.amqp_broker.sources import PartitionSource, QueueSource, ReplySource, SessionWait, Source
 from local.amqp_broker.targets import CREDIT, Target, into_entity, into_hub
 
@@ -28,8 +34,14 @@ Sink = Target | RequestTarget
 class Attaching:
     """The links of one connection. `disconnect` also reaches readers of other connections."""
 
-    def __init__(self, peer: Peer, disconnect: Callable[[Reader, BrokerError], None]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        authorization: Authorization,
+        disconnect: Callable[[Reader, BrokerError], None],
+    ) -> None:
         self._peer = peer
+        self._authorization = authorization
         self._disconnect = disconnect
         self.sinks: dict[Link, Sink] = {}
         self.sources: dict[Link, Source] = {}
@@ -46,6 +58,7 @@ class Attaching:
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         try:
+            self._authorize(link)
             if isinstance(link, Receiver):
                 self._open_sink(link)
             elif isinstance(link, Sender):
@@ -66,8 +79,25 @@ class Attaching:
         self.sinks.clear()
 
     def pump(self) -> None:
+        self._close_unauthorized()
         for source in list(self.sources.values()):
             source.pump()
+
+    def _close_unauthorized(self) -> None:
+        """Close the links whose token has expired, as the service does."""
+        for link in [*self.sinks, *self.sources]:
+            try:
+                self._authorize(link)
+            except Unauthorized as error:
+                self.close(link)
+                close_link(link, condition_for(error))
+
+    def _authorize(self, link: Link) -> None:
+        """Raises Unauthorized. The node that takes the tokens needs none."""
+        terminus = link.remote_target if isinstance(link, Receiver) else link.remote_source
+        path = addresses.path_of(terminus.address)
+        if path.lower() != addresses.CBS:
+            self._authorization.check(path)
 
     # Links on which the client sends
 
@@ -102,7 +132,7 @@ class Attaching:
         broker = self._peer.shared.broker
         lower = path.lower()
         if lower == addresses.CBS:
-            return accept_token
+            return self._authorization.put_token
         if lower == addresses.MANAGEMENT:
             return management_hub.handler(broker)
         entity, _, node = path.rpartition("/")

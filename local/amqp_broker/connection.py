@@ -10,6 +10,7 @@ from typing import Any, cast
 from proton import Collector, Connection, Delivery, Link, ProtonException, Receiver, Transport
 
 from local.amqp_broker.attaching import Attaching
+from local.amqp_broker.authorization import Authorization
 from local.amqp_broker.frames import BadFrame, FrameBuffer, message_format, padded
 from local.amqp_broker.model.errors import BrokerError
 from local.amqp_broker.model.hub import Reader
@@ -28,10 +29,14 @@ class AmqpConnection(asyncio.Protocol):
     """`closed` is called once when the connection has ended, for whatever reason."""
 
     def __init__(
-        self, shared: Shared, disconnect: Disconnect, closed: Callable[["AmqpConnection"], None]
+        self,
+        shared: Shared,
+        authorization: Authorization,
+        disconnect: Disconnect,
+        closed: Callable[["AmqpConnection"], None],
     ) -> None:
         self.shared = shared
-        self.links = Attaching(self, disconnect)
+        self.links = Attaching(self, authorization, disconnect)
         self._closed = closed
         self._network: asyncio.Transport | None = None
         self._incoming = FrameBuffer()

@@ -17,10 +17,12 @@ INTERNAL_ERROR = "amqp:internal-error"
 NOT_FOUND = "amqp:not-found"
 NOT_ALLOWED = "amqp:not-allowed"
 STOLEN = "amqp:link:stolen"
+UNAUTHORIZED_ACCESS = "amqp:unauthorized-access"
 
 _BY_ERROR: tuple[tuple[type[errors.BrokerError], str, int], ...] = (
     (errors.EntityNotFound, NOT_FOUND, 404),
     (errors.EntityExists, "com.microsoft:entity-already-exists", 409),
+    (errors.Unauthorized, UNAUTHORIZED_ACCESS, 401),
     (errors.NotAllowed, NOT_ALLOWED, 400),
     (errors.InvalidArgument, "com.microsoft:argument-error", 400),
     (errors.InvalidProperties, "com.microsoft:argument-error", 400),

@@ -18,10 +18,12 @@ from local.amqp_broker.sources import ReplySource
 
 @dataclass(frozen=True, slots=True)
 class ManagementRequest:
-    """`properties` and `body` have strings as keys. `body` is empty if it was not a map."""
+    """`properties` and `body` have strings as keys. `body` is empty if it was not a map, and `text`
+    is empty if the body was not a text."""
 
     properties: dict[str, Any]
     body: dict[str, Any]
+    text: str = field(default="", repr=False)
 
     @property
     def operation(self) -> str:
@@ -43,11 +45,6 @@ Handler = Callable[[ManagementRequest], ManagementAnswer]
 
 def answer_with(body: dict[str, Any]) -> ManagementAnswer:
     return ManagementAnswer(body={symbol(name): value for name, value in body.items()})
-
-
-def accept_token(_request: ManagementRequest) -> ManagementAnswer:
-    """Answer `put-token`: this stand-in accepts any token."""
-    return ManagementAnswer(202, None, "Accepted")
 
 
 class RequestTarget:
@@ -77,7 +74,8 @@ class RequestTarget:
         self._peer.shared.changed()
 
     def _answer(self, message: Message) -> ManagementAnswer:
-        request = ManagementRequest(text_keys(message.properties), text_keys(message.body))
+        text = message.body if isinstance(message.body, str) else ""
+        request = ManagementRequest(text_keys(message.properties), text_keys(message.body), text)
         try:
             return self._handler(request)
         except BrokerError as error:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Self, cast
 
+from local.amqp_broker.authorization import AnyToken, EntraTokens
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.connection import AmqpConnection
 from local.amqp_broker.faults import TransferFault
@@ -57,7 +58,8 @@ class AmqpStandIn:
 
     `namespace` declares queues and topics, `broker.declare_hub` declares event hubs, and `faults`
     arms faults. Port 0 takes a free port. `others` serves connections on the same port that do
-    not speak AMQP.
+    not speak AMQP. With a `token_clock`, only tokens of Microsoft Entra ID are accepted, which
+    expire by that clock; else any token.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class AmqpStandIn:
         port: int = 0,
         broker: Broker | None = None,
         others: MakeProtocol | None = None,
+        token_clock: Clock | None = None,
     ) -> None:
         self.port = port
+        self._token_clock = token_clock
         self._others = others
         self.broker = broker or Broker(clock)
         self.faults = FaultSwitches[TransferFault]()
@@ -128,7 +132,11 @@ class AmqpStandIn:
 
     def _new_connection(self) -> AmqpConnection:
         shared = Shared(self.broker, self.faults, self._changed, self._later)
-        connection = AmqpConnection(shared, self._disconnect, self._connections.discard)
+        clock = self._token_clock
+        authorization = EntraTokens(self.broker, clock) if clock else AnyToken()
+        connection = AmqpConnection(
+            shared, authorization, self._disconnect, self._connections.discard
+        )
         self._connections.add(connection)
         return connection
 

@@ -136,8 +136,8 @@ class ArmStandIn(LoopbackServer):
         self._plans[plan.key] = replace(self._plans[plan.key], capacity=capacity)
         self._on_capacity_ordered(plan, capacity)
 
-    def unauthorized(self) -> Reply:
-        return arm_errors.UNAUTHORIZED
+    def unauthorized(self, reason: str) -> Reply:
+        return arm_errors.unauthorized(reason)
 
     def handle(self, request: Request) -> Reply:
         self._settle(request.time)

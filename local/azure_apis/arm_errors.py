@@ -99,12 +99,14 @@ def bad_request(message: str) -> Reply:
     return front_door_error(400, "InvalidRequestContent", message)
 
 
-UNAUTHORIZED = front_door_error(
-    401,
-    "AuthenticationFailed",
-    "Authentication failed. The 'Authorization' header is missing.",
-    {"WWW-Authenticate": 'Bearer error="invalid_token", error_description="no token"'},
-)
+def unauthorized(reason: str) -> Reply:
+    return front_door_error(
+        401,
+        "AuthenticationFailed",
+        f"Authentication failed. {reason}",
+        {"WWW-Authenticate": 'Bearer error="invalid_token", error_description="no valid token"'},
+    )
+
 
 FORBIDDEN = Fault(
     front_door_error(

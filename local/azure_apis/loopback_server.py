@@ -1,8 +1,8 @@
 """The base of the HTTP stand-ins: a server on 127.0.0.1 with faults on demand.
 
 A stand-in turns a `Request` into a `Reply` without any network code. The server adds what every
-Azure endpoint has: a `Date` header, and 401 for a request without a token. On demand, it delays
-replies and applies faults.
+Azure endpoint has: a `Date` header, and 401 for a request without a token. On demand, it checks the
+tokens, delays replies and applies faults.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from local.clock import Clock, utc_now
 from local.faults import FaultSwitches
+from local.tokens import TokenRefused, accepted_bearer
 
 HOST = "127.0.0.1"
 REQUESTS_KEPT_MAX = 10_000
@@ -72,12 +73,15 @@ class LoopbackServer(ABC):
     """An HTTP server during an `async with`. Port 0 takes a free port.
 
     `delay_seconds` delays every reply. `fail_next` arms faults. `requests` holds the latest
-    requests, oldest first.
+    requests, oldest first. With an `audience`, only tokens of Microsoft Entra ID for it are
+    accepted, which expire by `token_clock`; else any.
     """
 
     def __init__(self, *, port: int = 0, clock: Clock = utc_now) -> None:
         self.port = port
         self.clock = clock
+        self.audience = ""
+        self.token_clock: Clock = utc_now
         self.delay_seconds = 0.0
         self.requests: deque[Request] = deque(maxlen=REQUESTS_KEPT_MAX)
         self._faults = FaultSwitches[Fault]()
@@ -102,8 +106,8 @@ class LoopbackServer(ABC):
         """Carry out the request and return the correct reply."""
 
     @abstractmethod
-    def unauthorized(self) -> Reply:
-        """The answer to a request without an Authorization header."""
+    def unauthorized(self, reason: str) -> Reply:
+        """The answer to a request without a token, or with one that is not accepted."""
 
     def observe(self, request: Request, done: Reply | None, sent: Reply | None) -> None:  # noqa: B027
         """A hook for records. `done` took effect unless None; `sent` was sent unless None."""
@@ -159,8 +163,14 @@ class LoopbackServer(ABC):
         return sent
 
     def _done(self, request: Request) -> Reply:
-        if "authorization" not in request.headers:
-            return self.unauthorized()
+        header = request.headers.get("authorization")
+        if header is None:
+            return self.unauthorized("The 'Authorization' header is missing.")
+        try:
+            if self.audience:
+                accepted_bearer(header, self.audience, self.token_clock())
+        except TokenRefused as error:
+            return self.unauthorized(f"{error}.")
         return self.handle(request)
 
     async def _wait(self, seconds: float | None) -> None:

@@ -68,8 +68,8 @@ class ServiceBusAdminStandIn(LoopbackServer):
             entity, counts=counts or EntityCounts(), subscription_count=subscription_count
         )
 
-    def unauthorized(self) -> Reply:
-        return _error(401, "MalformedToken: The credentials contained in the request are missing.")
+    def unauthorized(self, reason: str) -> Reply:
+        return _error(401, f"MalformedToken: {reason}")
 
     def handle(self, request: Request) -> Reply:
         path = request.path.strip("/")

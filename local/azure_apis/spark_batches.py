@@ -64,8 +64,8 @@ class BatchStandIn(LoopbackServer):
         path = FABRIC_PATH if self.flavour == "fabric" else "/livy"
         return f"http://{HOST}:{self.port}{path}"
 
-    def unauthorized(self) -> Reply:
-        return Reply(401, '{"msg": "credentials are missing"}')
+    def unauthorized(self, reason: str) -> Reply:
+        return Reply(401, json.dumps({"msg": reason}))
 
     def handle(self, request: Request) -> Reply:
         match = PATHS[self.flavour].fullmatch(request.path)

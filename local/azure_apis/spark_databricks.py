@@ -33,8 +33,8 @@ class DatabricksStandIn(LoopbackServer):
     def host(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    def unauthorized(self) -> Reply:
-        return refused(401, "UNAUTHENTICATED", "no token")
+    def unauthorized(self, reason: str) -> Reply:
+        return refused(401, "UNAUTHENTICATED", reason)
 
     def handle(self, request: Request) -> Reply:
         match request.method, request.path.partition("/jobs/runs/")[2]:

@@ -19,12 +19,18 @@ from proton import Message
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import content_of
+from local.amqp_broker.model.message import Content
 from local.azure_apis.plans import PlanId
 from local.demo.workload import Workload
 
 TICK_SECONDS = 0.05
 WHOLE = 1e-6
 """A sum of fractions that is this close to a whole item counts as the item."""
+
+
+def an_item() -> Content:
+    """A message for `Namespace.send`."""
+    return content_of(Message(body=b"an item of the trace", inferred=True).encode())
 
 
 class Traffic:
@@ -52,7 +58,7 @@ class Traffic:
         self._plan = plan
         self.count: Callable[[str, int], None] = lambda _metric, _messages: None
         """Receives the messages of each step, by the metric that Azure Monitor has of them."""
-        self._content = content_of(Message(body=b"an item of the trace", inferred=True).encode())
+        self._content = an_item()
         self._sent = 0
         self._taken = 0
 

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.azurite import connection_string
+from local.functions_host.connections import Connection, find_connection
 from local.functions_host.errors import HostStartFailed
 
-DEFAULT_CONNECTION = "AzureWebJobsStorage"
-# The Python SDK does not accept the short form that the host accepts for an emulator.
-_EMULATOR_SHORT_FORM = "usedevelopmentstorage=true"
-_EMULATOR = connection_string({"blob": 10000, "queue": 10001, "table": 10002})
 _EXPRESSION = re.compile(r"%([^%\s]+)%")
 
 
@@ -35,29 +31,14 @@ class AppSettings:
 
         return _EXPRESSION.sub(value, text)
 
-    def connection_string(self, connection: str, *, function: str) -> str:
-        """The connection string for a binding's `connection`, looked up as the host does."""
-        name = connection or DEFAULT_CONNECTION
-        for candidate in (f"AzureWebJobs{name}", name):
-            value = self.values.get(candidate, "")
-            if value.rstrip(";").lower() == _EMULATOR_SHORT_FORM:
-                return _EMULATOR
-            if value:
-                return value
-        raise HostStartFailed(self._missing_connection(name, function))
+    def connection(self, name: str, *, function: str) -> Connection:
+        """The connection for a binding's `connection`. Raises `HostStartFailed`."""
+        return find_connection(self.values, name, function)
 
     def is_disabled(self, function: str) -> bool:
         """Whether `AzureWebJobs.<function>.Disabled` is true."""
         value = self.values.get(f"AzureWebJobs.{function}.Disabled", "")
         return value.strip().lower() in ("true", "1")
-
-    def _missing_connection(self, name: str, function: str) -> str:
-        if any(key.startswith(f"{name}__") for key in self.values):
-            return (
-                f"function {function}: connection {name} is identity-based ({name}__…), "
-                f"which this host does not support: give {name} a connection string"
-            )
-        return f"function {function}: setting {name} is missing (its connection string)"
 
 
 def read_app_settings(app_dir: Path, environment: Mapping[str, str]) -> AppSettings:

@@ -23,7 +23,8 @@ from collections.abc import Sequence
 
 from azure.eventhub import EventData
 
-from local.functions_host.app_settings import DEFAULT_CONNECTION as STORAGE
+from local.functions_host.connections import DEFAULT_CONNECTION as STORAGE
+from local.functions_host.connections import Connection
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.event_hub_balancer import (
     RENEWALS,
@@ -64,15 +65,15 @@ class EventHubListener:
         settings = services.settings
         self._hub = _connection(services, function)
         self._group = function.trigger.text("consumerGroup") or DEFAULT_GROUP
-        storage = settings.connection_string(STORAGE, function=function.name)
+        storage = settings.connection(STORAGE, function=function.name)
         self._services = services
         self._options = services.config.event_hubs
         self._function = function
         self._stopping = asyncio.Event()
         self._uncheckpointed: dict[str, int] = {}
-        self._checkpoints = EventHubCheckpoints(storage, self._place)
+        self._checkpoints = EventHubCheckpoints(storage, services.identities, self._place)
         self._owners = TableOwnershipStore(
-            StorageConnection(STORAGE, storage), self._hub.namespace, self._hub.hub, self._group
+            _tables(storage), self._hub.namespace, self._hub.hub, self._group
         )
         self._receiver = EventHubReceiver(
             self._hub,
@@ -186,8 +187,18 @@ class EventHubListener:
 def _connection(services: Services, function: Function) -> EventHubConnection:
     trigger = function.trigger
     name = trigger.text("connection", DEFAULT_CONNECTION)
-    string = services.settings.connection_string(name, function=function.name)
-    connection = event_hub_connection({name: string}, name, trigger.text("eventHubName"))
+    found = services.settings.connection(name, function=function.name)
+    hub = trigger.text("eventHubName")
+    if not found.connection_string:
+        return EventHubConnection(name, hub, found.namespace.lower(), client_id=found.client_id)
+    connection = event_hub_connection({name: found.connection_string}, name, hub)
     if not isinstance(connection, EventHubConnection):
         raise HostStartFailed(f"function {function.name}: {connection or f'{name} is empty'}")
     return connection
+
+
+def _tables(storage: Connection) -> StorageConnection:
+    if storage.connection_string:
+        return StorageConnection(STORAGE, storage.connection_string)
+    url = storage.storage_url("table")
+    return StorageConnection(STORAGE, table_url=url, client_id=storage.client_id)

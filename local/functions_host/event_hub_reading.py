@@ -10,9 +10,10 @@ from typing import Any
 from azure.core.exceptions import ResourceExistsError
 from azure.eventhub import EventData
 from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
-from azure.storage.blob.aio import ContainerClient
 
+from local.functions_host.connections import Connection, Identities
 from local.functions_host.event_hub_invocation import PartitionPlace
+from local.functions_host.host_blobs import container_client
 from shared.adapters.azure.retry import pause
 from shared.adapters.event_hubs.receiver import DeliverData
 
@@ -22,14 +23,20 @@ CONTAINER = "azure-webjobs-eventhub"
 class EventHubCheckpoints:
     """The checkpoints of one hub and consumer group, in a storage account."""
 
-    def __init__(self, storage: str, place_of: Callable[[str], PartitionPlace]) -> None:
+    def __init__(
+        self,
+        storage: Connection,
+        identities: Identities,
+        place_of: Callable[[str], PartitionPlace],
+    ) -> None:
         self._storage = storage
+        self._identities = identities
         self._place_of = place_of
-        self._store = BlobCheckpointStore.from_connection_string(storage, CONTAINER)
+        self._store = _checkpoint_store(storage, identities)
 
     async def prepare(self) -> None:
         """Create the container if it is missing."""
-        async with ContainerClient.from_connection_string(self._storage, CONTAINER) as container:
+        async with container_client(self._storage, CONTAINER, self._identities) as container:
             try:
                 await container.create_container()
             except ResourceExistsError:
@@ -61,6 +68,13 @@ class EventHubCheckpoints:
 
     async def close(self) -> None:
         await self._store.close()
+
+
+def _checkpoint_store(storage: Connection, identities: Identities) -> BlobCheckpointStore:
+    if string := storage.connection_string:
+        return BlobCheckpointStore.from_connection_string(string, CONTAINER)
+    credential = identities.credential(storage)
+    return BlobCheckpointStore(storage.storage_url("blob"), CONTAINER, credential=credential)
 
 
 CLOSING_SECONDS_MAX = 20

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from local.functions_host.admin import manual_invocation
 from local.functions_host.app_settings import AppSettings, read_app_settings
+from local.functions_host.connections import Identities
 from local.functions_host.errors import AppNotLoaded, HostStartFailed
 from local.functions_host.functions import Function, read_functions
 from local.functions_host.host_blobs import HostBlobs, host_id
@@ -53,8 +54,9 @@ class FunctionsHost:
         self._options = options or HostOptions()
         self._factories = listeners
         self._worker = Worker(self._app_dir)
-        self._queues = StorageQueues()
-        self._blobs = HostBlobs()
+        self._identities = Identities()
+        self._queues = StorageQueues(self._identities)
+        self._blobs = HostBlobs(self._identities)
         self._worker_deaths = WorkerDeaths()
         self._ended = asyncio.Event()
         self._end_reason = ""
@@ -125,6 +127,7 @@ class FunctionsHost:
             await self._drain([each.stop() for each in started])
         await self._queues.close()
         await self._blobs.close()
+        await self._identities.close()
         if FunctionsHost._occupant is self:
             self._worker.close()
             self._restore_environment()
@@ -200,6 +203,7 @@ class FunctionsHost:
             self._blobs,
             host_id(settings.values, self._app_dir),
             end=self._end,
+            identities=self._identities,
         )
 
     def _end(self, reason: str) -> None:

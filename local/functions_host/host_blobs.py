@@ -6,10 +6,13 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from azure.core.exceptions import ResourceExistsError
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.blob.aio import BlobClient, ContainerClient
+
+from local.functions_host.connections import Connection, Identities
 
 CONTAINER = "azure-webjobs-hosts"
 HOST_ID = "AzureFunctionsWebHost__hostid"
@@ -28,31 +31,42 @@ def host_id(settings: Mapping[str, str], app_dir: Path) -> str:
     return f"{machine[: _ID_CHARACTERS - 11]}-{folder}"
 
 
+def container_client(
+    connection: Connection, container: str, identities: Identities, **options: Any
+) -> ContainerClient:
+    if string := connection.connection_string:
+        return ContainerClient.from_connection_string(string, container, **options)
+    credential = identities.credential(connection)
+    return ContainerClient(connection.storage_url("blob"), container, credential, **options)
+
+
 class HostBlobs:
-    """Blob clients by connection string and path. They do not retry."""
+    """Blob clients by connection and path. They do not retry."""
 
-    def __init__(self) -> None:
-        self._containers: dict[str, ContainerClient] = {}
+    def __init__(self, identities: Identities | None = None) -> None:
+        self._identities = identities or Identities()
+        self._containers: dict[Connection, ContainerClient] = {}
 
-    def client(self, connection_string: str, path: str) -> BlobClient:
+    def client(self, connection: Connection, path: str) -> BlobClient:
         """The client of a blob. Neither the blob nor the container need exist."""
-        if connection_string not in self._containers:
-            self._containers[connection_string] = ContainerClient.from_connection_string(
-                connection_string,
-                CONTAINER,
-                retry_total=0,
-                transport=AioHttpTransport(
+        if connection not in self._containers:
+            options: dict[str, Any] = {
+                "retry_total": 0,
+                "transport": AioHttpTransport(
                     connection_timeout=REQUEST_SECONDS_MAX,
                     read_timeout=REQUEST_SECONDS_MAX,
                     use_env_settings=False,
                 ),
+            }
+            self._containers[connection] = container_client(
+                connection, CONTAINER, self._identities, **options
             )
-        return self._containers[connection_string].get_blob_client(path)
+        return self._containers[connection].get_blob_client(path)
 
-    async def create_container(self, connection_string: str) -> None:
+    async def create_container(self, connection: Connection) -> None:
         """Create the container if it is missing."""
         with suppress(ResourceExistsError):
-            await self._containers[connection_string].create_container()
+            await self._containers[connection].create_container()
 
     async def close(self) -> None:
         """Close every connection."""

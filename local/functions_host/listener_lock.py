@@ -17,6 +17,7 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob.aio import BlobLeaseClient
 
+from local.functions_host.connections import Connection
 from local.functions_host.host_blobs import HostBlobs
 from local.functions_host.waiting import stops_within
 
@@ -31,13 +32,15 @@ class StorageRefused(Exception):
 
 
 class ListenerLock:
-    """The lease on one blob. After a crash, it stays taken until its period has passed."""
+    """The lease on one blob, for a period of `seconds`. After a crash, it stays taken until its
+    period has passed.
+    """
 
-    def __init__(self, blobs: HostBlobs, connection: str, path: str, period_seconds: int) -> None:
+    def __init__(self, blobs: HostBlobs, connection: Connection, path: str, seconds: int) -> None:
         self._blobs = blobs
         self._connection = connection
         self._blob = blobs.client(connection, path)
-        self._period_seconds = period_seconds
+        self._period_seconds = seconds
         self._lease: BlobLeaseClient | None = None
         self._refused_since: float | None = None
 

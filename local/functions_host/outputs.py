@@ -39,9 +39,8 @@ class Outputs:
             raise OutputFailed(
                 f"output {binding.name}: the local host does not support {binding.kind} outputs"
             )
-        connection = self._settings.connection_string(
-            binding.text("connection"), function=function.name
-        )
+        name = binding.text("connection")
+        connection = self._settings.connection(name, function=function.name)
         queue = self._queues.client(connection, binding.text("queueName"))
         try:
             for body in message_bodies(datum):

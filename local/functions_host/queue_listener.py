@@ -83,7 +83,7 @@ class QueueListener:
     """Receives the messages of one queue in batches and runs the function on each."""
 
     def __init__(self, services: Services, function: Function) -> None:
-        connection = services.settings.connection_string(
+        connection = services.settings.connection(
             function.trigger.text("connection"), function=function.name
         )
         name = function.trigger.text("queueName")

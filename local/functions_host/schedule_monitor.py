@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob.aio import BlobClient
 
+from local.functions_host.connections import Connection
 from local.functions_host.host_blobs import HostBlobs
 from local.functions_host.schedule import Schedule
 
@@ -74,7 +75,7 @@ def initial(schedule: Schedule, stored: ScheduleStatus | None, now: datetime) ->
 class ScheduleMonitor:
     """The blob with the status of one timer."""
 
-    def __init__(self, blobs: HostBlobs, connection: str, path: str) -> None:
+    def __init__(self, blobs: HostBlobs, connection: Connection, path: str) -> None:
         self._blobs = blobs
         self._connection = connection
         self._blob: BlobClient = blobs.client(connection, path)

@@ -45,7 +45,7 @@ class ServiceBusListener:
                 f"function {function.name}: this host passes Service Bus messages one at a time. "
                 "Remove cardinality many."
             )
-        self._connection_string = services.settings.connection_string(
+        self._connection = services.settings.connection(
             trigger.text("connection", DEFAULT_CONNECTION), function=function.name
         )
         self._services = services
@@ -58,9 +58,7 @@ class ServiceBusListener:
 
     async def start(self) -> None:
         """Start receiving."""
-        self._client = ServiceBusClient.from_connection_string(
-            self._connection_string, retry_total=0
-        )
+        self._client = self._open()
         with_sessions = self._function.trigger.is_true("isSessionsEnabled")
         run = self._accept_sessions if with_sessions else self._receive
         name = f"service bus {self._function.name}"
@@ -76,6 +74,13 @@ class ServiceBusListener:
         finally:
             if self._client is not None:
                 await self._client.close()
+
+    def _open(self) -> ServiceBusClient:
+        connection = self._connection
+        if string := connection.connection_string:
+            return ServiceBusClient.from_connection_string(string, retry_total=0)
+        credential = self._services.identities.credential(connection)
+        return ServiceBusClient(connection.namespace, credential, retry_total=0)
 
     async def _until_stopped(self, client: ServiceBusClient, run: Any) -> None:
         """Run until the host stops; start again after any failure."""

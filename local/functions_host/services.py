@@ -7,6 +7,7 @@ from typing import Protocol
 
 from local.clock import Clock, utc_now
 from local.functions_host.app_settings import AppSettings
+from local.functions_host.connections import Identities
 from local.functions_host.functions import Function
 from local.functions_host.host_blobs import HostBlobs
 from local.functions_host.host_json import HostConfig
@@ -44,6 +45,7 @@ class Services:
     now: Clock = utc_now
     end: Callable[[str], None] = _keep_running
     """Ends the host for this reason."""
+    identities: Identities = field(default_factory=Identities)
 
 
 class Listener(Protocol):

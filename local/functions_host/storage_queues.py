@@ -3,10 +3,13 @@
 import base64
 import binascii
 from enum import Enum
+from typing import Any
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
+
+from local.functions_host.connections import Connection, Identities
 
 
 class UndecodableMessage(ValueError):
@@ -41,17 +44,18 @@ _RETRY_AFTER_SECONDS = 1
 
 
 class StorageQueues:
-    """Queue clients by connection string and name, with one connection pool for each account."""
+    """Queue clients by connection and name, with one connection pool for each connection."""
 
-    def __init__(self) -> None:
-        self._services: dict[str, QueueServiceClient] = {}
-        self._clients: dict[tuple[str, str], QueueClient] = {}
+    def __init__(self, identities: Identities | None = None) -> None:
+        self._identities = identities or Identities()
+        self._services: dict[Connection, QueueServiceClient] = {}
+        self._clients: dict[tuple[Connection, str], QueueClient] = {}
 
-    def client(self, connection_string: str, queue: str) -> QueueClient:
+    def client(self, connection: Connection, queue: str) -> QueueClient:
         """The client of a queue. The queue need not exist."""
-        key = (connection_string, queue)
+        key = (connection, queue)
         if key not in self._clients:
-            self._clients[key] = self._service(connection_string).get_queue_client(queue)
+            self._clients[key] = self._service(connection).get_queue_client(queue)
         return self._clients[key]
 
     async def close(self) -> None:
@@ -61,16 +65,22 @@ class StorageQueues:
         self._services.clear()
         self._clients.clear()
 
-    def _service(self, connection_string: str) -> QueueServiceClient:
-        if connection_string not in self._services:
-            self._services[connection_string] = QueueServiceClient.from_connection_string(
-                connection_string,
-                initial_backoff=_RETRY_AFTER_SECONDS,
-                increment_base=2,
-                # Loopback needs no proxy, and looking for one costs a thread for each request.
-                transport=AioHttpTransport(use_env_settings=False),
-            )
-        return self._services[connection_string]
+    def _service(self, connection: Connection) -> QueueServiceClient:
+        if connection not in self._services:
+            self._services[connection] = self._open(connection)
+        return self._services[connection]
+
+    def _open(self, connection: Connection) -> QueueServiceClient:
+        options: dict[str, Any] = {
+            "initial_backoff": _RETRY_AFTER_SECONDS,
+            "increment_base": 2,
+            # Loopback needs no proxy, and looking for one costs a thread for each request.
+            "transport": AioHttpTransport(use_env_settings=False),
+        }
+        if string := connection.connection_string:
+            return QueueServiceClient.from_connection_string(string, **options)
+        credential = self._identities.credential(connection)
+        return QueueServiceClient(connection.storage_url("queue"), credential, **options)
 
 
 async def send(queue: QueueClient, text: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from azure.core.exceptions import AzureError
 
-from local.functions_host.app_settings import DEFAULT_CONNECTION as STORAGE
+from local.functions_host.connections import DEFAULT_CONNECTION as STORAGE
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function
 from local.functions_host.listener_lock import ListenerLock, StorageRefused
@@ -40,7 +40,7 @@ class TimerListener:
     """Takes the lock of one timer and fires while this host holds it."""
 
     def __init__(self, services: Services, function: Function) -> None:
-        connection = services.settings.connection_string(STORAGE, function=function.name)
+        connection = services.settings.connection(STORAGE, function=function.name)
         self._services = services
         self._function = function
         self._schedule = _schedule(function)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from azure.core.exceptions import ResourceNotFoundError
 
+from shared.adapters.azure.refusals import queue_access, service_bus_access
 from shared.adapters.azure.transport import server_time
 from shared.autoscaling.declaring import (
     IngestionBreaker,
@@ -93,10 +94,13 @@ class ServiceBusReader:
         )
 
         self._client = administration_client(connection)
+        self._connection = connection
 
     async def read(self, source: ServiceBusSource) -> MetricValue:
+        access = service_bus_access(self._connection, _name_of(source), "Owner")
         try:
-            count = await self._count(source)
+            with access.explained():
+                count = await self._count(source)
         except ResourceNotFoundError as error:
             raise ReadFailed(
                 f"{_name_of(source)} does not exist in the namespace of {source.connection}: "
@@ -145,10 +149,13 @@ class StorageQueueReader:
         from shared.adapters.queues.outbox_sender import queue_service  # noqa: PLC0415  heavy
 
         self._client = queue_service(connection)
+        self._connection = connection
 
     async def read(self, source: StorageQueue) -> MetricValue:
+        queue = self._client.get_queue_client(source.queue)
         try:
-            properties = await self._client.get_queue_client(source.queue).get_queue_properties()
+            with queue_access(self._connection, source.queue).explained():
+                properties = await queue.get_queue_properties()
         except ResourceNotFoundError as error:
             raise ReadFailed(
                 f"queue {source.queue} does not exist in the storage account of "

@@ -129,8 +129,12 @@ def declared(by_metric: Mapping[str, T], name: str) -> T:
         return by_metric[name]
     except KeyError:
         names = ", ".join(sorted(by_metric)) or "none"
-        message = f"{name!r} is not one of the resource's metrics ({names})"
-        raise UnknownMetric(message) from None
+        raise UnknownMetric(f"{unknown_metric(name)} ({names})") from None
+
+
+def unknown_metric(name: str) -> str:
+    """How the text of UnknownMetric begins."""
+    return f"{name!r} is not one of the resource's metrics"
 
 
 @dataclass(frozen=True, slots=True)

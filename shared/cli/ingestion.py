@@ -111,7 +111,6 @@ async def read_hub(
     from shared.wiring.runner import Runner  # noqa: PLC0415  heavy to import
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    logging.getLogger("azure").setLevel(logging.ERROR)  # the runner logs what failed
     if handler:
         _use_handler(handler)
     if app.ingestion.settings.hub is None:

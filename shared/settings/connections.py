@@ -113,6 +113,11 @@ def event_hub_connection(
     return None
 
 
+def account_of(connection: StorageConnection) -> str:
+    """The name of the account in a connection string, without any secret; empty if it has none."""
+    return dict(_pairs(connection.connection_string)).get("accountname", "")
+
+
 def _host(endpoint: str) -> str:
     return endpoint.partition("//")[2].rstrip("/")
 

@@ -1,4 +1,4 @@
-"""Patterns of valid names, and a short form of any value for error messages."""
+"""Patterns of valid names, and short forms of values and texts for error messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ INTEGER_BITS_MAX = 10_000
 """The most bits of an integer that is shown in digits. Larger integers are described by their size,
 because Python refuses to print very long ones.
 """
+
+
+DETAIL_LENGTH_MAX = 300
+
+
+def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:
+    """The text, such as the error of a client library, in one line of at most ``length_max``
+    characters.
+    """
+    line = " ".join(str(text).split())
+    return line if len(line) <= length_max else f"{line[: length_max - 1]}…"
 
 
 def quoted(value: object) -> str:

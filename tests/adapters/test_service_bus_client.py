@@ -8,6 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import exceptions as client
 
+from shared.adapters.azure.refusals import Access
 from shared.adapters.service_bus.encoder import encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message
 from shared.adapters.service_bus.link import not_opened, outcome_of
@@ -23,6 +24,7 @@ from shared.messaging.send_state import (
     begin,
 )
 
+ACCESS = Access("queue jobs of bus.example", "Azure Service Bus Data Sender")
 THROTTLED = (
     "The namespace is being throttled. Error code : 50009. Please \nwait 2 seconds and try again."
 )
@@ -37,7 +39,7 @@ THROTTLED = (
     ],
 )
 def test_known_errors_give_the_outcome_of_the_batch(error: Any, outcome: object) -> None:
-    assert outcome_of(error) == outcome
+    assert outcome_of(error, ACCESS) == outcome
 
 
 @pytest.mark.parametrize(
@@ -50,8 +52,8 @@ def test_known_errors_give_the_outcome_of_the_batch(error: Any, outcome: object)
     ],
 )
 def test_after_any_other_error_the_outcome_is_unknown(error: Any) -> None:
-    assert isinstance(outcome_of(error), Disconnected)
-    assert isinstance(not_opened(error), ConnectionError)
+    assert isinstance(outcome_of(error, ACCESS), Disconnected)
+    assert isinstance(not_opened(error, ACCESS), ConnectionError)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +68,8 @@ def test_after_any_other_error_the_outcome_is_unknown(error: Any) -> None:
 )
 def test_errors_that_an_operator_must_fix_are_not_retried(error: Any) -> None:
     with pytest.raises(LinkFailed):
-        outcome_of(error)
-    assert isinstance(not_opened(error), LinkFailed)
+        outcome_of(error, ACCESS)
+    assert isinstance(not_opened(error, ACCESS), LinkFailed)
 
 
 def batch_of(encoded: list[EncodedMessage]) -> Batch:

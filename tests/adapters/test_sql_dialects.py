@@ -16,6 +16,7 @@ from sqlalchemy.exc import (
     DatabaseError,
     DBAPIError,
     IntegrityError,
+    InterfaceError,
     OperationalError,
     ProgrammingError,
 )
@@ -26,7 +27,7 @@ from shared.adapters.sql import ingestion as ingestion_sql
 from shared.adapters.sql import ownership as ingestion_sql_owners
 from shared.adapters.sql import writing as ingestion_sql_writing
 from shared.adapters.sql.breaker import SqlBreakerStore
-from shared.adapters.sql.engine import Sql, store_errors
+from shared.adapters.sql.engine import Sql, place_of, store_errors
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.ownership import SqlOwnershipStore
 from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
@@ -231,6 +232,80 @@ def test_transient_errors_of_azure_sql_are_retried(
     error = kind("COMMIT", None, Exception(message))
     with pytest.raises(StoreUnavailable if transient else kind), store_errors("mssql"):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        (
+            "postgresql+psycopg://me:hunter2@db.example:5433/events?sslmode=require",
+            "the postgresql database events on db.example",
+        ),
+        (
+            "mssql+pyodbc:///?odbc_connect=Driver%3DODBC%3BServer%3Dsql.example%2C1433%3B"
+            "Database%3Devents%3BUid%3Dme%3BPwd%3Dhunter2%3B",
+            "the mssql database events on sql.example,1433",
+        ),
+        ("postgresql+psycopg:///events?host=/run/pg", "the postgresql database events on /run/pg"),
+        ("sqlite:////var/events.db", "the sqlite database /var/events.db"),
+        ("sqlite://", "the sqlite database in memory"),
+    ],
+)
+def test_errors_name_database_and_server_without_the_login(url: str, place: str) -> None:
+    assert place_of(make_url(url)) == place
+
+
+async def test_an_unreachable_database_is_reported_in_one_line_with_server_and_operation() -> None:
+    sql = Sql("postgresql+psycopg://me:hunter2@127.0.0.1:1/events", metadata)
+    with pytest.raises(StoreUnavailable) as caught:
+        await sql.read(lambda connection: connection.execute(text("SELECT 1")))
+    await sql.close()
+    said = str(caught.value)
+    place = "the postgresql database events on 127.0.0.1"
+    assert said.startswith(f"creating the tables in {place} failed: connection")
+    assert "\n" not in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(("write", "doing"), [(True, "writing to"), (False, "reading from")])
+async def test_errors_of_a_statement_say_what_was_being_done(write: bool, doing: str) -> None:
+    sql = Sql("sqlite://", metadata)
+    broken = OperationalError("UPDATE t", None, Exception("disk I/O error\nsecond line"))
+
+    def work(_connection: object) -> None:
+        raise broken
+
+    with pytest.raises(StoreUnavailable) as caught:
+        await (sql.write if write else sql.read)(work)
+    await sql.close()
+    expected = f"{doing} the sqlite database in memory failed: disk I/O error second line"
+    assert str(caught.value) == expected
+
+
+def _psycopg_error(state: str, message: str) -> Exception:
+    error = Exception(message)
+    error.sqlstate = state  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("kind", "original"),
+    [
+        (ProgrammingError, _psycopg_error("42501", "permission denied for table EventHubMark")),
+        (OperationalError, Exception('FATAL: password authentication failed for user "me"')),
+        (ProgrammingError, Exception("('42000', '[42000] The INSERT permission was … (229)')")),
+        (InterfaceError, Exception("('28000', \"[28000] Login failed for user 'me'. (18456)\")")),
+    ],
+    ids=["postgres-right", "postgres-login", "azure-right", "azure-login"],
+)
+def test_a_refused_login_or_right_is_one_line_that_says_what_to_grant(
+    kind: type[DBAPIError], original: Exception
+) -> None:
+    with pytest.raises(StoreUnavailable) as caught, store_errors("writing to x failed"):
+        raise kind("INSERT INTO t", None, original)
+    said = str(caught.value)
+    assert said.startswith(f"writing to x failed: {original}. Check the login in ")
+    assert "grant it the rights to read, write, create and alter tables" in said
 
 
 def _bytes(kind: object) -> int:

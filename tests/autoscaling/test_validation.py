@@ -210,3 +210,16 @@ def test_a_policy_that_reads_an_undeclared_metric_is_reported_at_start() -> None
     beside = any_of(Threshold("backlog", 100, 10), mistyped)
     (problem,) = problems([resource(policy=beside, metrics=declared)])
     assert "'finsihed' is not one of" in problem
+
+
+def test_each_undeclared_metric_is_reported_once() -> None:
+    def mistyped(seen: Observation) -> Recommendation:
+        return Recommendation(seen.window("finsihed").count, "counting")
+
+    misspelt = Threshold("backlgo", 100, 10)
+    (problem,) = problems([resource(policy=misspelt)])
+    assert "policy.metric = 'backlgo'" in problem
+    both = problems([resource(policy=any_of(misspelt, mistyped))])
+    assert len(both) == 2
+    assert "policy.metric = 'backlgo'" in both[0]
+    assert "'finsihed' is not one of" in both[1]

@@ -30,8 +30,8 @@ class Sites(LoopbackServer):
         self.meanwhile: Callable[[], None] = lambda: None
         self.writes = 0
 
-    def unauthorized(self) -> Reply:
-        return Reply(401)
+    def unauthorized(self, reason: str) -> Reply:
+        return Reply(401, reason)
 
     def handle(self, request: Request) -> Reply:
         path = re.escape(APP) + "/config/appsettings"

@@ -25,6 +25,7 @@ from shared.adapters.tables.table import Table, joined, key
 from shared.adapters.tables.trends import TableTrends
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
+from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import notices as news
 from shared.ingestion.ownership.load_balancing import OwnershipClaim
@@ -132,6 +133,25 @@ async def test_an_unreadable_gap_is_reported_with_its_first_number(
     notifications = await news.run(store, store, NOW - timedelta(days=1))
     ours = [each for each in notifications if each.subject.startswith(stream.hub)]
     assert [each.kind for each in ours] == ["dead.letters.growing", "events.gone"]
+
+
+async def test_an_unreadable_mark_is_reported_and_stops_the_cleanup_of_its_stream_only(
+    storage: StorageConnection, store: TableIngestionStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = [new_stream("0"), new_stream("1")]
+    for stream in streams:
+        plan = commit(None, 9, dead_letters=[letter(2)])
+        await store.commit(stream, await store.load(stream), plan)
+    bad, good = sorted(streams, key=partition_key)
+    row = {"PartitionKey": partition_key(bad), "RowKey": numbered("mark", 7), "at": "yesterday"}
+    await overwrite(storage, "Ingestion", row)
+    with pytest.raises(RowUnreadable, match=r"mark\|0*7' of table Ingestion cannot be read"):
+        await store.marks(bad)
+    await EffectRetention(store, timedelta(days=1), elapsed=lambda: 0).run()
+    assert len(await store.marks(good)) == 1
+    (warning,) = [each for each in caplog.messages if partition_key(bad) in each]
+    assert warning.startswith("[not_tidied] row ")
+    assert "delete the row" in warning
 
 
 async def test_an_unreadable_stream_or_checkpoint_stops_no_other(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,6 +25,7 @@ VISIBILITY_TIMEOUT = "00:00:01"
 COMMANDS = {
     "local": (sys.executable, "-m", "local.functions_host", "--keys", "master_key"),
     "func": ("func", "start"),
+    "deployed": (sys.executable, "-m", "tests.deployed.host", "--keys", "master_key"),
 }
 _FUNCTION = re.compile(r"^\s+(\w+): (?:\[?(?:GET|POST)|\w+Trigger)", re.MULTILINE)
 """`scaler: queueTrigger` and `trends: GET http://…` here; Core Tools put methods in brackets."""
@@ -37,10 +39,12 @@ _DECLARED = (
 class HostProcess:
     """The app's package, unpacked in `folder` and run with these settings.
 
-    `kind` is `local` or `func`. What the host prints is appended to `log`.
+    `kind` is `local`, `func` or `deployed`. The settings are in local.settings.json, or in the
+    environment if they are those of a deployment. What the host prints is appended to `log`.
     """
 
     def __init__(self, kind: str, folder: Path, settings: Mapping[str, str], port: int) -> None:
+        self._kind = kind
         self.log = folder.with_suffix(".log")
         self._command = [*COMMANDS[kind], "--port", str(port)]
         self._folder = folder
@@ -73,12 +77,13 @@ class HostProcess:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *details: object) -> None:
-        self.stop()
+    async def __aexit__(self, *details: object) -> None:
+        """Stop in a thread, because the stand-ins in this thread still have to answer the host."""
+        await asyncio.to_thread(self.stop)
 
     @property
     def running(self) -> bool:
@@ -109,8 +114,9 @@ class HostProcess:
         write_package(ROOT, package)
         with zipfile.ZipFile(package) as archive:
             archive.extractall(self._folder)
-        document = {"IsEncrypted": False, "Values": self._settings}
-        (self._folder / "local.settings.json").write_text(json.dumps(document))
+        if self._kind != "deployed":
+            document = {"IsEncrypted": False, "Values": self._settings}
+            (self._folder / "local.settings.json").write_text(json.dumps(document))
         host = json.loads((self._folder / "host.json").read_text())
         host["extensions"]["queues"]["visibilityTimeout"] = VISIBILITY_TIMEOUT
         (self._folder / "host.json").write_text(json.dumps(host))
@@ -118,7 +124,10 @@ class HostProcess:
     def _environment(self) -> dict[str, str]:
         """Both hosts run the Python of the tests, which has the app's packages."""
         scripts = str(Path(sys.executable).parent)
-        return os.environ | {
+        given = self._settings if self._kind == "deployed" else {}
+        return {
+            **os.environ,
+            **given,
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": str(ROOT) if self._command[0] == sys.executable else "",
             "languageWorkers__python__defaultExecutablePath": sys.executable,

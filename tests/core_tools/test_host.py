@@ -101,13 +101,13 @@ async def test_the_package_runs_in_a_host(
         host = HostProcess(kind, tmp_path / "app", around.settings, unused_tcp_port)
         declared = host.declared_functions()
         assert {"metric_collector", "scaling_logic", "scaler", "reconciler"} <= declared
-        with host:
+        async with host:
             await wait_for(host, lambda: declared <= host.listed_functions(), START_SECONDS_MAX)
             assert host.listed_functions() == declared
             await the_backlog_scales_the_plan(host, around)
             await an_unreadable_message_becomes_poison(host, around)
         before = host.printed()
-        with host:
+        async with host:
             await decisions_continue(host, before)
             assert (await around.waiting("metrics-poison"), await around.waiting("actions")) == (
                 0,

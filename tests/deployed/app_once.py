@@ -1,6 +1,7 @@
 """Runs the app's functions once, in a process whose environment is that of the deployed app.
 
-Prints one JSON object: what the collector sent, the actions that were decided, and what went wrong.
+Prints one JSON object: what the collector sent, the actions that were decided, the partitions of
+the event hub, how many messages were sent to Service Bus, and what went wrong.
 """
 
 import asyncio
@@ -12,9 +13,13 @@ from typing import Any
 import azure.functions as func
 from azure.core.exceptions import ResourceNotFoundError
 
-import function_app
-from shared.adapters.queues.outbox_sender import queue_service
-from shared.autoscaling.measurements import CAPACITY_METRIC
+from tests.deployed import trust
+
+trust.this_machine()
+import function_app  # noqa: E402
+from shared.adapters.queues.outbox_sender import queue_service  # noqa: E402
+from shared.autoscaling.measurements import CAPACITY_METRIC  # noqa: E402
+from shared.messaging.model import Message  # noqa: E402
 
 
 class Problems(logging.Handler):
@@ -24,6 +29,33 @@ class Problems(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
+
+
+class Once:
+    """The outcome of each step. A step that fails does not prevent the next one."""
+
+    def __init__(self) -> None:
+        self.app: Any = function_app
+        self.collected: list[str] = []
+        self.actions: list[str] = []
+        self.partitions: list[str] = []
+        self.sent = 0
+
+    async def scale(self) -> None:
+        await self.app.metric_collector(None)
+        self.collected = await received("metrics")
+        for text in sorted(self.collected, key=lambda each: CAPACITY_METRIC not in each):
+            await self.app.scaling_logic(func.QueueMessage(body=text.encode()))
+        self.actions = await received("actions")
+        for text in self.actions:
+            await self.app.scaler(func.QueueMessage(body=text.encode()))
+
+    async def read_hub(self) -> None:
+        self.partitions = list(await self.app.app.ingestion.hub.partition_ids())
+
+    async def send(self) -> None:
+        sender = self.app.app.data_sets.processing_sender
+        self.sent = (await sender.send([Message(b"{}", session_id="s")])).sent
 
 
 async def received(queue: str) -> list[str]:
@@ -36,25 +68,23 @@ async def received(queue: str) -> list[str]:
             return []  # The app creates a queue when it first sends something.
 
 
-async def once() -> dict[str, Any]:
-    problems = Problems()
+async def main() -> dict[str, Any]:
+    problems, once = Problems(), Once()
     logging.getLogger("shared").addHandler(problems)
-    collected, actions = list[str](), list[str]()
-    app: Any = function_app
-    try:
-        await app.metric_collector(None)
-        collected = await received("metrics")
-        for text in sorted(collected, key=lambda each: CAPACITY_METRIC not in each):
-            await app.scaling_logic(func.QueueMessage(body=text.encode()))
-        actions = await received("actions")
-        for text in actions:
-            await app.scaler(func.QueueMessage(body=text.encode()))
-    except Exception as error:
-        problems.lines.append(f"{type(error).__name__}: {error}")
-    finally:
-        await app.app.close()
-    return {"collected": collected, "actions": actions, "problems": problems.lines}
+    for step in (once.scale, once.read_hub, once.send):
+        try:
+            await step()
+        except Exception as error:
+            problems.lines.append(f"{type(error).__name__}: {error}")
+    await once.app.app.close()
+    return {
+        "collected": once.collected,
+        "actions": once.actions,
+        "partitions": once.partitions,
+        "sent": once.sent,
+        "problems": problems.lines,
+    }
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(once())))
+    sys.stdout.write(json.dumps(asyncio.run(main())))

@@ -1,9 +1,9 @@
-"""Azure's services over TLS on 127.0.0.2, which accept a request only with the right token.
+"""Azure's services over TLS on an address of this machine, which accept only the right tokens.
 
-The app uses plain HTTP and no real credential for 127.0.0.1. On 127.0.0.2 it does what it does in
-Azure: it asks the endpoint of its managed identity for a token for each service, and sends it over
-TLS. Each service checks the audience and the expiry of the token, but not its signature. Azurite
-does the same with `--oauth basic`.
+The app uses plain HTTP and no real credential for 127.0.0.1. For any other address it does what it
+does in Azure: it asks the endpoint of its managed identity for a token for each service, and sends
+it over TLS. Each service checks the audience and the expiry of the token, but not its signature.
+Azurite does the same with `--oauth basic`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import random
 import re
 import ssl
 import time
@@ -26,19 +27,33 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from local.azure_apis.arm import ArmStandIn
-from local.azure_apis.loopback_server import Reply, Request
-from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import SCRIPT, SERVICES
 from local.node import find_node
 
-HOST = "127.0.0.2"
 IDENTITY_HEADER = "secret-of-the-identity-endpoint"
 ANOTHER_AUDIENCE = "https://vault.azure.net"
-SERVICE_BUS_AUDIENCE = "https://servicebus.azure.net"
 KEY = "not-checked-by-anybody-so-any-key-will-do"
 START_SECONDS_MAX = 60.0
+AMQP_PORT = 5671
+"""The clients use this port with TLS, whatever port the address names."""
 _LISTENING = re.compile(r"Azurite (\w+) service is successfully listening at (https://\S+)")
+
+
+def new_host() -> str:
+    """An address of this machine that no other test uses, because the port of AMQP is fixed."""
+    return f"127.{random.randrange(2, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+def new_token(audience: str, lifetime: timedelta) -> str:
+    now = int(time.time())
+    claims = {
+        "aud": audience,
+        "iss": "https://sts.windows.net/00000000-0000-0000-0000-000000000000/",
+        "iat": now - 7200,
+        "nbf": now - 7200,
+        "exp": now + int(lifetime.total_seconds()),
+    }
+    return jwt.encode(claims, KEY, algorithm="HS256")
 
 
 class IdentityEndpoint:
@@ -77,78 +92,32 @@ class IdentityEndpoint:
         if request.query.get("client_id") != self.client_id:
             return web.json_response({"message": "no such identity"}, status=400)
         resource = request.query["resource"]
-        self.audiences_asked.add(resource)
-        now = int(time.time())
+        self.audiences_asked.add(resource.rstrip("/"))
         audience, lifetime = resource, timedelta(hours=1)
         if resource.rstrip("/") == self.wrong_for and self.wrong_lifetime is not None:
             lifetime = self.wrong_lifetime
         elif resource.rstrip("/") == self.wrong_for:
             audience = ANOTHER_AUDIENCE
-        claims = {
-            "aud": audience,
-            "iss": "https://sts.windows.net/00000000-0000-0000-0000-000000000000/",
-            "iat": now - 7200,
-            "nbf": now - 7200,
-            "exp": now + int(lifetime.total_seconds()),
-        }
-        token = jwt.encode(claims, KEY, algorithm="HS256")
         return web.json_response(
             {
-                "access_token": token,
-                "expires_on": str(now + 3600),
+                "access_token": new_token(audience, lifetime),
+                "expires_on": str(int(time.time()) + 3600),
                 "resource": resource,
                 "token_type": "Bearer",
             }
         )
 
 
-def refusal(request: Request, audience: str) -> str:
-    """Why the request's token is not accepted; empty if it is."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    if kind != "Bearer":
-        return f"{kind or 'no token'} instead of a bearer token"
-    try:
-        claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.InvalidTokenError as error:
-        return f"not a token: {error}"
-    if str(claims["aud"]).rstrip("/") != audience:
-        return f"the token is for {claims['aud']}, not for {audience}"
-    if claims["exp"] < datetime.now(UTC).timestamp():
-        return "the token has expired"
-    return ""
-
-
-class CheckingArm(ArmStandIn):
-    """Resource Manager. Its audience is its address, as in Azure."""
-
-    audience = ""
-
-    def handle(self, request: Request) -> Reply:
-        why = refusal(request, self.audience)
-        return (
-            Reply(401, f'{{"error": {{"message": "{why}"}}}}') if why else super().handle(request)
-        )
-
-
-class CheckingServiceBus(ServiceBusAdminStandIn):
-    """Administration of Service Bus, by which the app counts messages."""
-
-    def handle(self, request: Request) -> Reply:
-        why = refusal(request, SERVICE_BUS_AUDIENCE)
-        if why:
-            return Reply(401, f"<Error><Detail>{why}</Detail></Error>", "application/xml")
-        return super().handle(request)
-
-
 class Certificate:
-    """A certificate for 127.0.0.2 that signs itself, in files."""
+    """A certificate for one address that signs itself, in files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str) -> None:
+        self.host = host
         self.file, self.key_file = folder / "certificate.pem", folder / "key.pem"
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         now = datetime.now(UTC)
-        alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))])
+        alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         certificate = (
             x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
@@ -173,25 +142,41 @@ class Certificate:
 
 
 @asynccontextmanager
-async def behind_tls(port: int, certificate: Certificate) -> AsyncIterator[int]:
-    """Pass what arrives over TLS on a port of 127.0.0.2 on to a port of 127.0.0.1."""
+async def behind_tls(port: int, certificate: Certificate, own_port: int = 0) -> AsyncIterator[int]:
+    """Pass what arrives over TLS at the certificate's address on to a port of 127.0.0.1.
+
+    Port 0 takes a free port.
+    """
+
+    connections: set[asyncio.Task[None]] = set()
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await source.read(65_536):
-                target.write(data)
-                await target.drain()
+        while data := await source.read(65_536):
+            target.write(data)
+            await target.drain()
         target.close()
 
     async def connected(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(copy(source, writer), copy(reader, target))
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await asyncio.gather(copy(source, writer), copy(reader, target))
+        for each in (target, writer):
+            each.transport.abort()
+        connections.discard(task)
 
-    server = await asyncio.start_server(connected, HOST, 0, ssl=certificate.context())
+    server = await asyncio.start_server(
+        connected, certificate.host, own_port, ssl=certificate.context()
+    )
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -201,7 +186,7 @@ async def storage(folder: Path, certificate: Certificate) -> AsyncIterator[dict[
     command = [find_node(), str(SCRIPT), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
     command += ["--skipApiVersionCheck", "--oauth", "basic"]
     command += ["--cert", str(certificate.file), "--key", str(certificate.key_file)]
-    command += [f"--{each}Host={HOST}" for each in SERVICES]
+    command += [f"--{each}Host={certificate.host}" for each in SERVICES]
     command += [f"--{each}Port=0" for each in SERVICES]
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(

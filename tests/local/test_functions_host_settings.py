@@ -1,11 +1,14 @@
 """App settings and how bindings look them up."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from local.functions_host.app_settings import AppSettings, read_app_settings
+from local.functions_host.connections import Connection
 from local.functions_host.errors import HostStartFailed
 
 STORAGE = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5"
@@ -47,18 +50,75 @@ def test_the_error_for_a_missing_setting_names_function_and_setting() -> None:
 def test_connections_are_looked_up_as_in_the_real_host(
     values: dict[str, str], connection: str
 ) -> None:
-    assert AppSettings(values).connection_string(connection, function="f") == STORAGE
+    assert AppSettings(values).connection(connection, function="f").connection_string == STORAGE
 
 
 def test_the_short_form_for_the_emulator_becomes_a_full_connection_string() -> None:
     settings = AppSettings({"AzureWebJobsStorage": "UseDevelopmentStorage=true;"})
-    assert "127.0.0.1:10001" in settings.connection_string("", function="f")
+    assert "127.0.0.1:10001" in settings.connection("", function="f").connection_string
 
 
-def test_an_identity_based_connection_is_refused_by_name() -> None:
-    settings = AppSettings({"Metrics__queueServiceUri": "https://a.example"})
-    with pytest.raises(HostStartFailed, match="connection Metrics is identity-based"):
-        settings.connection_string("Metrics", function="f")
+IDENTITY = {"S__credential": "managedidentity", "S__clientId": "c"}
+
+
+@pytest.mark.parametrize(
+    ("values", "url"),
+    [
+        ({"S__queueServiceUri": "https://a.example"}, "https://a.example"),
+        ({"S__accountName": "account"}, "https://account.queue.core.windows.net"),
+        (
+            {"S__accountName": "account", "S__queueServiceUri": "https://a.example"},
+            "https://a.example",
+        ),
+        ({"AzureWebJobsS__accountName": "b"}, "https://b.queue.core.windows.net"),
+        (
+            {"AzureWebJobsS__accountName": "b", "S": STORAGE},
+            "https://b.queue.core.windows.net",
+        ),
+    ],
+)
+def test_an_identity_based_storage_connection_is_resolved_as_in_the_real_host(
+    values: dict[str, str], url: str
+) -> None:
+    connection = AppSettings({**values, **IDENTITY}).connection("S", function="f")
+    assert connection.connection_string == ""
+    assert connection.storage_url("queue") == url
+
+
+def test_an_identity_based_connection_names_namespace_and_identity() -> None:
+    values = {"B__fullyQualifiedNamespace": "bus.example", "B__clientId": "c"}
+    connection = AppSettings(values).connection("B", function="f")
+    assert (connection.namespace, connection.identity) == ("bus.example", (False, "c"))
+    managed = AppSettings({**values, "B__credential": "managedidentity"})
+    assert managed.connection("B", function="f").identity == (True, "c")
+
+
+@pytest.mark.parametrize(
+    ("values", "use", "problem"),
+    [
+        ({}, lambda _: None, "function f: setting S is missing"),
+        (
+            {"S__tableServiceUri": "https://a.example"},
+            lambda connection: connection.storage_url("blob"),
+            "S is identity-based, but S__blobServiceUri or S__accountName is missing",
+        ),
+        (
+            {"S__accountName": "a"},
+            lambda connection: connection.namespace,
+            "S is identity-based, but S__fullyQualifiedNamespace is missing",
+        ),
+        (
+            {"S__credential": "secret"},
+            lambda connection: connection.identity,
+            "S__credential = 'secret': this host supports",
+        ),
+    ],
+)
+def test_the_error_for_an_incomplete_connection_names_function_and_setting(
+    values: dict[str, str], use: Callable[[Connection], object], problem: str
+) -> None:
+    with pytest.raises(HostStartFailed, match=re.escape(problem)):
+        use(AppSettings(values).connection("S", function="f"))
 
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("false", False)])

@@ -20,6 +20,10 @@ class InvalidProperties(BrokerError, ValueError):
     """An entity cannot have these properties."""
 
 
+class Unauthorized(BrokerError):
+    """The client has sent no valid token for this entity."""
+
+
 class NotAllowed(BrokerError):
     """The entity does not allow this operation."""
 

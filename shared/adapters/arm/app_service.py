@@ -14,15 +14,15 @@ from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import Access
 from shared.adapters.azure.transport import server_time, transport_for
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.measurements import MetricValue
 from shared.settings import Settings
 from shared.values.redaction import redacting
-from shared.values.text import quoted
+from shared.values.text import one_line, quoted
 
-DETAIL_LENGTH_MAX = 300
 RETRY_AFTER_DIGITS_MAX = 4
 """The most digits of a ``Retry-After`` in seconds. A longer one, of hours, is ignored: the action
 is retried as after any other failure.
@@ -129,6 +129,10 @@ class AppServiceControl:
             raise _translated(error, target, changing=changing) from error
 
 
+def plan_access(plan: AppServicePlan) -> Access:
+    return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
+
+
 def _polling_of_the_plan(seconds: float) -> AsyncARMPolling:
     """Read the plan until its ``provisioningState`` is final, instead of the operation.
 
@@ -148,7 +152,8 @@ def _not_a_plan(target: AppServicePlan, reason: str) -> str:
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
     """Translate the error to an exception of the flows, with advice where an operator must act."""
     status = error.status_code if isinstance(error, HttpResponseError) else None
-    message = f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
+    refusal = plan_access(target).refusal(error) if status is None else None  # without a token
+    message = refusal or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
     if status == 401:
         return CapacityRefused(
             f"{message} (the token was not accepted: check that the app's identity belongs to the "
@@ -156,7 +161,8 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
         )
     if status == 403:
         return CapacityRefused(
-            f"{message} (grant the app's identity Microsoft.Web/serverfarms/write on the plan)"
+            f"{message} (grant the app's identity Microsoft.Web/serverfarms/write on the plan; a "
+            "new role takes effect within about ten minutes)"
         )
     if status == 404:
         return CapacityRefused(
@@ -180,7 +186,7 @@ def _detail(error: AzureError) -> str:
     elif isinstance(error, HttpResponseError) and error.response is not None:
         with suppress(ValueError, KeyError, TypeError):
             text = str(json.loads(error.response.text())["Message"])
-    return " ".join(text.split())[:DETAIL_LENGTH_MAX]
+    return one_line(text)
 
 
 def _retry_after_seconds(error: AzureError) -> float | None:

@@ -15,11 +15,13 @@ from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import StringDictionary
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import Access
 from shared.adapters.azure.transport import transport_for
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch
 from shared.ingestion.errors import DependencyDown
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +49,10 @@ class AppSettingSwitch:
                 if await self._tried(on=on):
                     return
         except AzureError as error:
+            access = Access(f"app settings of {self._name}", "Website Contributor")
+            told = access.refusal(error) or f"{type(error).__name__}: {one_line(error)}"
             raise DependencyDown(
-                f"{self._name}: its app settings could not be changed: "
-                f"{type(error).__name__}: {error}"
+                f"{self._name}: its app settings could not be changed: {told}"
             ) from error
         raise DependencyDown(
             f"{self._name}: its app settings could not be changed: something else changed them "

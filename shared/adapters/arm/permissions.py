@@ -16,6 +16,7 @@ from azure.core.pipeline.policies import (
 from azure.core.rest import HttpRequest
 from azure.mgmt.core import AsyncARMPipelineClient
 
+from shared.adapters.arm.app_service import plan_access
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import transport_for
 from shared.autoscaling.declaring import AppServicePlan
@@ -51,16 +52,17 @@ class ArmPermissions:
         )
         granted = []
         while url:
-            response = await self._client.send_request(
-                HttpRequest("GET", self._client.format_url(url))
-            )
+            request = HttpRequest("GET", self._client.format_url(url))
+            with plan_access(target).explained():
+                response = await self._client.send_request(request)
             if response.status_code == FORBIDDEN:
                 raise CapacityRefused(
                     f"the permissions on plan {target.name} cannot be listed: either the identity "
                     "has no role on the plan, or its role lacks "
                     "Microsoft.Authorization/permissions/read (which scaling does not need)"
                 )
-            response.raise_for_status()
+            with plan_access(target).explained():
+                response.raise_for_status()
             page = response.json()
             granted += grants(page["value"])
             url = page.get("nextLink")

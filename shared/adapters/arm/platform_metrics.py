@@ -26,6 +26,7 @@ from azure.core.rest import HttpRequest
 from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import Access
 from shared.adapters.azure.transport import is_loopback, transport_for
 from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.errors import ReadDenied, ReadFailed
@@ -46,7 +47,7 @@ from shared.autoscaling.platform_metrics import (
 )
 from shared.autoscaling.ports import PlatformReading
 from shared.values.redaction import redacting
-from shared.values.text import quoted
+from shared.values.text import one_line, quoted
 
 if TYPE_CHECKING:
     from azure.monitor.querymetrics.aio import MetricsClient
@@ -55,7 +56,6 @@ log = logging.getLogger(__name__)
 
 API_VERSION = "2024-02-01"
 CONCURRENT_MAX = 8
-DETAIL_LENGTH_MAX = 300
 DENIED = (401, 403)
 THROTTLED = (429, 503, 529)
 """The data plane answers 529 where Resource Manager answers 429."""
@@ -315,12 +315,14 @@ def _points(query: MetricQuery, series: Mapping[tuple[str, str], Series]) -> Ans
 
 def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
     status = error.status_code if isinstance(error, HttpResponseError) else None
-    detail = " ".join(str(error.message).split())[:DETAIL_LENGTH_MAX]
-    message = f"{query.place}: {status or type(error).__name__}: {detail}"
+    message = f"{query.place}: {status or type(error).__name__}: {one_line(error.message)}"
     if status is None:
-        return ReadFailed(message)
+        return ReadFailed(Access(query.place, "Monitoring Reader").refusal(error) or message)
     if status in DENIED:
-        message += " (assign the app's identity the role Monitoring Reader on the resource)"
+        message += (
+            " (assign the app's identity the role Monitoring Reader on the resource; a new role "
+            "takes effect within about ten minutes)"
+        )
     if status == 404:
         message += " (check the resource ID in scaling_rules.py)"
     assert isinstance(error, HttpResponseError)

@@ -23,6 +23,7 @@ from shared.ingestion.events.accounting import CommitLimits
 from shared.ingestion.events.ports import IngestionStore, StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
 from shared.values.redaction import redacted, redacting
+from shared.values.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ def _export(connection_string: str, authentication: str) -> None:
             **_credential(authentication),
         )
     except Exception as error:  # scaling must not depend on telemetry
-        text = redacted(f"{type(error).__name__}: {error}")
+        text = redacted(f"{type(error).__name__}: {one_line(error)}")
         lines.write(LogLine(log, logging.WARNING, "telemetry_failed", text))
 
 

@@ -18,6 +18,7 @@ from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, P
 from azure.eventhub.exceptions import EventHubError
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import event_hub_access
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
@@ -25,6 +26,7 @@ from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.ownership.ports import HubPartitions
 from shared.settings.connections import EventHubConnection
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
@@ -146,7 +148,7 @@ class EventHubReader:
                 f"{where}: no answer within {seconds:g} s. Check that hub and consumer group exist"
             ) from error
         except (EventHubError, OSError) as error:
-            raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
+            raise HubUnavailable(f"{where}: {told(error, self._connection)}") from error
 
 
 @redacting
@@ -171,6 +173,12 @@ class KnownPartitions:
             if not self.known:
                 raise
         return self.known
+
+
+def told(error: Exception, connection: EventHubConnection, right: str = "Receiver") -> str:
+    """The error of the client in one line, with advice if access was refused."""
+    refusal = event_hub_access(connection, right).refusal(error)
+    return refusal or f"{type(error).__name__}: {one_line(error)}"
 
 
 def consumer_client(
@@ -248,4 +256,5 @@ async def send_event(
     except TimeoutError as error:
         raise HubUnavailable(f"{connection.hub}: no answer within {seconds_max:g} s") from error
     except (EventHubError, OSError) as error:
-        raise HubUnavailable(f"{connection.hub}: {type(error).__name__}: {error}") from error
+        text = told(error, connection, "Sender")
+        raise HubUnavailable(f"{connection.hub}: {text}") from error

@@ -21,11 +21,12 @@ from typing import Any
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 
-from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, consumer_client, to_event
+from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, consumer_client, to_event, told
 from shared.ingestion.errors import HubSilent, HubUnavailable
 from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 Deliver = Callable[[Sequence[Event]], Awaitable[None]]
 DeliverData = Callable[[Sequence[EventData]], Awaitable[None]]
@@ -76,7 +77,7 @@ class EventHubReceiver:
         receiving = asyncio.create_task(
             client.receive_batch(
                 on_event_batch=delivery.on_batch,
-                on_error=_reporting(partition_id, failed),
+                on_error=self._reporting(partition_id, failed),
                 partition_id=partition_id,
                 owner_level=epoch,
                 starting_position=position,
@@ -97,6 +98,15 @@ class EventHubReceiver:
             receiving.cancel()
             await asyncio.wait([receiving], timeout=CLOSE_SECONDS_MAX)
             await asyncio.wait([asyncio.create_task(client.close())], timeout=CLOSE_SECONDS_MAX)
+
+    def _reporting(
+        self, partition_id: str, failed: asyncio.Future[None]
+    ) -> Callable[[Any, Exception], Awaitable[None]]:
+        async def on_error(_context: Any, error: Exception) -> None:
+            text = told(error, self.connection)
+            _fail(failed, HubUnavailable(f"partition {partition_id}: {text}"))
+
+        return on_error
 
     async def _watch(self, partition_id: str, delivery: _Delivery) -> None:
         """End the delivery with HubSilent if no batch arrives for too long."""
@@ -149,18 +159,10 @@ def _attached(client: EventHubConsumerClient) -> bool:
     return any(each.running for processor in processors for each in processor._consumers.values())
 
 
-def _reporting(
-    partition_id: str, failed: asyncio.Future[None]
-) -> Callable[[Any, Exception], Awaitable[None]]:
-    async def on_error(_context: Any, error: Exception) -> None:
-        _fail(failed, HubUnavailable(f"partition {partition_id}: {type(error).__name__}: {error}"))
-
-    return on_error
-
-
 def _ending(ended: asyncio.Task[None]) -> Exception:
     error = None if ended.cancelled() else ended.exception()
-    return HubUnavailable(f"the client stopped receiving: {type(error).__name__}: {error}")
+    name = type(error).__name__
+    return HubUnavailable(f"the client stopped receiving: {name}: {one_line(error)}")
 
 
 def _fail(failed: asyncio.Future[None], error: Exception) -> None:

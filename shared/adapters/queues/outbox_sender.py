@@ -15,12 +15,14 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import queue_access
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 AT_ONCE_MAX = 16
 QUICK_RETRIES = {
@@ -37,6 +39,7 @@ class StorageQueueSender:
     """Sends texts or outbox messages to one queue, which is created if it does not exist."""
 
     def __init__(self, connection: StorageConnection, queue: str) -> None:
+        self._access = queue_access(connection, queue)
         self._service = queue_service(connection, **QUICK_RETRIES)
         self._queue: QueueClient = self._service.get_queue_client(queue)
         self._run_tasks = task_runner(AT_ONCE_MAX)
@@ -53,7 +56,8 @@ class StorageQueueSender:
             await self._run_tasks([partial(self._send, text) for text in texts])
         except* AzureError as errors:
             name = self._queue.queue_name
-            reason = errors.exceptions[0]
+            first = errors.exceptions[0]
+            reason = self._access.refusal(first) or one_line(first)
             raise DependencyDown(f"sending to queue {name} failed: {reason}") from errors
 
     async def close(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit
 
-from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
+from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import AccessRefused, service_bus_access
 from shared.adapters.azure.transport import transport_for
 from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ManageRightMissing
@@ -23,20 +24,23 @@ class ServiceBusQueueReader:
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         self._client = administration_client(connection)
-        self._connection_name = connection.name
+        self._connection = connection
 
     async def facts(self, queue: str) -> QueueDescription:
+        access = service_bus_access(self._connection, f"queue {queue}", "Owner")
         try:
-            return _facts(await self._client.get_queue(queue))
+            with access.explained():
+                return _facts(await self._client.get_queue(queue))
         except ResourceNotFoundError as error:
             raise LinkFailed(
-                f"queue {queue} does not exist in the namespace of {self._connection_name}"
+                f"queue {queue} does not exist in the namespace of {self._connection.name}"
             ) from error
-        except ClientAuthenticationError as error:
+        except AccessRefused as error:
+            if error.status_code is None:  # without a token, it is unknown what the identity may do
+                raise
             raise ManageRightMissing(
-                f"queue {queue}: the credentials of {self._connection_name} lack the right to "
-                "manage the namespace"
-            ) from error
+                f"{error}. Without the role, the settings of the queue are not checked"
+            ) from None
 
     async def close(self) -> None:
         await self._client.close()

@@ -27,6 +27,7 @@ from azure.servicebus.exceptions import (
 )
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import Access, service_bus_access
 from shared.adapters.service_bus.encoder import encode_all
 from shared.adapters.service_bus.filling import filling_for
 from shared.messaging.errors import LinkFailed
@@ -34,6 +35,7 @@ from shared.messaging.model import Batch, EncodedMessage, Message
 from shared.messaging.send_state import Accepted, Disconnected, Outcome, ServerBusy, SizeExceeded
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,9 @@ class ServiceBusLink:
         attempt_seconds: float = ATTEMPT_SECONDS,
         version: str = __version__,
     ) -> None:
+        self._access = service_bus_access(
+            connection, f"{'topic' if topic else 'queue'} {entity}", "Sender"
+        )
         self._client = _client(connection, attempt_seconds)
         get = self._client.get_topic_sender if topic else self._client.get_queue_sender
         self._new_sender = partial(get, entity)
@@ -88,7 +93,7 @@ class ServiceBusLink:
             batch = await self._sender.create_message_batch()
             await _read_refusal(self._sender)
         except ServiceBusError as error:
-            raise not_opened(error) from error
+            raise not_opened(error, self._access) from error
         return batch.max_size_in_bytes
 
     async def send(self, batch: Batch) -> Outcome:
@@ -100,7 +105,7 @@ class ServiceBusLink:
                 return refused
             await self._sender.send_messages(filled)
         except ServiceBusError as error:
-            outcome = outcome_of(error)
+            outcome = outcome_of(error, self._access)
             if isinstance(outcome, Disconnected):
                 # After a timeout, the client would use the same broken connection again.
                 await self._close_sender()
@@ -144,26 +149,27 @@ def _client(connection: ServiceBusConnection, attempt_seconds: float) -> Service
     return ServiceBusClient(connection.namespace, credential, **options)
 
 
-def outcome_of(error: ServiceBusError) -> Outcome:
+def outcome_of(error: ServiceBusError, access: Access) -> Outcome:
     """The outcome of sending a batch. Raises LinkFailed if another attempt would not help."""
-    text = _text(error)
+    text = _text(error, access)
     if isinstance(error, PERMANENT_ERRORS):
         raise LinkFailed(text) from error
     if isinstance(error, MessageSizeExceededError):
         return SizeExceeded()
     if isinstance(error, ServiceBusServerBusyError):
-        pause = PAUSE.search(text)
+        pause = PAUSE.search(str(error))
         return ServerBusy(float(pause[1]) if pause else None)
     # After any other error it is unknown whether the batch arrived and whether the link works.
     return Disconnected(text)
 
 
-def not_opened(error: ServiceBusError) -> Exception:
+def not_opened(error: ServiceBusError, access: Access) -> Exception:
     """The error to raise if a link could not be opened: LinkFailed, or ConnectionError if another
     attempt may help."""
     kind = LinkFailed if isinstance(error, PERMANENT_ERRORS) else ConnectionError
-    return kind(_text(error))
+    return kind(_text(error, access))
 
 
-def _text(error: ServiceBusError) -> str:
-    return f"{type(error).__name__}: {error}"
+def _text(error: ServiceBusError, access: Access) -> str:
+    refusal = access.refusal(error)
+    return refusal or f"{type(error).__name__}: {one_line(error)}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from azure.core.exceptions import AzureError
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.config import Config
 from databricks.sdk.credentials_provider import CredentialsStrategy
@@ -25,10 +26,12 @@ from databricks.sdk.service.jobs import (
 )
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import Access
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
 from shared.sampling.unreadable import last_warning
 from shared.values.redaction import redacted, redacting
+from shared.values.text import one_line
 
 RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
 """The token scope of Azure Databricks, the same in every tenant."""
@@ -38,6 +41,8 @@ T = TypeVar("T")
 
 TASK_KEY = "event_trends"
 RETRY_SECONDS = 10
+TEXT_LENGTH_MAX = 1000
+"""The client quotes the whole answer of a proxy, after 300 characters of its own."""
 REFUSALS = (BadRequest, NotFound, PermissionDenied, Unauthenticated)
 PENDING = (RunLifeCycleState.PENDING, RunLifeCycleState.QUEUED, RunLifeCycleState.BLOCKED)
 ENDED = (
@@ -90,7 +95,11 @@ class DatabricksSubmitter:
     async def _call(self, work: Callable[[WorkspaceClient, A], T], argument: A) -> T:
         """Run ``work`` in a thread, with a valid token. Raises JobUnavailable or one of
         REFUSALS."""
-        self._token.text = (await self._credential.get_token(RESOURCE)).token
+        try:
+            self._token.text = (await self._credential.get_token(RESOURCE)).token
+        except AzureError as error:
+            refusal = Access(f"Databricks workspace {self._host}", "of a user").refusal(error)
+            raise JobUnavailable(refusal or _message(error)) from error
         try:
             return await asyncio.to_thread(lambda: work(self._opened(), argument))
         except REFUSALS:
@@ -176,4 +185,4 @@ def _outputs(client: WorkspaceClient, run: Run) -> list[RunOutput]:
 
 
 def _message(error: Exception) -> str:
-    return f"Databricks: {type(error).__name__}: {' '.join(str(error).split())}"
+    return f"Databricks: {type(error).__name__}: {one_line(error, TEXT_LENGTH_MAX)}"

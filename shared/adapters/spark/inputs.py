@@ -14,13 +14,16 @@ from azure.storage.blob import BlobProperties
 from azure.storage.blob.aio import ContainerClient
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import Access
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.nightly.errors import InputUnreadable
 from shared.sampling.blob_paths import date_of, may_hold
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")
 
+ROLE = "Storage Blob Data Reader"
 Newest = dict[date, datetime]
 
 
@@ -46,13 +49,17 @@ class StoredInputs:
             newest: Newest = {}
             await _walk(container, prefix, dates, newest)
         except AzureError as error:
-            reason = str(error).splitlines()[0]
-            raise InputUnreadable(f"{place}: {reason}") from error
+            raise InputUnreadable(self._told(place, error)) from error
         return newest
 
     async def close(self) -> None:
         for container in self._containers.values():
             await container.close()
+
+    def _told(self, place: str, error: AzureError) -> str:
+        setting = "AZURE_STORAGE_CONNECTION_STRING" if self._connection_string else ""
+        access = Access(place, ROLE, setting, has_key=bool(self._connection_string))
+        return access.refusal(error) or f"{place}: {one_line(error)}"
 
     def _container(self, place: str) -> tuple[ContainerClient, str]:
         account_url, name, prefix = parts_of_url(place)

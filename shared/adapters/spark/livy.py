@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
+from azure.core.exceptions import AzureError
 
+from shared.adapters.azure.refusals import Access
 from shared.adapters.spark.batches import DETAIL_LENGTH_MAX, Batch, BatchFailed, Page, app_info_url
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
@@ -69,8 +72,11 @@ class LivyClient:
         except TimeoutError as error:
             seconds = self._timeout_seconds
             raise BatchFailed(f"{call}: no answer within {seconds:g} s") from error
+        except AzureError as error:  # of the identity
+            refusal = Access(self._url, "Contributor of the workspace").refusal(error)
+            raise BatchFailed(refusal or f"{call}: {one_line(error)}") from error
         except aiohttp.ClientError as error:
-            raise BatchFailed(f"{call}: {error}") from error
+            raise BatchFailed(f"{call}: {one_line(error)}") from error
         if not response.ok:
             detail = " ".join(text.split())[:DETAIL_LENGTH_MAX]
             raise BatchFailed(f"{call}: {response.status} {detail}", response.status)

@@ -15,10 +15,13 @@ from azure.synapse.spark.aio import SparkClient
 from azure.synapse.spark.models import SparkBatchJob, SparkBatchJobOptions
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import REFUSED, Access
 from shared.adapters.azure.transport import transport_for
 from shared.adapters.spark.batches import DETAIL_LENGTH_MAX, Batch, BatchFailed, Page, app_info_url
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
+ROLE = "Synapse Compute Operator"
 SIZES = {
     "driverMemory": "28g",
     "driverCores": 4,
@@ -94,13 +97,15 @@ class SynapseClient:
         except TimeoutError as error:
             seconds = self._timeout_seconds
             raise BatchFailed(f"{where}: no answer within {seconds:g} s") from error
-        except HttpResponseError as error:
-            detail = " ".join(str(error.message).split())[:DETAIL_LENGTH_MAX]
-            raise BatchFailed(
-                f"{where}: {error.status_code} {detail}", error.status_code
-            ) from error
         except AzureError as error:
-            raise BatchFailed(f"{where}: {error}") from error
+            status = error.status_code if isinstance(error, HttpResponseError) else None
+            detail = one_line(error.message, DETAIL_LENGTH_MAX)
+            text = f"{where}: {status or type(error).__name__} {detail}"
+            if status is None:
+                text = Access(where, ROLE).refusal(error) or text
+            elif status in REFUSED:
+                text += f" (check that the app's identity has the role {ROLE})"
+            raise BatchFailed(text, status) from error
 
 
 def _batch(job: SparkBatchJob) -> Batch:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Dialect,
@@ -43,13 +44,27 @@ from sqlalchemy.schema import CreateColumn
 
 from shared.ingestion.errors import StoreUnavailable
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 T = TypeVar("T")
 
 BUSY_SECONDS = 5
+ODBC_NAMES = re.compile(r"(?:^|;)\s*(server|database)\s*=\s*([^;]+)")
 PASSING_IN_AZURE = re.compile(r"\((4060|40197|40501|40613|49918|49919|49920)\)")
 """Error numbers of transient faults of Azure SQL. Source: Microsoft's page "Troubleshoot transient
 connection errors"."""
+REFUSED_STATES = ("28000", "28P01", "42501")
+"""SQLSTATEs of a refused login and of a missing right."""
+REFUSED_TEXTS = re.compile(
+    r"\'28000\'|\((18456|229|230|262|916)\)|(password authentication|permission) (failed|denied)"
+)
+"""What the errors say whose class and attributes do not tell: SQL Server has error numbers, and
+PostgreSQL sends no SQLSTATE for a connection that it refuses.
+"""
+REFUSED_ADVICE = (
+    "Check the login in IngestionDatabaseUrl, and grant it the rights to read, write, create and "
+    "alter tables"
+)
 RECYCLE_SECONDS = 1500
 """Seconds after which a connection is replaced: fewer than 30 minutes, after which Azure SQL drops
 an idle connection.
@@ -107,7 +122,7 @@ class Sql:
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` outside of a transaction and return its result. Raises StoreUnavailable."""
-        return await self._run(lambda: self._work(self._reading, work))
+        return await self._run(lambda: self._work(self._reading, work, "reading from"))
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` in one transaction and return its result.
@@ -115,17 +130,18 @@ class Sql:
         If the work raises, the transaction is rolled back and the error is raised. Also raises
         StoreUnavailable.
         """
-        return await self._run_writing(lambda: self._work(self.engine, work))
+        return await self._run_writing(lambda: self._work(self.engine, work, "writing to"))
 
     async def close(self) -> None:
         self._one_thread.close()
         await self._run(self.engine.dispose)
 
-    def _work(self, engine: Engine, work: Callable[[Connection], T]) -> T:
-        with store_errors(engine.url.get_backend_name()):
+    def _work(self, engine: Engine, work: Callable[[Connection], T], doing: str) -> T:
+        place = place_of(engine.url)
+        with store_errors(f"creating the tables in {place} failed"):
             self._create_once()
-            with self._exclusive, engine.begin() as connection:
-                return work(connection)
+        with store_errors(f"{doing} {place} failed"), self._exclusive, engine.begin() as connection:
+            return work(connection)
 
     def _create_once(self) -> None:
         with self._creating:
@@ -144,20 +160,41 @@ class Sql:
             add_missing(connection, metadata)
 
 
+def place_of(url: URL) -> str:
+    """The database and the server that a URL names, without user and password."""
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        return f"the sqlite database {url.database or 'in memory'}"
+    # ODBC has its names in one parameter. Other drivers may have the server in a parameter.
+    odbc = dict(ODBC_NAMES.findall(str(url.query.get("odbc_connect", "")).lower()))
+    database = url.database or odbc.get("database")
+    server = url.host or odbc.get("server") or url.query.get("host")
+    return f"the {kind} database {database or '(not named)'} on {server or '(not named)'}"
+
+
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Raises transient errors as StoreUnavailable, with the database's message but no values.
+    """Raises transient errors and missing rights as StoreUnavailable, with the database's message
+    but no values.
 
-    ``what`` begins the message. Errors for which a retry is useless are raised unchanged.
+    ``what`` begins the message. Other errors for which a retry is useless are raised unchanged.
     """
     try:
         yield
     except DBAPIError as error:
-        if not _is_transient(error):
+        is_refusal = _is_refusal(error)
+        if not (is_refusal or _is_transient(error)):
             raise
-        raise StoreUnavailable(f"{what}: {error.orig}") from error
+        advice = f". {REFUSED_ADVICE}" if is_refusal else ""
+        raise StoreUnavailable(f"{what}: {one_line(error.orig)}{advice}") from error
     except TimeoutError as error:
         raise StoreUnavailable(f"{what}: no connection of the pool became free in time") from error
+
+
+def _is_refusal(error: DBAPIError) -> bool:
+    """Whether the database refused the login, or the login lacks a right."""
+    text, state = str(error.orig), str(getattr(error.orig, "sqlstate", None) or "")
+    return state in REFUSED_STATES or REFUSED_TEXTS.search(text) is not None
 
 
 def _is_transient(error: DBAPIError) -> bool:

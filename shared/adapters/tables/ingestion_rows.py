@@ -17,6 +17,7 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
+from shared.adapters.azure.refusals import TEXT_LENGTH_MAX
 from shared.adapters.tables.table import (
     Row,
     bytes_fields,
@@ -42,6 +43,7 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
+from shared.values.text import one_line
 
 CHECKPOINT = "!checkpoint"
 WORKING = "!working"
@@ -68,10 +70,10 @@ def store_errors(what: str) -> Iterator[None]:
         yield
     except HttpResponseError as error:
         if error.status_code in NOT_RETRYABLE:
-            raise AccountingBroken(f"{what}: {error.message}") from error
-        raise StoreUnavailable(f"{what}: {error.message}") from error
+            raise AccountingBroken(f"{what}: {one_line(error.message)}") from error
+        raise StoreUnavailable(f"{what}: {one_line(error.message, TEXT_LENGTH_MAX)}") from error
     except (AzureError, OSError) as error:
-        raise StoreUnavailable(f"{what}: {error}") from error
+        raise StoreUnavailable(f"{what}: {one_line(error)}") from error
 
 
 def partition_key(stream: Stream) -> str:
@@ -304,4 +306,10 @@ def mark_row(stream: Stream, mark: Mark) -> Row:
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:
-    return Mark(time_of(row["at"]), number_of(row["sequence"]))
+    """The mark of a row. Raises RowUnreadable, because a mark that is left out could not be
+    deleted, and nobody would learn of it."""
+    try:
+        return Mark(time_of(row["at"]), number_of(row["sequence"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        advice = "delete the row: old effects are then removed later"
+        raise RowUnreadable(f"{unreadable(row, error)}; {advice}") from error

@@ -19,6 +19,7 @@ from azure.data.tables import EdmType, TableTransactionError, UpdateMode
 from azure.data.tables.aio import TableServiceClient
 
 from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.refusals import explaining_refusals, table_access
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -44,10 +45,15 @@ class RowConflict(Exception):
 
 
 @redacting
+@explaining_refusals
 class Table:
-    """A table of a storage account. A row's version is its ETag, or None if it does not exist."""
+    """A table of a storage account. A row's version is its ETag, or None if it does not exist.
+
+    All methods raise AccessRefused.
+    """
 
     def __init__(self, connection: StorageConnection, name: str) -> None:
+        self.access = table_access(connection, name)
         self._service = table_service(connection)
         self._table = self._service.get_table_client(name)
         self._name = name

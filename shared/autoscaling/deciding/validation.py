@@ -36,7 +36,15 @@ from shared.autoscaling.declaring import (
 )
 from shared.autoscaling.lag import GRAIN
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
-from shared.autoscaling.policy import Observation, Resource, UnknownMetric, ask, described, members
+from shared.autoscaling.policy import (
+    Observation,
+    Resource,
+    UnknownMetric,
+    ask,
+    described,
+    members,
+    unknown_metric,
+)
 from shared.autoscaling.state import ScalingState
 from shared.values.text import NAME, UUID
 
@@ -329,41 +337,43 @@ def _policy(resource: Resource) -> Iterator[str]:
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
         return
-    for name in described(policy).metric_names or ():
-        if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
-            declared = ", ".join(sorted(resource.metrics)) or "none"
-            yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
+    is_valid = isinstance(resource.metrics, Mapping)
+    names = described(policy).metric_names or ()
+    missing = [name for name in names if is_valid and name not in resource.metrics]
+    for name in missing:
+        declared = ", ".join(sorted(resource.metrics)) or "none"
+        yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
-    if not wrong_fields and (error := asks_for_unknown(resource)):
-        yield f"policy: {error.removeprefix('the policy ')}"
+    for error in [] if wrong_fields else asks_for_unknown(resource):
+        if not any(unknown_metric(name) in error for name in missing):  # reported above
+            yield f"policy: {error.removeprefix('the policy ')}"
 
 
 SOME_NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VALUES = (0.0, 1.0, 1e6)
 
 
-def asks_for_unknown(resource: Resource) -> str | None:
-    """The policy's error if it reads a metric that the resource does not declare, else None.
+def asks_for_unknown(resource: Resource) -> list[str]:
+    """The policy's errors about metrics that it reads and that the resource does not declare.
 
     The check calls the policy without samples, and with low and high values of each metric. It
     ignores other errors, because a policy may rightly reject values that no source ever sends.
     """
+    found: dict[str, None] = {}  # keeps the order
     for capacity in {resource.limits.minimum, resource.limits.maximum}:
         for value in (None, *VALUES):
             seen = observe(resource, _state(resource, value, capacity), capacity, SOME_NOON)
-            if (error := _unknown_metric(resource, seen)) is not None:
-                return error
-    return None
+            found |= dict.fromkeys(_unknown_metrics(resource, seen))
+    return list(found)
 
 
-def _unknown_metric(resource: Resource, seen: Observation) -> str | None:
+def _unknown_metrics(resource: Resource, seen: Observation) -> Iterator[str]:
     recommendation = ask(resource.policy, seen)
     for each in (recommendation, *recommendation.candidates):
         error = str(each.evidence.get("error", ""))
         if UnknownMetric.__name__ in error:
-            return error
-    return None
+            yield error
 
 
 def _state(resource: Resource, value: float | None, capacity: int) -> ScalingState:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.ingestion.errors import IngestionError
+from shared.ingestion.errors import IngestionError, RowUnreadable
 from shared.ingestion.events.ports import RetentionStore
 from shared.ingestion.model import Mark, Stream
 
@@ -75,7 +75,8 @@ class EffectRetention:
     async def run(self) -> int:
         """Clean up all streams if the next run is due, and return how many effects were removed.
 
-        A failure is logged and tried again later, because nothing depends on the cleanup.
+        A failure is logged and tried again later, because nothing depends on the cleanup. A row
+        that cannot be read stops the cleanup of its own stream only.
         """
         began = self.elapsed()
         if self.keep is None or began < self.due:
@@ -83,7 +84,10 @@ class EffectRetention:
         self.due, removed = began + AGAIN_SECONDS, 0
         try:
             for stream in await self.store.streams():
-                removed += await self._clean_up(stream, self.keep, began + SECONDS_MAX)
+                try:
+                    removed += await self._clean_up(stream, self.keep, began + SECONDS_MAX)
+                except RowUnreadable as error:
+                    log.warning("[not_tidied] %s", error)
         except IngestionError as error:
             log.warning("[not_tidied] %s", error)
         else:

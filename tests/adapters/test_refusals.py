@@ -1,0 +1,442 @@
+"""A service that refuses the app's identity or key becomes one line that says what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import certifi
+import pytest
+from aiohttp import web
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import AzureError, ClientAuthenticationError
+
+from local.amqp_broker import AmqpStandIn
+from local.clock import utc_now
+from shared import settings
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.arm.consumption_switch import AppSettingSwitch
+from shared.adapters.arm.permissions import ArmPermissions
+from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
+from shared.adapters.azure import credentials
+from shared.adapters.azure.refusals import TEXT_LENGTH_MAX, Access, AccessRefused
+from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.event_hubs.hub import send_event
+from shared.adapters.event_hubs.receiver import EventHubReceiver
+from shared.adapters.queues.outbox_sender import StorageQueueSender
+from shared.adapters.readers import ServiceBusReader, StorageQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
+from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.spark.databricks import DatabricksSubmitter
+from shared.adapters.spark.inputs import StoredInputs
+from shared.adapters.spark.synapse import SynapseClient
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling import ServiceBusQueue, StorageQueue
+from shared.autoscaling.declaring import AzureMonitorMetric
+from shared.cli.main import main
+from shared.datasets.errors import ManageRightMissing
+from shared.ingestion.errors import StoreUnavailable
+from shared.ingestion.model import OutboxMessage, Stream
+from shared.settings.connections import (
+    EventHubConnection,
+    ServiceBusConnection,
+    StorageConnection,
+)
+from tests.builders import NOW, plan
+from tests.deployed.services import AMQP_PORT, Certificate, behind_tls, new_host, new_token
+from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
+
+CLIENT_ID = "11111111-1111-1111-1111-111111111111"
+TOKEN = new_token("https://storage.azure.com", timedelta(hours=1))
+STORAGE = StorageConnection(
+    "AzureWebJobsStorage",
+    queue_url="https://account.queue.core.windows.net",
+    table_url="https://account.table.core.windows.net",
+    client_id=CLIENT_ID,
+)
+BUS = ServiceBusConnection("ServiceBusConnection", "", "bus.servicebus.windows.net", CLIENT_ID)
+STREAM = Stream("bus", "metrics", "$Default", "0")
+ARM = "https://management.azure.com"
+SITE = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Web/sites/my-app"
+CPU = AzureMonitorMetric(SITE, "CpuTime", "total")
+NO_TOKEN = (
+    "DefaultAzureCredential failed to retrieve a token from the included credentials.\n"
+    "Attempted credentials:\n\tEnvironmentCredential: authentication unavailable.\n"
+)
+TRACE = "\nRequestId:93f6a0c5-4002-0041-3a63-5c5f3b000000\nTime:2026-01-01T12:00:00.0000000Z"
+MESSAGE = "This request is not authorized to perform this operation using this permission."
+
+
+class Identity:
+    """A credential that has a token, or none."""
+
+    has_token = True
+
+    async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
+        if not self.has_token:
+            raise ClientAuthenticationError(NO_TOKEN)
+        return AccessToken(TOKEN, 2**33)
+
+    async def close(self) -> None: ...
+
+
+async def refuse(request: web.Request) -> web.Response:
+    """Answer in the form of each service, and repeat the request, as the worst services do."""
+    code = "AuthorizationPermissionMismatch"
+    kind = request.match_info["host"].split(".")[1]
+    if kind == "table":
+        value = {"lang": "en-US", "value": f"{MESSAGE}{TRACE}\n{dict(request.headers)}"}
+        body: dict[str, Any] = {"odata.error": {"code": code, "message": value}}
+        return web.json_response(body, status=403)
+    if kind in ("queue", "blob"):
+        xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{MESSAGE}</Message></Error>"
+        return web.Response(
+            status=403, text=xml, content_type="application/xml", headers={"x-ms-error-code": code}
+        )
+    if kind == "servicebus":
+        detail = f"<Error><Code>401</Code><Detail>Manage claim required{TRACE}</Detail></Error>"
+        return web.Response(status=401, text=detail, content_type="application/xml")
+    repeated = f"{MESSAGE}\n{dict(request.headers)}"
+    body = {"error": {"code": "AuthorizationFailed", "message": repeated}}
+    return web.json_response(body, status=403)
+
+
+@pytest.fixture
+async def identity(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identity]:
+    """Every request reaches a server that refuses it; the clients believe that it is Azure."""
+    app = web.Application()
+    app.router.add_route("*", "/{host}/{path:.*}", refuse)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    place = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    send = ServerTimeTransport.send
+
+    async def redirected(self: ServerTimeTransport, request: Any, **options: Any) -> Any:
+        url = request.url
+        request.url = url.replace("https://", place, 1)
+        try:
+            return await send(self, request, **options)
+        finally:
+            request.url = url
+
+    monkeypatch.setattr(ServerTimeTransport, "send", redirected)
+    monkeypatch.setattr("asyncio.sleep", _at_once)  # the waits between the client's retries
+    yield _use(monkeypatch)
+    await runner.cleanup()
+
+
+async def _at_once(_seconds: float) -> None: ...
+
+
+def _use(monkeypatch: pytest.MonkeyPatch) -> Identity:
+    used = Identity()
+    monkeypatch.setattr(credentials, "_identity", cache(lambda _client_id: used))
+    return used
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+@asynccontextmanager
+async def opened(adapter: C) -> AsyncIterator[C]:
+    try:
+        yield adapter
+    finally:
+        await adapter.close()
+
+
+async def refused_table() -> None:
+    async with opened(TableStateStore(STORAGE)) as store:
+        await store.load("plan-1")
+
+
+async def refused_events() -> None:
+    async with opened(TableIngestionStore(STORAGE)) as store:
+        await store.load(STREAM)
+
+
+async def refused_queue() -> None:
+    async with opened(StorageQueueSender(STORAGE, "metrics")) as sender:
+        await sender.send([OutboxMessage("1", "{}")])
+
+
+async def refused_queue_length() -> None:
+    async with opened(StorageQueueReader(STORAGE)) as reader:
+        await reader.read(StorageQueue("jobs"))
+
+
+async def refused_count() -> None:
+    async with opened(ServiceBusReader(BUS)) as reader:
+        await reader.read(ServiceBusQueue("jobs"))
+
+
+async def refused_queue_settings() -> None:
+    async with opened(ServiceBusQueueReader(BUS)) as reader:
+        await reader.facts("processing")
+
+
+async def refused_blobs() -> None:
+    place = "https://account.blob.core.windows.net/telemetry"
+    async with opened(StoredInputs(place)) as inputs:
+        await inputs.newest("d", [NOW.date()])
+
+
+async def refused_plan() -> None:
+    async with opened(AppServiceControl(settings.load({}))) as control:
+        await control.read(plan())
+
+
+async def refused_permissions() -> None:
+    async with opened(ArmPermissions(ARM)) as permissions:
+        await permissions.lacking(plan())
+
+
+async def refused_settings() -> None:
+    async with opened(AppSettingSwitch(SITE, "metric_ingest", ARM)) as switch:
+        await switch.turn(on=False)
+
+
+async def refused_metrics() -> None:
+    async with opened(AzurePlatformMetrics(ARM, 10, utc_now)) as metrics:
+        answer = (await metrics.read([CPU]))[CPU]
+    assert isinstance(answer, Exception)
+    raise answer
+
+
+async def refused_synapse() -> None:
+    async with opened(SynapseClient("https://w.dev.azuresynapse.net", "pool", {})) as client:
+        await client.page(0, 1)
+
+
+async def refused_databricks() -> None:
+    async with opened(DatabricksSubmitter("https://adb-1.azuredatabricks.net", {})) as submitter:
+        await submitter.status("1")
+
+
+STORAGE_ACCOUNT = "storage account account.{}.core.windows.net (AzureWebJobsStorage)"
+TABLES, QUEUES = (f"Storage {kind} Data Contributor" for kind in ("Table", "Queue"))
+BUS_HOST = "of Service Bus namespace bus.servicebus.windows.net"
+CALLS: dict[Callable[[], Awaitable[None]], tuple[str, str]] = {
+    refused_table: (f"table Scaling of {STORAGE_ACCOUNT.format('table')}", TABLES),
+    refused_events: (f"table Ingestion of {STORAGE_ACCOUNT.format('table')}", TABLES),
+    refused_queue: (f"queue metrics of {STORAGE_ACCOUNT.format('queue')}", QUEUES),
+    refused_queue_length: (f"queue jobs of {STORAGE_ACCOUNT.format('queue')}", QUEUES),
+    refused_count: (f"queue jobs {BUS_HOST}", "Azure Service Bus Data Owner"),
+    refused_queue_settings: (f"queue processing {BUS_HOST}", "Azure Service Bus Data Owner"),
+    refused_blobs: ("account.blob.core.windows.net/telemetry", "Storage Blob Data Reader"),
+    refused_plan: ("plan plan-1", "Microsoft.Web/serverfarms/"),
+    refused_permissions: ("plan plan-1", "Microsoft.Authorization/permissions/read"),
+    refused_settings: ("app settings of my-app", "Website Contributor"),
+    refused_metrics: (SITE.lower(), "Monitoring Reader"),
+    refused_synapse: ("Synapse pool pool", "Synapse Compute Operator"),
+}
+
+
+def checked(error: Exception, *parts: str) -> str:
+    text = str(error)
+    for part in parts:
+        assert part in text
+    assert "\n" not in text
+    assert len(text) <= TEXT_LENGTH_MAX + 100, "the caller may say what it was doing"
+    assert TOKEN not in text
+    assert "RequestId" not in text
+    return text
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+async def test_a_missing_role_is_one_line_with_the_place_and_the_role(
+    call: Callable[[], Awaitable[None]], identity: Identity
+) -> None:
+    assert identity.has_token
+    place, role = CALLS[call]
+    with pytest.raises(Exception) as caught:  # noqa: PT011  each adapter has its own errors
+        await call()
+    checked(caught.value, place, role)
+
+
+@pytest.mark.parametrize("call", [*CALLS, refused_databricks], ids=lambda call: call.__name__)
+async def test_a_missing_token_is_one_line_that_says_what_to_check(
+    call: Callable[[], Awaitable[None]], identity: Identity
+) -> None:
+    identity.has_token = False
+    with pytest.raises(Exception) as caught:  # noqa: PT011  each adapter has its own errors
+        await call()
+    place = CALLS.get(call, ("Databricks workspace https://adb-1",))[0]
+    text = checked(caught.value, place, "no token was obtained", "AZURE_CLIENT_ID", "`az login`")
+    assert "Attempted credentials" not in text
+
+
+async def test_a_refusal_keeps_its_status_and_hides_the_error_of_the_client(
+    identity: Identity,
+) -> None:
+    assert identity.has_token
+    with pytest.raises(AccessRefused) as caught:
+        await refused_table()
+    assert caught.value.status_code == 403
+    assert caught.value.__suppress_context__
+    text = checked(caught.value, "403 AuthorizationPermissionMismatch", f"client ID {CLIENT_ID}")
+    assert text.endswith("A new role takes effect within about ten minutes")
+
+
+async def test_a_refusal_holds_the_events(identity: Identity) -> None:
+    assert identity.has_token
+    with pytest.raises(StoreUnavailable):
+        await refused_events()
+
+
+def answer(status: int, code: str) -> AzureError:
+    error = AccessDenied("several\nlines")
+    error.status_code, error.error_code = status, code
+    return error
+
+
+class AccessDenied(ClientAuthenticationError):
+    error_code = ""
+
+
+ACCESS = Access("table T", "Reader", "Storage")
+
+
+@pytest.mark.parametrize(
+    ("access", "code", "advice"),
+    [
+        (ACCESS, "AuthorizationFailure", "Check the network rules of the resource, too."),
+        (
+            Access("table T", "Reader", "Storage", has_key=True),
+            "KeyBasedAuthenticationNotPermitted",
+            "Check the connection string in Storage: its key is wrong or was renewed, or the",
+        ),
+    ],
+)
+def test_the_advice_fits_the_refusal(access: Access, code: str, advice: str) -> None:
+    text = access.refusal(answer(403, code))
+    assert text is not None
+    assert text.startswith(f"table T: access was refused (403 {code}). ")
+    assert advice in text
+
+
+async def test_queues_are_checked_later_if_there_is_no_token(identity: Identity) -> None:
+    """A queue that the identity may not manage counts as checked, but here that is unknown."""
+    with pytest.raises(ManageRightMissing):
+        await refused_queue_settings()
+    identity.has_token = False
+    with pytest.raises(AccessRefused):
+        await refused_queue_settings()
+
+
+@pytest.mark.parametrize("error", [answer(404, "NotFound"), answer(500, ""), OSError("no")])
+def test_other_errors_are_no_refusals(error: Exception) -> None:
+    assert ACCESS.refusal(error) is None
+
+
+def test_a_long_name_does_not_make_the_line_long() -> None:
+    text = Access("t" * 5000, "Reader").refusal(answer(403, "x"))
+    assert text is not None
+    assert len(text) == TEXT_LENGTH_MAX
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder without settings, and an environment as in Azure."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "AzureWebJobsStorage__accountName": "account",
+        "AzureWebJobsStorage__clientId": CLIENT_ID,
+        "ServiceBusConnection__fullyQualifiedNamespace": "bus.servicebus.windows.net",
+        "SubscriptionId": plan().subscription_id,
+        "ResourceGroup": "group",
+        "ResourceToScale": "workers",
+        "Topic": "orders",
+        "Subscription": "billing",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("deployed")
+@pytest.mark.parametrize("command", [["status"], ["decisions"], ["dead-letters", "list"]])
+def test_a_command_without_a_token_prints_one_line(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _use(monkeypatch).has_token = False
+    assert main(command) == 1
+    printed = capsys.readouterr().err.strip()
+    assert "\n" not in printed
+    assert "of storage account account.table.core.windows.net (AzureWebJobsStorage)" in printed
+    assert "no token was obtained" in printed
+
+
+class OverAmqp:
+    """A namespace that accepts tokens only, over TLS at `host`."""
+
+    def __init__(self, host: str) -> None:
+        self.bus = ServiceBusConnection("ServiceBusConnection", "", host, CLIENT_ID)
+        self.hub = EventHubConnection("EventHubConnection", "telemetry", host, "", CLIENT_ID)
+
+    async def send_message(self) -> None:
+        link = ServiceBusLink(self.bus, "jobs", utc_now)
+        try:
+            await link.open()
+        finally:
+            await link.close()
+
+    async def receive_events(self) -> None:
+        async def deliver(_events: object) -> None: ...
+
+        await EventHubReceiver(self.hub, "$Default").receive("0", None, 1, deliver)
+
+    async def send_an_event(self) -> None:
+        await send_event(self.hub, b"{}")
+
+
+@pytest.fixture
+async def over_amqp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[OverAmqp, Identity]]:
+    certificate = Certificate(tmp_path, new_host())
+    monkeypatch.setattr(certifi, "where", lambda: str(certificate.file))
+    async with AsyncExitStack() as stack:
+        stand_in = await stack.enter_async_context(AmqpStandIn(token_clock=utc_now))
+        stand_in.namespace.declare_queue("jobs")
+        stand_in.broker.declare_hub("telemetry")
+        await stack.enter_async_context(behind_tls(stand_in.port, certificate, AMQP_PORT))
+        yield OverAmqp(certificate.host), _use(monkeypatch)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux answers on 127.x.y.z")
+@pytest.mark.filterwarnings(*[each.args[0] for each in LEAVES_SOCKETS_OPEN])
+@pytest.mark.parametrize(
+    ("call", "place", "role"),
+    [
+        (OverAmqp.send_message, "queue jobs of Service Bus", "Azure Service Bus Data Sender"),
+        (OverAmqp.receive_events, "event hub telemetry of", "Azure Event Hubs Data Receiver"),
+        (OverAmqp.send_an_event, "event hub telemetry of", "Azure Event Hubs Data Sender"),
+        (OverAmqp.send_message, "queue jobs of Service Bus", ""),
+        (OverAmqp.receive_events, "event hub telemetry of", ""),
+    ],
+)
+async def test_a_refusal_over_amqp_is_one_line(
+    call: Callable[[OverAmqp], Awaitable[None]],
+    place: str,
+    role: str,
+    over_amqp: tuple[OverAmqp, Identity],
+) -> None:
+    """The token is for storage, so neither service accepts it. Without a role, there is none."""
+    services, identity = over_amqp
+    identity.has_token = bool(role)
+    with pytest.raises(Exception) as caught:  # noqa: PT011  each adapter has its own errors
+        await call(services)
+    if role:
+        checked(caught.value, place, "access was refused (401 InvalidToken: the token is for", role)
+    else:
+        checked(caught.value, place, "no token was obtained", "__clientId or AZURE_CLIENT_ID")
