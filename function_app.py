@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared.adapters.azure.deferred_log import guard_invocation, lines
+from shared.adapters.azure.deferred_log import lines
+from shared.adapters.azure.invocation import InvocationGuard
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.ports import QueueSender
@@ -46,6 +47,7 @@ except SettingsError as error:  # an error here would leave a host without any f
 lines.hold()  # the host drops lines that are logged outside an invocation
 if failure is None:
     app.log_warnings()
+guard_invocation = InvocationGuard(app.record_invocation if failure is None else None)
 logging.getLogger("azure").setLevel(logging.WARNING)
 for client in ("azure.eventhub", "azure.servicebus"):  # the app logs their errors, in one line each
     logging.getLogger(client).setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-// Application Insights, its export to storage for the nightly trends, and alerts.
+// Application Insights, its export to storage for the nightly trends, its workbook, and alerts.
 
 param name string
 param location string
@@ -113,6 +113,22 @@ resource mayPublish 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
     principalId: principalId
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', metricsPublisher)
+  }
+}
+
+var workbookContent = loadJsonContent('../workbook/autoscaler.json')
+
+resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = {
+  name: guid(insights.id, 'workbook')
+  location: location
+  tags: tags
+  kind: 'shared'
+  properties: {
+    displayName: 'Autoscaler'
+    category: 'workbook'
+    sourceId: insights.id
+    // The queries of the workbook run on this resource.
+    serializedData: string(union(workbookContent, { fallbackResourceIds: [insights.id] }))
   }
 }
 

@@ -23,8 +23,9 @@ def _kinds(raw: RawValue) -> frozenset[str]:
 # fmt: off
 @dataclass(frozen=True)
 class NotificationSettings(SettingsModel):
-    """If ``webhook_url`` is empty, notifications go to the log only; if ``telemetry`` is empty,
-    none is exported; if ``app_url`` is empty, links use the app's own address in Azure."""
+    """If ``webhook_url`` is empty, notifications go to the log only; if ``telemetry`` and
+    ``otlp_endpoint`` are empty, no telemetry is exported; if ``app_url`` is empty, links use the
+    app's own address in Azure."""
 
     webhook_url: str = setting(text, "WebhookUrl", "https address", "",
         "webhook to which notifications are sent; empty: they go to the log only", ALL,
@@ -51,6 +52,9 @@ class NotificationSettings(SettingsModel):
         "[operations](operations.md#telemetry)", "all", secret=True)
     telemetry_authentication: str = setting(text, "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
         "text", "", "`ClientId=…;Authorization=AAD` if the resource accepts no keys", "all")
+    otlp_endpoint: str = setting(text, "OTEL_EXPORTER_OTLP_ENDPOINT", "address", "",
+        "OpenTelemetry receiver (OTLP over HTTP) of metrics, traces and logs, such as "
+        "`http://collector:4318`; see [operations](operations.md#telemetry)", "all")
     app_url: str = setting(fields.address, "AppUrl", "https address", "",
         "address of this app, for links in notifications", "`notifier`, `breaker_status`",
         pattern=ADDRESS, must=MUST, unset="none (in Azure the app's own address)")

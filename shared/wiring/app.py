@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.policy import Resource
@@ -26,6 +26,9 @@ from shared.wiring.nightly import NightlyParts
 from shared.wiring.notifications import NotificationParts
 from shared.wiring.scaling import ScalingParts
 from shared.wiring.web import WebParts
+
+if TYPE_CHECKING:
+    from shared.adapters.telemetry.measured import InvocationMeter
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +106,40 @@ class App:
 
     @cached_property
     def measuring(self) -> bool:
-        """Whether telemetry is exported. The first access starts the exporter."""
-        notifications = self.settings.notifications
-        if not notifications.telemetry:
+        """Whether telemetry is exported. The first access starts the export."""
+        to, environ = self.settings.notifications, self.settings.environ
+        if not to.telemetry and not to.otlp_endpoint:
             return False
-        from shared.adapters.azure.telemetry import export  # noqa: PLC0415  heavy to import
+        from shared.adapters.telemetry import export  # noqa: PLC0415  heavy to import
+        from shared.adapters.telemetry.measured import NAME  # noqa: PLC0415  heavy to import
 
-        export(notifications.telemetry, notifications.telemetry_authentication)
+        switched_off = [
+            signal
+            for signal in export.SIGNALS
+            if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
+        ]
+        export.export(
+            export.Destinations(
+                connection_string=to.telemetry,
+                authentication=to.telemetry_authentication,
+                otlp_endpoint=to.otlp_endpoint,
+                service_name=environ.get("WEBSITE_SITE_NAME") or NAME,
+                signals=export.SIGNALS.difference(switched_off),
+                sampler_is_set=bool(environ.get("OTEL_TRACES_SAMPLER")),
+            )
+        )
         return True
+
+    def record_invocation(self, function: str, seconds: float, error: str) -> None:
+        """Record how an invocation of a function ended; see InvocationGuard."""
+        if self.measuring:
+            self._invocation_meter.record(function, seconds, error)
+
+    @cached_property
+    def _invocation_meter(self) -> InvocationMeter:
+        from shared.adapters.telemetry.measured import InvocationMeter  # noqa: PLC0415  heavy
+
+        return InvocationMeter()
 
     def open(self, make: Callable[P, C], *args: P.args, **kwargs: P.kwargs) -> C:
         """Build a part that the app closes when it is closed. Raises RuntimeError after that."""

@@ -87,7 +87,7 @@ class IngestionParts(IngestionStores):
     def _measured(self, store: IngestionStore) -> IngestionStore:
         if not self._app.measuring:
             return store
-        from shared.adapters.azure.telemetry import MeasuredIngestion  # noqa: PLC0415  heavy
+        from shared.adapters.telemetry.measured import MeasuredIngestion  # noqa: PLC0415  heavy
 
         return MeasuredIngestion(store)
 

@@ -73,6 +73,14 @@ class IngestionStores(Parts):
     @cached_property
     def breaker_store(self) -> BreakerStore:
         """The state of the circuit breaker around the event hub."""
+        store = self._unmeasured_breaker_store()
+        if not self._app.measuring:
+            return store
+        from shared.adapters.telemetry.measured import MeasuredBreaker  # noqa: PLC0415  heavy
+
+        return MeasuredBreaker(store, BREAKER)
+
+    def _unmeasured_breaker_store(self) -> BreakerStore:
         if self.settings.database_url:
             from shared.adapters.sql.breaker import SqlBreakerStore  # noqa: PLC0415  heavy
 

@@ -62,7 +62,12 @@ class NightlyParts(Parts):
     def store(self) -> RunStore:
         from shared.adapters.tables.runs import TableRunStore  # noqa: PLC0415  heavy to import
 
-        return self._app.open(TableRunStore, self._app.storage)
+        store = self._app.open(TableRunStore, self._app.storage)
+        if not self._app.measuring:
+            return store
+        from shared.adapters.telemetry.measured import MeasuredRuns  # noqa: PLC0415  heavy
+
+        return MeasuredRuns(store)
 
     @cached_property
     def trends(self) -> TableTrends:

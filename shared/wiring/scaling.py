@@ -29,9 +29,9 @@ class ScalingParts(Parts):
         store = self._app.open(TableStateStore, self._app.storage)
         if not self._app.measuring:
             return store
-        from shared.adapters.azure.telemetry import MeasuredStore  # noqa: PLC0415  heavy to import
+        from shared.adapters.telemetry.measured import MeasuredStore  # noqa: PLC0415  heavy
 
-        return MeasuredStore(store)
+        return MeasuredStore(store, self._app.resources)
 
     @cached_property
     def control(self) -> CapacityControl:

@@ -9,14 +9,23 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from shared.adapters.azure.telemetry import MeasuredIngestion, MeasuredStore
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.ingestion import MemoryIngestionStore
+from shared.adapters.memory.ingestion import MemoryBreakerStore, MemoryIngestionStore
+from shared.adapters.memory.nightly import MemoryRunStore
+from shared.adapters.telemetry.measured import (
+    MeasuredBreaker,
+    MeasuredIngestion,
+    MeasuredRuns,
+    MeasuredStore,
+)
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.declaring import Goal, Limits, Throughput
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.state import Override
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -26,6 +35,7 @@ from shared.ingestion.model import (
     Gap,
     Stream,
 )
+from shared.nightly.model import Demand, Run, RunState
 from tests.builders import NOW, resource
 
 
@@ -36,8 +46,14 @@ class Measured:
         self.now = NOW
         self.reader = InMemoryMetricReader()
         self.meter = MeterProvider([self.reader]).get_meter("test")
-        self.store = MeasuredStore(MemoryStateStore(lambda: self.now), self.meter)
-        self.resource = resource()
+        self.resource = resource(
+            limits=Limits(1, 5),
+            goal=Goal(age_limit_minutes=4),
+            throughput=Throughput(rate_per_instance_minute=30),
+        )
+        self.store = MeasuredStore(
+            MemoryStateStore(lambda: self.now), {"plan-1": self.resource}, self.meter
+        )
 
     async def minute(self, backlog: float, late_seconds: float = 0) -> None:
         self.now += timedelta(minutes=1)
@@ -76,6 +92,25 @@ async def test_gauges_show_the_newest_backlog_and_the_current_and_desired_capaci
     assert [p.value for p in points["autoscaler.desired"]] == [3]
 
 
+async def test_gauges_show_the_limits_the_goal_and_the_throughput(measured: Measured) -> None:
+    await measured.minute(100)
+    points = measured.points()
+    values = {name: getattr(points[name][0], "value", None) for name in points}
+    assert (values["autoscaler.minimum"], values["autoscaler.maximum"]) == (1, 5)
+    assert values["autoscaler.age.limit"] == 240
+    assert (values["autoscaler.throughput"], values["autoscaler.throughput.low"]) == (30, 30)
+    assert values["autoscaler.throughput.error"] == 0
+
+
+async def test_the_age_of_the_oldest_item_is_the_backlog_divided_by_its_arrivals(
+    measured: Measured,
+) -> None:
+    evidence = {"backlog": 90.0, "arrivals_per_minute": 60.0}
+    entry = LogEntry("plan-1", NOW, EntryKind.DECISION, "1", "holding", evidence=evidence)
+    await measured.store.record(entry)
+    assert [point.value for point in measured.points()["autoscaler.age"]] == [90]
+
+
 async def test_decisions_are_counted_by_outcome_and_guard(measured: Measured) -> None:
     for _ in range(7):
         await measured.minute(200)
@@ -112,3 +147,35 @@ async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measure
     assert [p.value for p in points["ingestion.lag"]] == [90]
     counted = {p.attributes["outcome"]: p.value for p in points["ingestion.outcomes"]}
     assert counted == {"effect": 1, "dead_letter": 1, "gap": 3}
+
+
+@pytest.mark.parametrize(
+    ("mode", "level"), [("closed", 0), ("half_open", 1), ("open", 2), ("isolated", 3)]
+)
+async def test_the_mode_of_the_breaker_is_a_number(
+    measured: Measured, mode: str, level: int
+) -> None:
+    store = MeasuredBreaker(MemoryBreakerStore(lambda: NOW), "metric_ingest", measured.meter)
+    seen = await store.load()
+    await store.replace(seen, Breaker(BreakerMode(mode)))
+    assert [point.value for point in measured.points()["ingestion.breaker"]] == [level]
+
+
+async def test_dates_of_the_last_week_are_counted_by_the_state_of_their_latest_run(
+    measured: Measured,
+) -> None:
+    store = MeasuredRuns(MemoryRunStore(lambda: NOW), measured.meter)
+    runs = {1: RunState.FAILED, 2: RunState.SUCCEEDED, 3: RunState.SUCCEEDED, 8: RunState.LOST}
+    for days, state in runs.items():
+        day = NOW.date() - timedelta(days=days)
+        await store.insert(Run("events", day, 1, 1, "t", NOW, state, NOW, NOW))
+    await store.ask("events", Demand(NOW.date(), NOW, "nightly run"))
+    await store.read("events")
+    points = measured.points()["trends.dates"]
+    counted = {point.attributes["state"]: point.value for point in points}
+    assert {state: count for state, count in counted.items() if count} == {
+        "requested": 1,
+        "failed": 1,
+        "succeeded": 2,
+    }
+    assert counted["lost"] == 0, "a state without dates is 0, so that its line ends"

@@ -17,7 +17,7 @@ from azure_functions_runtime import invocation_id_cv
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
 from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
-from shared.adapters.azure.telemetry import export
+from shared.adapters.telemetry.export import Destinations, export
 from tests.bindings.test_functions_and_keys import EVERYTHING, HTTP, OTHERS
 from tests.builders import resource
 
@@ -87,7 +87,7 @@ async def test_an_unknown_setting_is_logged_once_in_an_invocation(app: App, log:
 
 async def test_a_failure_in_a_thread_is_logged_in_the_next_invocation(app: App, log: Log) -> None:
     await app.telemetry_poison()
-    export("nonsense").join()
+    export(Destinations("nonsense")).join()
     assert log.of("telemetry_failed") == []
     second = await app.telemetry_poison()
     ((_, invocation),) = log.of("telemetry_failed")
@@ -95,7 +95,7 @@ async def test_a_failure_in_a_thread_is_logged_in_the_next_invocation(app: App, 
 
 
 def test_outside_of_functions_a_line_is_logged_at_once(log: Log) -> None:
-    export("nonsense").join()
+    export(Destinations("nonsense")).join()
     assert len(log.of("telemetry_failed")) == 1
 
 

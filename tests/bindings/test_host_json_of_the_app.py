@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from local.functions_host.schedule import parse_time_span
-from shared.adapters.azure import deferred_log
-from shared.adapters.azure.deferred_log import INVOCATION_SECONDS_MAX
+from shared.adapters.azure import invocation
+from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
 from shared.autoscaling.flows.metric_collector import PLATFORM_TIMES_LONGER
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
@@ -52,13 +52,13 @@ def test_a_hang_costs_minutes_and_every_function_ends_before_its_worker_is_repla
 
 
 async def test_a_function_that_hangs_stops_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deferred_log, "INVOCATION_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(invocation, "INVOCATION_SECONDS_MAX", 0.05)
 
-    @deferred_log.guard_invocation
+    @InvocationGuard()
     async def hanging() -> None:
         await asyncio.Event().wait()
 
-    @deferred_log.guard_invocation
+    @InvocationGuard()
     async def failing() -> None:
         raise TimeoutError("no answer")
 

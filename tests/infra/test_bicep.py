@@ -35,6 +35,7 @@ FUNCTIONS = {
     "resourceGroup",
     "resourceId",
     "split",
+    "string",
     "subscriptionResourceId",
     "toObject",
     "union",

@@ -47,6 +47,8 @@ COMPILED_NAMES = {
         actionGroups actions allOf autoMitigate criteria description displayName enabled
         evaluationFrequency failingPeriods minFailingPeriodsToAlert numberOfEvaluationPeriods
         operator query scopes severity skipQueryValidation threshold timeAggregation windowSize""",
+    "Microsoft.Insights/workbooks": """
+        category displayName fallbackResourceIds kind serializedData sourceId""",
     "Microsoft.ManagedIdentity/userAssignedIdentities": "",
     "Microsoft.OperationalInsights/workspaces": """
         disableLocalAuth features publicNetworkAccessForIngestion publicNetworkAccessForQuery

@@ -1,0 +1,231 @@
+"""Telemetry reaches its destinations: Azure Monitor, an OTLP receiver, both, or none."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.adapters.telemetry import export as exporting
+from shared.adapters.telemetry.export import Destinations
+from shared.wiring.app import App
+from tests.bindings.test_function_app import ENVIRON
+from tests.telemetry.conftest import insights, run
+from tests.telemetry.receiver import Received, Receiver
+
+GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
+SENDING = """
+import logging, sys
+from opentelemetry import metrics
+from opentelemetry._logs import get_logger_provider
+from shared.adapters.telemetry.export import Destinations, export
+from shared.adapters.telemetry.measured import NAME
+
+gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
+gauge.set(1, {"resource": "before the exporter is there"})
+export(Destinations(sys.argv[1], "", sys.argv[2])).join()
+gauge.set(7, {"resource": "plan-1"})
+logging.getLogger("shared.rules").warning("[decided] plan-1: hold")
+for _ in range(3):
+    metrics.get_meter_provider().force_flush()
+if sys.argv[2]:
+    get_logger_provider().force_flush()
+"""
+"""Sends one value of a gauge and one line of the log, and then exports twice more."""
+FAILING = """
+import atexit, logging, sys, time
+from opentelemetry import metrics
+from shared.adapters.telemetry import export as exporting
+from shared.adapters.telemetry.measured import NAME
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+exporting.EXIT_SECONDS_MAX = 0.5
+atexit.register(lambda: print("[ended]", time.monotonic() - ending))
+exporting.export(exporting.Destinations(otlp_endpoint=sys.argv[1])).join()
+gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
+for n in range(3):
+    gauge.set(n)
+    logging.getLogger("shared.rules").warning("[decided] plan-1: hold")
+    if "wait" in sys.argv:
+        metrics.get_meter_provider().force_flush()
+ending = time.monotonic()
+"""
+"""Sends to a receiver that does not work. With ``wait``, it waits for three attempts to export. In
+the end, it prints the seconds that the end of the process took."""
+
+
+def documented() -> dict[str, set[str]]:
+    """The metrics of the guide, each with its dimensions."""
+    section = GUIDE.read_text(encoding="utf-8").partition("## Telemetry")[2].partition("\n## ")[0]
+    rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")]
+    return {
+        name: set(re.sub(r"\(.*?\)", "", row[2]).replace(" ", "").split(","))
+        for row in rows
+        for name in re.findall(r"`([\w.]+)`", row[0])
+    }
+
+
+# --- what arrives -----------------------------------------------------------------------------
+
+
+def test_the_metrics_of_the_guide_arrive_over_otlp_with_their_dimensions(
+    emitted: Received,
+) -> None:
+    arrived: dict[str, set[str]] = {}
+    for point in emitted.points:
+        arrived.setdefault(point.name, set()).update(point.attributes)
+    assert arrived == documented()
+
+
+def test_application_insights_receives_the_same_metrics_at_the_same_time(
+    emitted: Received,
+) -> None:
+    contents = [each["data"]["baseData"] for each in emitted.envelopes]
+    metrics = [each for each in contents if "metrics" in each]
+    arrived = {(each["metrics"][0]["name"], *sorted(each["properties"])) for each in metrics}
+    assert {(point.name, *sorted(point.attributes)) for point in emitted.points} <= arrived
+
+
+def test_log_lines_arrive_over_otlp_with_their_fields(emitted: Received) -> None:
+    decided = [line for line in emitted.lines if line.body.startswith("[decided] plan-1: ")]
+    assert decided
+    for line in decided:
+        assert line.attributes == {"action": "decided", "resource": "plan-1"}
+
+
+def test_application_insights_receives_log_lines_from_the_host_only(emitted: Received) -> None:
+    """Otherwise each line would be there twice, and alerts would count it twice."""
+    names = {each["name"].rpartition(".")[2] for each in emitted.envelopes}
+    assert names == {"Metric", "RemoteDependency"}
+
+
+def test_traces_of_calls_to_azure_arrive_at_both_destinations(emitted: Received) -> None:
+    call = "QueueClient.get_queue_properties"
+    assert call in emitted.spans
+    assert call in json.dumps(emitted.envelopes)
+
+
+def test_standard_settings_of_opentelemetry_apply(emitted: Received) -> None:
+    over_otlp = [each for each in emitted.headers if "protobuf" in each["content-type"]]
+    assert {each.get("x-tenant") for each in over_otlp} == {"shop"}
+    assert {each["deployment.environment"] for each in emitted.resources} == {"test"}
+
+
+def test_each_process_has_a_name_of_its_own(emitted: Received) -> None:
+    """Prometheus refuses two processes whose series have the same labels."""
+    named = {(each["service.name"], each["service.instance.id"]) for each in emitted.resources}
+    ((service, process),) = named
+    assert service == "app-service-autoscaler"
+    assert re.fullmatch(rf"{re.escape(socket.gethostname())}-\d+", process)
+
+
+@pytest.mark.parametrize("to_azure", [False, True])
+def test_a_gauge_is_exported_once_for_each_time_that_it_is_set(
+    receiver: Receiver, *, to_azure: bool
+) -> None:
+    """Otherwise an idle instance would repeat an old capacity beside another instance's new one."""
+    destinations = (insights(receiver.url), "") if to_azure else ("", receiver.url)
+    run(["-c", SENDING, *destinations], {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+    received = receiver.received
+    sent = [each["data"]["baseData"]["metrics"][0] for each in received.envelopes]
+    values = [point.value for point in received.points]
+    values += [each["value"] for each in sent if each["name"] == "autoscaler.capacity"]
+    assert values == [7]
+    assert [line.body for line in received.lines] == ["[decided] plan-1: hold"] * (not to_azure)
+
+
+# --- receivers that do not work ---------------------------------------------------------------
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and never replies."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> str:
+    """An address that refuses connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("kind", ["silent", "closed", "collector:4318"])
+def test_a_receiver_that_does_not_work_is_reported_once(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    endpoint = kind if ":" in kind else request.getfixturevalue(kind)
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
+    printed = run(["-c", FAILING, endpoint, "wait"], settings)
+    assert printed.count("[decided]") == 3
+    reported, ended = [line for line in printed.splitlines() if "[decided]" not in line]
+    assert ended.startswith("[ended]")
+    assert reported.startswith("[telemetry_failed] Failed to export metrics batch")
+    assert f"Check OTEL_EXPORTER_OTLP_ENDPOINT ({endpoint})" in reported
+
+
+def test_a_receiver_that_never_replies_does_not_keep_the_process_alive(silent: str) -> None:
+    """Without a limit of the app's own, the SDK waits for half a minute."""
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": silent, "OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
+    printed = run(["-c", FAILING, silent], settings)
+    (seconds,) = re.findall(r"\[ended\] ([\d.]+)", printed)
+    assert float(seconds) < 15
+
+
+def test_one_destination_works_although_the_other_is_set_wrong(receiver: Receiver) -> None:
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+    run(["-c", SENDING, "not a connection string", receiver.url], settings)
+    assert [point.value for point in receiver.received.points] == [7]
+
+
+# --- the settings -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Destinations]:
+    """The exports that the app starts, which are only recorded here."""
+    started: list[Destinations] = []
+    monkeypatch.setattr(exporting, "export", started.append)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("settings", "destinations"),
+    [
+        ({}, []),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},
+            [Destinations(otlp_endpoint="http://collector:4318")],
+        ),
+        (
+            {"APPLICATIONINSIGHTS_CONNECTION_STRING": "I=1", "WEBSITE_SITE_NAME": "my-app"},
+            [Destinations("I=1", service_name="my-app")],
+        ),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+                "OTEL_LOGS_EXPORTER": "none",
+                "OTEL_TRACES_SAMPLER": "always_off",
+            },
+            [
+                Destinations(
+                    otlp_endpoint="http://collector:4318",
+                    signals=frozenset({"metrics", "traces"}),
+                    sampler_is_set=True,
+                )
+            ],
+        ),
+    ],
+)
+def test_settings_choose_destinations_and_signals(
+    settings: dict[str, str], destinations: list[Destinations], started: list[Destinations]
+) -> None:
+    app = App({**ENVIRON, **settings})
+    assert app.measuring == bool(destinations)
+    assert app.measuring == bool(destinations)
+    assert started == destinations
