@@ -27,7 +27,12 @@ from opentelemetry.metrics import get_meter_provider
 from opentelemetry.trace import get_tracer_provider
 
 import scaling_rules
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from shared.adapters.memory.autoscaling import (
+    MemoryCapacityControl,
+    MemoryQueueSender,
+    MemoryReader,
+    MemoryStateStore,
+)
 from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
@@ -44,7 +49,7 @@ from shared.autoscaling.state import Override
 from shared.ingestion.errors import BadEvent, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage
 from shared.nightly.model import JobPhase, JobStatus
-from tests.bindings.test_function_app import message
+from tests.bindings.test_function_app import message, taken
 from tests.bindings.test_ingestion_functions import batch, own
 from tests.bindings.test_nightly_functions import SET
 from tests.builders import NOW, SOURCE, resource
@@ -86,16 +91,14 @@ class NoTrends:
 
 
 class Queue:
-    """The queue ``metrics``. It is down while ``down`` is true."""
+    """The queue of the events. It is down while ``down`` is true."""
 
     def __init__(self) -> None:
-        self.bodies: list[str] = []
         self.down = False
 
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+    async def send(self, _messages: Sequence[OutboxMessage]) -> None:
         if self.down:
             raise DependencyDown("queue metrics")
-        self.bodies += [each.body for each in messages]
 
 
 def declared(settings: Any) -> list[Any]:
@@ -140,6 +143,8 @@ class App:
     def _install(self) -> None:
         parts = self.parts
         parts.scaling.control, parts.scaling.reader = self.control, self.reader
+        self.metrics, self.actions = MemoryQueueSender(), MemoryQueueSender()
+        parts.scaling.metrics_queue, parts.scaling.actions_queue = self.metrics, self.actions
         parts.ingestion.sender, parts.ingestion.hub = self.queue, MemoryHubReader(ids=("3",))
         parts.nightly.submitter = self.submitter
         parts.nightly.inputs = self.inputs = MemoryInputs({SET: {}})
@@ -170,12 +175,10 @@ class App:
         waiting = self.reader.values[self.backlog] + GROWTH - done
         self.reader.values[self.backlog] = max(waiting, 0.0)
         await self.functions.metric_collector(TIMER)
-        bodies, self.queue.bodies = self.queue.bodies, []
-        for body in bodies:
-            actions = Mock(spec=func.Out)
-            await self.functions.scaling_logic(message(body), actions)
-            for call in actions.set.call_args_list:
-                await self.act(call.args[0], plan_exists=plan_exists)
+        for body in taken(self.metrics):
+            await self.functions.scaling_logic(message(body))
+            for action in taken(self.actions):
+                await self.act(action, plan_exists=plan_exists)
         self.clock.advance(minutes=1)
 
     async def act(self, action: str, *, plan_exists: bool) -> None:
