@@ -59,6 +59,8 @@ SETTLING = timedelta(minutes=2)
 """Intervals that begin sooner than this after a change of capacity are left out."""
 INTERVAL_MAX = 1.5
 """An interval longer than this many usual ones lacks a sample, and with it what it counted."""
+LATE_MAX = timedelta(minutes=5)
+"""A missing sample is waited for until the newest one is this much newer than the one before it."""
 
 Pair = tuple[float, float]
 """Part and whole; the whole is not zero."""
@@ -179,18 +181,27 @@ class Counted:
 
     samples: Samples
     incoming: bool = False
+    grain: timedelta | None = None
+    """The length of each interval, if the source has a fixed one. Its samples may come late, and
+    not in order."""
 
 
 def learn_from_counts(
-    state: ScalingState, throughput: Throughput, backlog_name: str | None
+    state: ScalingState,
+    throughput: Throughput,
+    backlog_name: str | None,
+    grain: timedelta | None = None,
 ) -> ScalingState:
-    """The state with what finished or incoming items have taught since it was asked last."""
+    """The state with what finished or incoming items have taught since it was asked last.
+
+    ``grain`` is that of the counted metric.
+    """
     samples = state.histories.get(throughput.counted_metric or "")
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
     if samples is None or backlog is None or capacity is None:
         return state
-    counted = Counted(samples.samples, incoming=throughput.completed_metric is None)
+    counted = Counted(samples.samples, throughput.completed_metric is None, grain)
     work = with_counted(state.learned.work, counted, backlog.samples, capacity.samples)
     if work is state.learned.work:
         return state
@@ -208,12 +219,15 @@ def with_counted(
     first = 1 if work.until is None else max(bisect_right(samples, work.until, key=time_of), 1)
     if first == len(samples) or samples[first].time > seen_until:
         return work
-    usual = median_low([after.time - before.time for before, after in pairwise(samples)])
+    spans = [after.time - before.time for before, after in pairwise(samples)]
+    usual = counted.grain or median_low(spans)
     for before, after in pairwise(samples[first - 1 :]):
-        if after.time > seen_until:
-            break
         span = after.time - before.time
-        if span <= INTERVAL_MAX * usual:
+        lacks_sample = span > INTERVAL_MAX * usual
+        may_come = counted.grain is not None and samples[-1].time < before.time + LATE_MAX
+        if after.time > seen_until or (lacks_sample and may_come):
+            break
+        if not lacks_sample:
             instances = _busy_instances(before.time, after.time, backlog, capacities)
             busy_minutes = instances * span / timedelta(minutes=1)
             grown = _at(backlog, after.time) - _at(backlog, before.time) if counted.incoming else 0
