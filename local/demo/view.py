@@ -121,7 +121,7 @@ def _reading(system: LocalSystem) -> Reading:
 def _throughput(estimate: RateEstimate | None) -> str:
     if estimate is None:
         return "not known yet: thresholds decide"
-    return f"{estimate.likely:.3g} a minute, {estimate.certainty}"
+    return str(estimate).removeprefix("throughput ")
 
 
 def _numbers(

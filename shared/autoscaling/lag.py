@@ -34,6 +34,11 @@ def grain_of(time_grain: str) -> timedelta:
     return timedelta(days=days, hours=hours, minutes=minutes)
 
 
+def fixed_grain(source: object) -> timedelta | None:
+    """The length of the intervals of a source; None if its samples come whenever they are sent."""
+    return grain_of(source.time_grain) if isinstance(source, AzureMonitorMetric) else None
+
+
 def usual_lag_seconds(source: object) -> float:
     """The longest lag of a source that still counts as usual, in seconds; 0 for most sources."""
     if not isinstance(source, AzureMonitorMetric):

@@ -71,6 +71,10 @@ INTERVAL_MAX = 1.5
 """If an interval is longer than this many usual intervals, a sample is missing in it, and the items
 that this sample counted are missing too. Such an interval is left out.
 """
+LATE_MAX = timedelta(minutes=5)
+"""A missing sample can still arrive until there is a sample that is this much newer than the last
+sample before the gap.
+"""
 
 Pair = tuple[float, float]
 """An observation: its part and its whole. The whole is not zero."""
@@ -195,18 +199,27 @@ class Counted:
 
     samples: Samples
     incoming: bool = False
+    grain: timedelta | None = None
+    """The length of each interval, if the source has a fixed one. Its samples may come late, and
+    not in order."""
 
 
 def learn_from_counts(
-    state: ScalingState, throughput: Throughput, backlog_name: str | None
+    state: ScalingState,
+    throughput: Throughput,
+    backlog_name: str | None,
+    grain: timedelta | None = None,
 ) -> ScalingState:
-    """The state with the counts of items since the last call taken into account."""
+    """The state with the counts of items since the last call taken into account.
+
+    ``grain`` is the time that one sample of the counted metric covers, if it is known.
+    """
     samples = state.histories.get(throughput.counted_metric or "")
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
     if samples is None or backlog is None or capacity is None:
         return state
-    counted = Counted(samples.samples, incoming=throughput.completed_metric is None)
+    counted = Counted(samples.samples, throughput.completed_metric is None, grain)
     work = with_counted(state.learned.work, counted, backlog.samples, capacity.samples)
     if work is state.learned.work:
         return state
@@ -224,12 +237,15 @@ def with_counted(
     first = 1 if work.until is None else max(bisect_right(samples, work.until, key=time_of), 1)
     if first == len(samples) or samples[first].time > seen_until:
         return work
-    usual = median_low([after.time - before.time for before, after in pairwise(samples)])
+    spans = [after.time - before.time for before, after in pairwise(samples)]
+    usual = counted.grain or median_low(spans)
     for before, after in pairwise(samples[first - 1 :]):
-        if after.time > seen_until:
-            break
         span = after.time - before.time
-        if span <= INTERVAL_MAX * usual:
+        lacks_sample = span > INTERVAL_MAX * usual
+        may_come = counted.grain is not None and samples[-1].time < before.time + LATE_MAX
+        if after.time > seen_until or (lacks_sample and may_come):
+            break
+        if not lacks_sample:
             instances = _busy_instances(before.time, after.time, backlog, capacities)
             busy_minutes = instances * span / timedelta(minutes=1)
             grown = _at(backlog, after.time) - _at(backlog, before.time) if counted.incoming else 0

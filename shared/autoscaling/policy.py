@@ -73,7 +73,8 @@ class RateEstimate:
     @property
     def certainty(self) -> str:
         """The source and the error in words."""
-        error = f" ± {self.relative_error:.0%}" if self.relative_error else ""
+        percent = "under 1%" if self.relative_error < 0.01 else f"{self.relative_error:.0%}"
+        error = f" ± {percent}" if self.relative_error else ""
         unsure = "" if self.sure else ", not sure yet"
         return f"{RATE_SOURCES[self.source]}{error}{unsure}"
 

@@ -24,7 +24,7 @@ from shared.autoscaling.declaring import (
     TopicSubscriptions,
 )
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.lag import usual_lag_seconds
+from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
 from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, span
 from shared.autoscaling.policy import Resource, described
@@ -139,7 +139,9 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
 
 
 def _learned(resource: Resource, state: ScalingState) -> ScalingState:
-    return learn_from_counts(state, resource.throughput, backlog_name(resource))
+    throughput = resource.throughput
+    grain = fixed_grain(resource.metrics.get(throughput.counted_metric or ""))
+    return learn_from_counts(state, throughput, backlog_name(resource), grain)
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:

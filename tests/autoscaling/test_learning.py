@@ -122,6 +122,8 @@ def test_an_estimate_names_its_source_and_its_uncertainty() -> None:
     assert told == "throughput 40 a minute, given in settings"
     learned = str(RateEstimate(RateSource.BACKLOG, 40, 30, 0.12))
     assert learned == "throughput 40 a minute, estimated from the backlog ± 12%"
+    exact = str(RateEstimate(RateSource.COUNTED, 40, 40, 0.004))
+    assert exact == "throughput 40 a minute, counted ± under 1%"
     unsure = str(RateEstimate(RateSource.COUNTED, 35_742, 20_000, 0.3))
     assert unsure == "throughput 35,700 a minute, counted ± 30%, not sure yet"
 

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling import Guards, HubMetric, Missing, Recommendation, Throughput
+from shared.autoscaling import (
+    AzureMonitorMetric,
+    Guards,
+    HubMetric,
+    Missing,
+    Recommendation,
+    Throughput,
+)
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.learning import (
@@ -28,6 +35,10 @@ from tests.builders import NOW, SOURCE, metric, resource, state
 
 MINUTE = timedelta(minutes=1)
 RATE = 40.0
+PLAN = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1/providers"
+    "/Microsoft.Web/serverfarms/plan-1"
+)
 
 
 def at(minute: float, value: float) -> MetricValue:
@@ -97,6 +108,32 @@ def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -
     assert early.until == backlog[3].time
     assert whole == with_counted(BusyIntervals(), counted, backlog, capacities)
     assert with_counted(whole, counted, backlog, capacities) is whole
+
+
+def as_published(*minutes: int, known: int = 9) -> BusyIntervals:
+    """What is learned from the counts of these minutes, which are published one by one."""
+    work, samples = BusyIntervals(), list[MetricValue]()
+    for minute in minutes:
+        samples = sorted([*samples, at(minute, 120)], key=lambda sample: sample.time)
+        counted = Counted(tuple(samples), grain=MINUTE)
+        work = with_counted(work, counted, series(*[500.0] * known), [at(-9, 3), at(known, 3)])
+    return work
+
+
+def test_counts_that_do_not_come_in_order_teach_as_much() -> None:
+    assert as_published(0, 2, 1, 5, 4, 3).recent == as_published(0, 1, 2, 3, 4, 5).recent
+    assert len(as_published(0, 2, 1, 5, 4, 3).recent) == 5
+
+
+def test_a_minute_is_never_taken_for_the_work_of_two() -> None:
+    assert as_published(0, 2, 4).recent == ()
+    assert counted_rate(as_published(0, 2, 4, 6, 8)) is None
+
+
+def test_a_count_that_is_missing_for_five_minutes_is_not_waited_for() -> None:
+    waiting = as_published(0, 2, 3, 4)
+    assert waiting.recent == ()
+    assert as_published(0, 2, 3, 4, 5).recent == ((120.0, 3.0),) * 3
 
 
 def test_three_intervals_are_needed() -> None:
@@ -169,6 +206,21 @@ def test_a_rate_is_known_within_minutes_of_work() -> None:
     throughput = known_throughput(COUNTING.throughput, held.learned, estimate)
     assert throughput.rate_per_instance_minute == pytest.approx(RATE)
     assert throughput.completed_metric == "finished"
+
+
+def test_every_other_minute_of_azure_monitor_teaches_nothing() -> None:
+    """Each count is that of one minute, although they are two minutes apart."""
+    source = AzureMonitorMetric(PLAN, "CompleteMessage", "total")
+    counting = replace(COUNTING, metrics={"backlog": SOURCE, "finished": source})
+    held = ScalingState()
+    for minute in range(12):
+        now = NOW + MINUTE * minute
+        values = {CAPACITY_METRIC: 2.0, "backlog": 300.0}
+        for name, value in values.items():
+            held = advance(counting, held, _metric(name, now, value), now).state
+        if minute % 2:
+            held = advance(counting, held, _metric("finished", now, 80.0), now).state
+    assert counted_rate(held.learned.work) is None
 
 
 def _metric(name: str, time: datetime, value: float) -> Metric:
