@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Mapping
 from functools import cache
@@ -34,6 +35,9 @@ JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
 OF_A_CLUSTER = {"spark.excludeOnFailure.enabled": "true"}
 """Otherwise Spark may give a task to the same broken executor four times, and the job fails."""
+SETTLE_SECONDS = 2.0
+SETTLINGS_MAX = 15
+"""The executors of a cluster have half a minute to register, as Spark itself allows by default."""
 MASTER = re.compile(r"(?:--master[ =]|spark\.master=)(\S+)")
 
 
@@ -116,8 +120,25 @@ def collector(environment: Mapping[str, str]) -> list[str]:
 
 @cache
 def cores(spark: SparkSession) -> int:
-    """Returns the number of tasks that run at a time. It is the number of parts into which Spark
-    divides a range.
+    """Returns the number of tasks that run at a time.
+
+    The executors of a cluster register one after another, and a standalone cluster does not say how
+    many there will be. So there the number is that at which it stops growing.
+    """
+    count = parts_of_a_range(spark)
+    if str(spark.conf.get("spark.master", "")).startswith("local"):
+        return count
+    for _ in range(SETTLINGS_MAX):
+        time.sleep(SETTLE_SECONDS)
+        before, count = count, parts_of_a_range(spark)
+        if count <= before:
+            break
+    return count
+
+
+def parts_of_a_range(spark: SparkSession) -> int:
+    """Returns the number of parts into which Spark divides a range: one for each core that it knows
+    now.
     """
     from pyspark.sql import functions as F
 

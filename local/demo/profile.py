@@ -52,7 +52,6 @@ def settings(
         "WindowSeconds": "10",
         "ScaleOutCooldownSeconds": "10",
         "ScaleInCooldownSeconds": "10",
-        "SourceTimeoutSeconds": "2",
         "ActionResendSeconds": "3",
         "ActionRetrySeconds": "0.5",
         "ActionDeadlineSeconds": "30",

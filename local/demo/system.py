@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from azure.storage.queue.aio import QueueServiceClient
 
@@ -41,6 +42,7 @@ from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.policy import RateEstimate
 from shared.settings.connections import StorageConnection
 
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 COLLECTOR = "shared.autoscaling.flows.metric_collector"
 
 
@@ -183,12 +185,14 @@ async def local_system(
     first_hour: bool = False,
     settings_file: Path = RUNNING_SETTINGS,
     monotonic: Callable[[], float] = time.monotonic,
+    other_settings: Mapping[str, str] = NO_SETTINGS,
 ) -> AsyncIterator[LocalSystem]:
     """Start the system with the trace at its first minute, and stop everything at the end.
 
     Once ``seconds.start()`` is called, the trace advances by the seconds of ``monotonic``. Without
     a host, the app's settings are in local.settings.json meanwhile, for ``func start``.
     ``first_hour`` starts a fresh deployment with one instance, in real time.
+    ``other_settings`` replace those of the demo.
     """
     arrivals = trace.arrivals[:minutes]
     rate = default_instance_rate(arrivals)
@@ -218,7 +222,7 @@ async def local_system(
             profile.first_hour(*connected) if first_hour else profile.settings(rate, *connected)
         ) | profile.ingestion(bus.connection_string)
         night = planned_night(azurite.connection_string) if with_night else None
-        settings |= night.settings if night else {}
+        settings |= {**(night.settings if night else {}), **other_settings}
         host = None
         stack.enter_context(running_settings_file(settings, settings_file))
         if with_host:

@@ -18,16 +18,22 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from local.demo.system import LocalSystem, local_system
 from shared.web import panels
 from shared.wiring.app import App
-from tests.local.polling import until
-from tests.local.test_system import step_trace
+from tests.local.test_system import PATIENT, TraceClock, follow, step_trace
 from tests.web.test_panels import days
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 MINUTES = 600
+expect.set_options(timeout=30_000)  # it only ends the wait for something that never appears
 LAYOUTS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
 
 REFRESH = "document.dispatchEvent(new Event('visibilitychange'))"
+CHANGE_A_PART_AND_REFRESH = f"""
+    document.querySelector('[data-live]').dataset.live = 'head-gone';
+    {REFRESH}
+"""
+NO_TIMERS = "window.setInterval = () => 0"
+"""Without a refresh, a chart does not move before it is clicked."""
 MARK_NEAREST_THE_MIDDLE = """() => {
     const seconds = text => Date.parse(text) / 1000;
     const points = JSON.parse(document.querySelector(".card script").text);
@@ -53,10 +59,14 @@ class Tab:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def system() -> AsyncIterator[LocalSystem]:
-    async with local_system(step_trace(), MINUTES) as running:
-        running.seconds.start()
-
-        await until(lambda: running.workload.minute > 12 and len(running.arm.puts) > 0, 60)
+    clock = TraceClock()
+    async with local_system(
+        step_trace(), MINUTES, monotonic=clock, other_settings=PATIENT
+    ) as running:
+        await follow(
+            running, clock, lambda: running.workload.minute > 12 and bool(running.arm.puts)
+        )
+        clock.run_on()
         yield running
 
 
@@ -68,13 +78,16 @@ async def browser() -> AsyncIterator[Browser]:
         await launched.close()
 
 
-async def open_tab(browser: Browser, system: LocalSystem, scheme: str, width: int) -> Tab:
+async def open_tab(
+    browser: Browser, system: LocalSystem, scheme: str, width: int, script: str = ""
+) -> Tab:
     assert system.host is not None
     viewport = {"width": width, "height": 900}
     context: BrowserContext = await browser.new_context(color_scheme=scheme, viewport=viewport)  # type: ignore[arg-type]
     tab = Tab(await context.new_page(), [])
     tab.page.on("console", lambda m: tab.complaints.append(m.text) if m.type != "log" else None)
     tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    await tab.page.add_init_script(script)
     await tab.page.goto(f"{system.page}&hours=0.1")
     await expect(tab.page.locator("canvas")).to_have_count(3)
     return tab
@@ -96,7 +109,7 @@ async def test_the_page_is_accessible_and_fits_every_screen(
 async def test_a_click_on_a_mark_of_the_chart_opens_the_recommendations_of_all_rules(
     browser: Browser, system: LocalSystem
 ) -> None:
-    tab = await open_tab(browser, system, "light", 1280)
+    tab = await open_tab(browser, system, "light", 1280, NO_TIMERS)
     share = await tab.page.evaluate(MARK_NEAREST_THE_MIDDLE)
     over = tab.page.locator(".u-over").first
     box = await over.bounding_box()
@@ -173,9 +186,8 @@ async def test_the_page_reloads_itself_when_its_parts_have_changed(
     browser: Browser, system: LocalSystem
 ) -> None:
     tab = await open_tab(browser, system, "light", 1280)
-    await tab.page.evaluate("document.querySelector('[data-live]').dataset.live = 'head-gone'")
-    async with tab.page.expect_navigation():
-        await tab.page.evaluate(REFRESH)
+    async with tab.page.expect_navigation():  # the page may refresh itself before the script ends
+        await tab.page.evaluate(CHANGE_A_PART_AND_REFRESH)
     await expect(tab.page.locator("[data-live=head-gone]")).to_have_count(0)
     assert tab.complaints == []
     await tab.page.context.close()

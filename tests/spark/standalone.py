@@ -1,7 +1,7 @@
 """A standalone Spark cluster on this machine: a master and two workers, each a process of its own.
 
 The programs are those of the PySpark package. The workers have different host addresses, work
-folders and disks, and one core each. A worker runs executors as its children.
+folders and disks. A worker runs executors as its children.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class Cluster:
 
     folder: Path
     disks: Mapping[int, tuple[Path, int]] = field(default_factory=dict)
+    cores: int = 1
+    """The number of tasks that a worker runs at a time."""
     master_port: int = field(default_factory=free_port)
     page_port: int = field(default_factory=free_port)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -106,7 +108,7 @@ class Cluster:
         wait_for("a master", self._state, self._alive)
         for number, host in enumerate(WORKER_HOSTS):
             work = self.folder / f"work-{number}"
-            options = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            options = ["--cores", str(self.cores), "--memory", "1g", "--webui-port", "0"]
             options += ["--work-dir", str(work), self.url]
             self._run("worker.Worker", host, options, number)
         wait_for("two workers", lambda: self.workers_alive() == len(WORKER_HOSTS), self._alive)

@@ -125,6 +125,16 @@ def test_a_cluster_publishes_the_bytes_of_one_machine_from_relative_paths(
         assert found[name] == expected[name]
 
 
+def test_the_work_is_divided_among_the_cores_of_all_workers(large: World, tmp_path: Path) -> None:
+    """Their executors register one after another, while the job begins."""
+    with Cluster(tmp_path / "cluster", cores=3) as cluster:
+        job = large.job(cluster, "divided")
+        large.assert_published(job, "divided")
+    stages = [event["Stage Info"] for event in job.happened("StageCompleted")]
+    (tasks,) = [s["Number of Tasks"] for s in stages if s["Stage Name"].startswith("parquet")]
+    assert (tasks > 6, tasks % 6) == (True, 0)
+
+
 def wait_until_it_reads(job: Job) -> None:
     """Returns when some tasks have written what they read, and others have not."""
 

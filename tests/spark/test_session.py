@@ -9,6 +9,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs import session
 from spark_jobs.errors import JobError
 from spark_jobs.session import SMALL_HEAP, SMALL_JVM, collector, cores, with_defaults
 
@@ -73,3 +74,20 @@ def test_the_session_of_these_tests_has_the_settings_of_the_environment(
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert cores(spark) == 2
+
+
+class Growing:
+    """Stands in for a session whose executors register while it is asked."""
+
+    def __init__(self, master: str) -> None:
+        self.conf = {"spark.master": master}
+        self.counts = [3, 6, 8, 8, 9]
+
+
+@pytest.mark.parametrize(("master", "count"), [("spark://host:7077", 8), ("local[3]", 3)])
+def test_the_cores_of_a_cluster_are_counted_until_they_stop_growing(
+    monkeypatch: pytest.MonkeyPatch, master: str, count: int
+) -> None:
+    monkeypatch.setattr(session, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(session, "parts_of_a_range", lambda spark: spark.counts.pop(0))
+    assert cores(Growing(master)) == count
