@@ -95,6 +95,13 @@ def test_every_http_function_has_its_methods_route_and_authorization_level(
     assert endpoints == HTTP
 
 
+def test_no_function_has_an_output_binding_because_nothing_limits_its_time(
+    host: FunctionsHost,
+) -> None:
+    outputs = {binding.kind for function in host.functions for binding in function.outputs.values()}
+    assert outputs == {"http"}
+
+
 async def test_without_a_key_only_functions_that_check_a_token_are_reached(
     host: FunctionsHost,
 ) -> None:
