@@ -129,7 +129,7 @@ async def reconciler(timer: func.TimerRequest) -> None:
 @scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
 @guard_invocation
 async def metrics_poison(message: func.QueueMessage) -> None:
-    """Write a metric that could not be processed to the decision log, with the reason."""
+    """Record in the decision log that a metric could not be processed, and why."""
     await flows.poison.run_metric(_poison("metrics", message), declared, app.scaling.store)
 
 

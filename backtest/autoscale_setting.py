@@ -173,7 +173,7 @@ def _target(setting: Mapping[str, Any]) -> AppServicePlan:
 def _listed(setting: Mapping[str, Any]) -> list[Any]:
     profiles = setting["profiles"]
     if not isinstance(profiles, list) or not profiles:
-        raise BacktestError("profiles is empty; at least one profile is needed")
+        raise BacktestError("profiles must be a list with at least one profile")
     return profiles
 
 
@@ -274,7 +274,7 @@ def _source(trigger: Mapping[str, Any], collected: _Collected) -> MetricSource:
     collected.notes.append(
         f"{metric} of {uri.rstrip('/').rsplit('/', maxsplit=1)[-1]} is read from Azure Monitor, "
         "so its values arrive minutes late, as they do for the autoscale setting. "
-        "The app needs the role Monitoring Reader on it"
+        "The app needs the role Monitoring Reader on this resource"
     )
     statistic = STATISTICS.get(str(trigger.get("statistic", "Average")), "average")
     grain = str(trigger.get("timeGrain", "PT1M"))

@@ -35,7 +35,7 @@ Writer = Literal["app", "abandoned request", "operator"]
 
 @dataclass(slots=True)
 class Safety:
-    """Collects violations. ``broken`` holds the first violations, ``count`` counts all of them."""
+    """Collects violations. ``broken`` holds the first violations, ``count`` is the total number."""
 
     resource: Resource
     timing: ActionTiming
@@ -236,7 +236,9 @@ class Safety:
             if after.status is not confirmed and EntryKind.REOPENED not in kinds:
                 self._break(now, f"epoch {after.epoch} is {after.status} without being reopened")
             elif logged := ", ".join(sorted(kinds & PENDING_ONLY)):
-                self._break(now, f"epoch {after.epoch} was {logged} after its confirmation")
+                self._break(
+                    now, f"epoch {after.epoch} was logged as {logged} after its confirmation"
+                )
         elif after.status is confirmed:
             self._confirmed(after, now, by_hand=EntryKind.MANUAL_CHANGE in kinds)
         self._waits(after, now, kinds)

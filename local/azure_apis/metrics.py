@@ -231,7 +231,7 @@ class MetricsStandIn:
 
 
 class _Invalid(Exception):
-    """A parameter that Azure refuses. The message is what it answers."""
+    """A parameter that Azure refuses. The text of the exception is Azure's error message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 
 RETRY_DOUBLINGS_MAX = 4
-"""The wait between attempts doubles this many times, so it grows to 16 times the first wait."""
+"""The wait between attempts doubles at most this many times, so it grows to at most 16 times the
+first wait.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class ActionTiming:
     resend_seconds: float
     """The wait before an action without a result is sent again."""
     retry_seconds: float
-    """The first wait after a deferral."""
+    """The wait after the first deferral of an action."""
     failure_hold_seconds: float
     """The wait after a failure, before the same capacity can be requested again."""
     deadline_seconds: float
@@ -52,7 +54,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
 
 
 def _superseded(previous: Desired | None) -> tuple[int, ...]:
-    """The targets of replaced actions that may still take effect."""
+    """The targets of earlier actions that were replaced but may still take effect."""
     if previous is None or previous.status is ActionStatus.CONFIRMED:
         return ()
     earlier = (target for target in previous.superseded if target != previous.target)
@@ -106,7 +108,8 @@ def defer(
 
 def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> Desired:
     """Give up the action. The same capacity can be requested again after
-    ``timing.failure_hold_seconds``."""
+    ``timing.failure_hold_seconds``.
+    """
     return replace(
         desired,
         status=ActionStatus.FAILED,
@@ -132,7 +135,7 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
 
 
 def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
-    """Revert a manual change, with a new epoch."""
+    """Revert a manual change by an action with a new epoch."""
     target = _believed(desired)
     return Desired(
         target=target,
@@ -154,7 +157,7 @@ def _believed(desired: Desired) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The outcome of carrying out an action, and the reason for it."""
+    """The outcome of carrying out an action, and the reason for this outcome."""
 
     kind: EntryKind
     reason: str
@@ -162,7 +165,7 @@ class Settlement:
     """True if a change of the plan was requested, even if its outcome is unknown."""
     retry_after_seconds: float | None = None
     actual: int | None = None
-    """The manually set capacity. Only an outcome of the kind MANUAL_CHANGE has one."""
+    """The manually set capacity. It is None unless the outcome is of the kind MANUAL_CHANGE."""
 
 
 def settle(
@@ -190,7 +193,7 @@ def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
 
     A confirmed action becomes pending again, because the late change may have undone it. A pending
     or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
-    it is not mistaken for a manual change.
+    this capacity is not mistaken for a manual change.
     """
     if not changed_by_hand(desired, capacity):
         return desired
@@ -208,8 +211,9 @@ def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
 
 
 def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingState:
-    """Confirm an action once its capacity is observed, even if its reply was lost or the app has
-    given the action up."""
+    """Confirm an action once its target capacity is observed, even if the result of the action was
+    lost or the app has given the action up.
+    """
     desired = state.desired
     if desired is None or desired.status is ActionStatus.CONFIRMED:
         return state
@@ -250,7 +254,9 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the reconciler writes and sends. If all three fields are None, it does nothing."""
+    """What the reconciler writes and sends. If all three fields are None, the reconciler does
+    nothing.
+    """
 
     desired: Desired | None = None
     action: ScaleAction | None = None
@@ -265,11 +271,12 @@ def reconcile(
 ) -> Reconciliation:
     """Compare the desired with the actual capacity, and decide how to bring them together.
 
-    1. Without any decision so far there is nothing to do. 2. If the plan has the desired capacity,
-    the action is confirmed. 3. If no action of the app explains the capacity, it was set manually.
-    The manual capacity is then adopted, or set back with a new epoch. 4. A pending action fails
-    after its deadline. Before the deadline it is sent again with the same epoch, once its wait is
-    over. The reconciler sends actions only if the resource is in active mode.
+    1. If the app has not requested a capacity yet, there is nothing to do. 2. If the plan has the
+    desired capacity, the action is confirmed. 3. If no action of the app explains the capacity, the
+    capacity was set manually. The manual capacity is then adopted, or the desired capacity is
+    requested again with a new epoch. 4. A pending action fails after its deadline. Before the
+    deadline, the action is sent again with the same epoch after each wait (see ActionTiming). The
+    reconciler sends actions only if the resource is in active mode.
     """
     desired = as_of(state, now).desired
     if desired is None:
@@ -307,7 +314,9 @@ def _overdue(
     if now - desired.requested_at > timedelta(seconds=timing.deadline_seconds):
         error = desired.last_error or "no confirmation arrived"
         failed = fail(desired, now, error, timing)
-        reason = f"gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
+        reason = (
+            f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
+        )
         return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
     if not active or now < _resend_at(desired, timing):
         return NO_CHANGE
@@ -341,15 +350,16 @@ def entry(
 
 
 def as_of(state: ScalingState, now: datetime) -> ScalingState:
-    """The state, in which all times that lie in the future are corrected. Such times occur after a
-    clock was set back.
+    """Correct the times of the state that lie in the future. Such times occur after a clock was set
+    back.
 
-    1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead are dropped. The clocks of two
-    services may differ by up to that time. 2. All recommendations later than ``now`` are dropped.
-    3. If the desired state was requested, sent or changed at a time that is ahead by more than the
-    tolerance, all its times later than ``now`` are set to ``now``. Waits are then counted from now
-    on. 4. A pending action of such a state is due to be sent again, because the time since it was
-    sent is unknown.
+    1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead of ``now`` are dropped. The clocks
+    of two services may differ by up to this tolerance. 2. All recommendations later than ``now``
+    are dropped. 3. The desired state may have been requested, sent or changed at a time that is
+    ahead of ``now`` by more than the tolerance. If so, all its times that are later than ``now``
+    are set to ``now``. A cooldown or deadline that counts from such a time then begins at ``now``.
+    4. If the action of such a desired state is pending, it is due to be sent again, because the
+    time since it was sent is unknown.
     """
     latest = now + span(FUTURE_TOLERANCE_SECONDS)
     for name, history in state.histories.items():

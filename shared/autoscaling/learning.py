@@ -1,31 +1,34 @@
 """Learning the throughput per instance and the dead time of a scale-out. Pure.
 
-The throughput μ is the number of items that one busy instance finishes in a minute. It comes from
-the best source that is available:
+The throughput μ is the number of items that one busy instance finishes in a minute. The app takes
+the throughput from the best available source:
 
 1. *Settings.* A throughput that is set by hand is used as it is.
-2. *Counts.* A metric counts the items that were finished, or those that arrived. Such counts are
-   precise, and no change of the capacity is needed to learn from them.
-3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog. The first few
-   counts are uncertain as well. Until they are certain, the source with the smaller relative error
-   is used.
+2. *Counts.* A metric counts the items that were finished, or the items that arrived. Such counts
+   are precise, and no change of the capacity is needed to learn from them.
+3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog. This estimate
+   is less precise. But an estimate from only a few counts is uncertain, too. Until the estimate
+   from counts is certain, the app uses the estimate with the smaller relative error.
 
-*Counts.* The time between two samples of a count is called an interval. If the backlog was never
-empty in an interval, and the number of instances n did not change, all instances were busy, and
+*Counts.* The time between two samples of a count is called an interval. Assume that the backlog was
+never empty in an interval, and that the number of instances n did not change. Then all instances
+were busy, and the number of finished items is
 
     finished = μ·n·minutes
 
 If the metric counts arrivals, the finished items are the arrivals less the growth of the backlog.
-Over all such intervals, μ = Σ finished / Σ n·minutes. This is the ratio estimator, and its standard
-error is computed from its residuals, finished - μ·n·minutes (Cochran, Sampling Techniques, 1977,
-chapter 6). Intervals shortly after a change of the capacity are left out, because it is not known
-exactly when a new instance begins to work.
+The sums over all such intervals give the estimate μ = Σ finished / Σ n·minutes. In statistics, this
+is called the ratio estimator. Its standard error is computed from the residuals, which are
+finished - μ·n·minutes (Cochran, Sampling Techniques, 1977, chapter 6). Intervals shortly after a
+change of the capacity are left out, because it is not known exactly when a new instance begins to
+work.
 
-*Outliers.* An observation is a pair: a ``part``, and the ``whole`` with which it grows. Here, they
-are the finished items and the instance-minutes of an interval. An outlier must not be added to the
-sums, because they forget only slowly (see ``INTERVALS_WEIGHT``). The recent observations are
-therefore kept one by one. When a new observation replaces the oldest of them, the oldest is added
-to the sums, unless it is an outlier.
+*Outliers.* An observation is a pair of numbers, ``part`` and ``whole``, whose ratio varies little.
+In this module, ``part`` is the number of items finished in an interval, and ``whole`` is the number
+of instance-minutes. An outlier must not be added to the sums, because the effect of each addition
+fades only slowly (see ``INTERVALS_WEIGHT``). Therefore the most recent observations are kept one by
+one. When a new observation replaces the oldest of them, the replaced one is added to the sums,
+unless it is an outlier.
 
 An observation is an outlier if its ratio part / whole is too far above the median of the recent
 ratios. The median stays usable even if almost half of these ratios are wrong. The limit is nine
@@ -33,7 +36,7 @@ median absolute deviations above the median, but at least twice and at most ten 
 There is no lower limit, because a count of zero is valid.
 
 *Dead time.* The dead time is the mean wait from the request for a scale-out to its confirmation,
-plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt count.
+plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt are measured.
 """
 
 from __future__ import annotations
@@ -54,22 +57,32 @@ from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 
 OBSERVATIONS_MIN = 2.9
-"""Three intervals. The sum of their weights is a little lower, because older ones weigh less."""
+"""A standard error is computed from three or more intervals. The weights of three intervals add up
+to slightly less than 3, because older intervals weigh less.
+"""
 ROUGH_ERROR = 0.3
-"""The relative error that is assumed after fewer intervals. Such a throughput is uncertain."""
+"""With fewer intervals, this relative error is assumed. It is so high that the throughput counts as
+uncertain.
+"""
 DEAD_TIMES_MIN = 3
 DEAD_TIME_MINUTES_MAX = 30
 DECISION_MINUTES = 1.0
-"""Added to the measured wait, because a decision uses a sample that describes the minute before."""
+"""This time is added to the measured wait, because a decision uses a sample that describes the
+previous minute.
+"""
 DEAD_TIME_WEIGHT_MIN = 0.02
-"""The newest dead time has at least this weight in the mean, so about the last fifty count."""
+"""The newest dead time has at least this weight in the mean. So the mean covers about the last 50
+dead times.
+"""
 INTERVALS_WEIGHT = 0.99
-"""Each new interval multiplies the sums by this first, so about the last hundred count."""
+"""Before a new interval is added, the sums are multiplied by this factor. So the sums cover about
+the last 100 intervals.
+"""
 SETTLING = timedelta(minutes=2)
 """An interval is left out if it begins sooner than this after a change of the capacity."""
 INTERVAL_MAX = 1.5
-"""If an interval is longer than this many usual intervals, a sample is missing in it, and the items
-that this sample counted are missing too. Such an interval is left out.
+"""If an interval is longer than the usual interval times this factor, a sample was lost, and the
+items that this sample counted are missing. Such an interval is left out.
 """
 LATE_MAX = timedelta(minutes=5)
 """A missing sample can still arrive until there is a sample that is this much newer than the last
@@ -81,11 +94,13 @@ Pair = tuple[float, float]
 RECENT_MAX = 15
 """The number of observations that are kept one by one."""
 JUDGED_MIN = 3
-"""Outliers can be recognized only among at least this many observations that are not zero."""
+"""Outliers can be recognized only among at least this many observations whose part is not zero."""
 DEVIATIONS_MAX = 9
 TIMES_MIN, TIMES_MAX = 2, 10
 PART_MAX = 1e18
-"""An observation with a larger part is an outlier, because its square could make a sum infinite."""
+"""An observation with a larger part is an outlier, because the square of this part could make a sum
+infinite.
+"""
 
 
 # --- what is known ----------------------------------------------------------------------------
@@ -107,11 +122,14 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
 def known_throughput(
     fixed: Throughput, learned: Learned, estimate: RateEstimate | None
 ) -> Throughput:
-    """The values that are set by hand. The others are those that were learned, if they are certain
-    enough, or else None.
+    """The throughput per instance and the dead time.
 
-    ``estimate`` is the result of ``rate_estimate``. If it comes from the backlog, the low end of
-    the estimate is used. Its relative error is then 0, so that no policy subtracts a second margin.
+    A value that is set by hand is used as it is. Otherwise, the learned value is used if it is
+    certain enough. If there is neither, the field is None.
+
+    ``estimate`` is the result of ``rate_estimate``. If the estimate comes from the backlog, its low
+    end is used as the throughput. The relative error is then set to 0, so that no policy subtracts
+    a second margin.
     """
     if fixed.rate_per_instance_minute is not None and fixed.dead_time_minutes is not None:
         return fixed
@@ -132,9 +150,10 @@ def known_throughput(
 
 @lru_cache(maxsize=256)
 def counted_rate(work: BusyIntervals) -> RateEstimate | None:
-    """The throughput by the items that were counted in busy intervals.
+    """The throughput according to the items that were counted in busy intervals.
 
-    None without such an interval, and if too many of them contradict each other.
+    The result is None if there is no such interval, or if the intervals contradict each other too
+    much.
     """
     sums = _with_intervals(_sound_intervals(work), believable(work.recent))
     if not 0 < sums.done < PART_MAX or sums.busy <= 0:
@@ -152,9 +171,10 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
 
 
 def learn_dead_time(state: ScalingState) -> ScalingState:
-    """The state with the dead time of the last confirmed change, if it was not used before.
+    """The state after learning from the dead time of the last confirmed change.
 
-    The wait for an action that was deferred or given up had another cause, so it does not count.
+    Each change is used only once. An action that was deferred or given up is not used, because the
+    wait for its confirmation had another cause.
     """
     desired, learned = state.desired, state.learned
     if desired is None or desired.changed_at is None or desired.epoch <= learned.epoch:
@@ -176,7 +196,7 @@ def learn_dead_time(state: ScalingState) -> ScalingState:
 
 
 def learn_from_backlog(state: ScalingState, backlog_name: str | None, maximum: int) -> ScalingState:
-    """The state with the samples of the backlog since the last call taken into account."""
+    """The state after learning from the samples of the backlog since the last call."""
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
     if backlog is None or capacity is None:
@@ -193,8 +213,9 @@ def learn_from_backlog(state: ScalingState, backlog_name: str | None, maximum: i
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A metric that counts the items finished since its previous sample, or those that arrived if
-    ``incoming`` is true.
+    """A metric that counts the items that were finished since its previous sample.
+
+    If ``incoming`` is true, the metric counts the items that arrived instead.
     """
 
     samples: Samples
@@ -210,7 +231,7 @@ def learn_from_counts(
     backlog_name: str | None,
     grain: timedelta | None = None,
 ) -> ScalingState:
-    """The state with the counts of items since the last call taken into account.
+    """The state after learning from the counts of items since the last call.
 
     ``grain`` is the time that one sample of the counted metric covers, if it is known.
     """
@@ -229,7 +250,10 @@ def learn_from_counts(
 def with_counted(
     work: BusyIntervals, counted: Counted, backlog: Samples, capacities: Samples
 ) -> BusyIntervals:
-    """The intervals, with all those added that have ended and were not evaluated before."""
+    """The sums ``work``, plus the busy intervals that have ended since the last call.
+
+    An interval is busy if all instances were busy during the whole interval.
+    """
     samples = counted.samples
     if len(samples) < 2 or not backlog or not capacities:
         return work
@@ -261,7 +285,7 @@ def _with_interval(work: BusyIntervals, done: float, busy: float) -> BusyInterva
 
 
 def _sound_intervals(work: BusyIntervals) -> BusyIntervals:
-    """The intervals. If the recent ones contradict the sums, the sums are dropped."""
+    """The same intervals, but without the sums if the recent intervals contradict the sums."""
     if contradicted(work.done, work.busy, work.recent):
         return BusyIntervals(until=work.until, recent=work.recent)
     return work
@@ -283,7 +307,10 @@ def _with_intervals(work: BusyIntervals, pairs: Sequence[Pair]) -> BusyIntervals
 
 
 def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities: Samples) -> float:
-    """The number of instances that were busy all the time; 0 if this is not certain."""
+    """The number of instances, all of which were busy during the whole interval.
+
+    The result is 0 if it is not certain that all of them were busy.
+    """
     first = bisect_right(backlog, start, key=time_of) - 1
     last = bisect_left(backlog, end, key=time_of)
     if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):
@@ -309,7 +336,7 @@ def _at(backlog: Samples, time: datetime) -> float:
 
 
 def with_recent(recent: Sequence[Pair], pair: Pair) -> tuple[tuple[Pair, ...], Sequence[Pair]]:
-    """The observations that are now kept one by one, and those to add to the sums."""
+    """Add an observation. Returns the observations to keep one by one, and those for the sums."""
     seen = (*recent, pair)
     return seen[-RECENT_MAX:], _within(seen[:-RECENT_MAX], _limit(seen))
 
@@ -320,8 +347,11 @@ def believable(recent: Sequence[Pair]) -> Sequence[Pair]:
 
 
 def contradicted(part: float, whole: float, recent: Sequence[Pair]) -> bool:
-    """True if recent observations show that sums over earlier observations must be wrong."""
-    if not abs(part) <= PART_MAX or not abs(whole) <= PART_MAX:  # NaN among them
+    """True if the recent observations show that the sums of earlier observations must be wrong.
+
+    ``part`` and ``whole`` are these sums.
+    """
+    if not abs(part) <= PART_MAX or not abs(whole) <= PART_MAX:  # also true for NaN
         return True
     ratios = _ratios(recent)
     return len(ratios) >= JUDGED_MIN and abs(part) > TIMES_MAX * median(ratios) * abs(whole)

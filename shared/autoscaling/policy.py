@@ -140,8 +140,9 @@ def unknown_metric(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The capacity that a policy recommends, and the reason. If it is the current capacity, nothing
-    changes.
+    """The capacity that a policy recommends, and the reason.
+
+    If a policy recommends the current capacity, nothing changes.
     """
 
     capacity: int
@@ -150,12 +151,13 @@ class Recommendation:
     """The policy's name."""
     evidence: Evidence = field(default_factory=lambda: NOTHING)
     paced: bool = False
-    """True if the policy itself accounts for pending and recent changes. No cooldown applies then.
+    """True if the policy itself accounts for pending and recent changes. The cooldown then applies
+    only to a scale-in after a manual change.
     """
     candidates: tuple[Recommendation, ...] = ()
     """The recommendations of the policies that this policy combines."""
     missing: str = ""
-    """The input that the policy lacks. If it is not empty, ``fallback`` asks its next policy."""
+    """The input that the policy lacks. If this is not empty, ``fallback`` asks its next policy."""
 
     @property
     def failed(self) -> bool:
@@ -211,8 +213,11 @@ class Policy(Protocol):
 
     @property
     def followed_metric(self) -> str | None:
-        """The metric whose course over time the policy uses. To explain a decision, only the newest
-        sample of this metric is varied; for other metrics, the whole window is varied.
+        """The metric whose course over time the policy uses.
+
+        To explain a decision, the app looks for a value of a metric that would have led to another
+        decision. For this metric, it tries other values of only the newest sample. For any other
+        metric, it tries other values of all samples in the window.
         """
         return None
 

@@ -305,16 +305,16 @@ async def purge_dead_letters(
     group: Group = None,
     kind: Kind = None,
     partition: PartitionOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; only list.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them; delete nothing.")] = False,
 ) -> Answer:
     """Delete dead letters."""
     query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
     if dry_run:
-        return await _apply(app, query, _only_count)
+        return await _apply(app, query, _only_list, tables.dead_letters_to_delete)
     return await _apply(app, query, lambda chunk: purge(app.ingestion.store, chunk))
 
 
-async def _only_count(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
+async def _only_list(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
     return DeadLetterResult(done=list(letters))
 
 
@@ -322,14 +322,18 @@ async def _apply(
     app: App,
     query: DeadLetterQuery,
     act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
+    show: Callable[[tables.JsonObject], None] = tables.outcome,
 ) -> Answer:
-    """Call ``act`` for all dead letters that match the query, in chunks."""
+    """Call ``act`` for all dead letters that match the query, in chunks.
+
+    ``show`` prints the result.
+    """
     outcome = DeadLetterResult()
     async for chunk in chunks(app.ingestion.store, query, CHUNK):
         outcome.add(await act(chunk))
     if query.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
         raise NotFound("there is no dead letter with this sequence number")
-    return view.result(outcome), tables.outcome
+    return view.result(outcome), show
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:

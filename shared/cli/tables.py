@@ -121,6 +121,12 @@ def outcome(shown: JsonObject) -> None:
         _print(Text(f"{where}: {safe(failed['error'])}", style="red"))
 
 
+def dead_letters_to_delete(shown: JsonObject) -> None:
+    for letter in shown["done"]:
+        _print(Text(f"{_partition(letter)} {letter['sequence']}"))
+    _print(Text(f"dead letters that would be deleted: {len(shown['done'])}"))
+
+
 def accounts(shown: JsonObject) -> None:
     streams = shown["streams"]
     table = _table("partition", "from", "to", "enqueued at", "epoch", "owner", "missing")

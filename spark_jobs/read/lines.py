@@ -215,8 +215,8 @@ class _Reader:
         """Adds records that the reference has read.
 
         Some of these records could also be written as a plain line. The key of such a record is the
-        hash of the content that this plain line would have. So a copy of the record that is on a
-        plain line has the same key.
+        hash of the content that this plain line would have. So if a plain line contains a copy of
+        the record, both have the same key.
         """
         keys = np.array([int(record.key[:16], 16) for record, _ in records], np.uint64)
         contents = [content for _, content in records]
@@ -318,7 +318,9 @@ def _plain_content(part: Any) -> bytes:
 
 
 def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
-    """Returns the values that determine a line's series and weight. A piece has few such groups.
+    """Returns the values that determine a line's series and weight.
+
+    Lines with the same values form a group. A piece of text has few groups.
 
     The name of a trace is its message template, so that messages with different values count as
     one event.
@@ -335,7 +337,9 @@ def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _value(line: Line, measurement: str) -> float | None:
-    """The value of the measurement. A custom measurement takes precedence over the column."""
+    """The value of the measurement. A custom measurement named DurationMs takes precedence over the
+    field DurationMs of the line.
+    """
     if not measurement:
         return 1.0
     value = (line.Measurements or EMPTY).get(measurement)

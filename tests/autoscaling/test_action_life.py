@@ -312,7 +312,7 @@ def test_a_desired_capacity_that_is_reached_is_confirmed_and_logged(
 def test_an_action_past_its_deadline_fails_with_its_last_error(error: str, reason: str) -> None:
     last = desired(requested_at=ago(601), attempts=3, last_error=error)
     failed = fail(last, NOW, reason, TIMING)
-    entry_written = line(EntryKind.FAILED, f"gave up epoch 7 after 600 s: {reason}", failed)
+    entry_written = line(EntryKind.FAILED, f"the app gave up epoch 7 after 600 s: {reason}", failed)
     assert reconciled(last, 2) == Reconciliation(failed, None, entry_written)
 
 

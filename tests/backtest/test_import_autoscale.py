@@ -251,7 +251,8 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
     [
         ([], "not an autoscale setting"),
         ({"resources": []}, "no resource is of type"),
-        (changed("profiles", value=[]), "at least one"),
+        (changed("profiles", value=[]), "profiles must be a list with at least one profile"),
+        (changed("profiles", value={"a": 1}), "profiles must be a list with at least one profile"),
         (changed("targetResourceUri", value="/subscriptions/x"), "is not an App Service Plan"),
         (changed(*TRIGGER, "operator", value="About"), "profiles[0].rules[0]: "),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),

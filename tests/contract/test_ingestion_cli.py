@@ -165,6 +165,11 @@ async def test_purging_goes_by_age_and_has_a_dry_run(rig: Rig) -> None:
     assert (code, output["done"]) == (DONE, [])
     _, output = await rig.letters("purge", "--older-than", "0s", "--dry-run")
     assert (len(output["done"]), len(await rig.remaining())) == (GOOD + 1, GOOD + 1)
+    _, text = await rig.main("dead-letters", "purge", "--older-than", "0s", "--dry-run")
+    assert text.splitlines() == [
+        *[f"metrics/$Default/0 {number}" for number in range(GOOD + 1)],
+        f"dead letters that would be deleted: {GOOD + 1}",
+    ]
     _, output = await rig.letters("purge", "--older-than", "0s")
     assert (len(output["done"]), await rig.remaining()) == (GOOD + 1, [])
 

@@ -1,12 +1,16 @@
-"""Reads metrics from Azure Monitor, for many resources in one request if the app may do so.
+"""Reads metrics from Azure Monitor, for many resources in one request if the app's role permits it.
 
-Azure Monitor has two interfaces. Azure Resource Manager returns the metrics of one resource, and
-the role Monitoring Reader on that resource is enough. The data plane returns the metrics of up to
-50 resources of a region, but requires that role on the whole subscription. Without it, the data
-plane answers 401 or 403, whatever roles the app has on the resources. The first query for a
-resource is therefore for that resource alone, and its answer also names the region. From then on,
-several resources of a region are queried as a batch. If the batch is denied, each resource is
-queried alone again.
+The metrics are available through two interfaces:
+
+- Azure Resource Manager returns the metrics of one resource. The role Monitoring Reader on that
+  resource is enough.
+- The data plane of Azure Monitor returns the metrics of up to 50 resources of a region. It requires
+  the role Monitoring Reader on the whole subscription. Without this role on the subscription, the
+  data plane answers 401 or 403, whatever roles the app has on the resources.
+
+The first query for a resource is for that resource alone, and the answer also names the region of
+the resource. From then on, several resources of a region are queried as a batch. If the batch is
+denied, each resource is queried alone again.
 """
 
 from __future__ import annotations
@@ -68,16 +72,16 @@ BATCH_HOSTS = {
 }
 REMEDY = (
     "[metrics_one_by_one] The app queries the metrics of subscription %s one resource at a time, "
-    "because it may not query the whole subscription. This works, but takes more requests (12,000 "
-    "an hour are allowed). To query many resources in one request, assign the app the role "
-    "Monitoring Reader on the subscription"
+    "because it has no permission to query the whole subscription. This works, but takes more "
+    "requests (Azure allows 12,000 an hour). To query many resources in one request, assign the "
+    "app the role Monitoring Reader on the subscription"
 )
 
 Answers = dict[AzureMonitorMetric, list[MetricPoint] | ReadFailed]
 
 
 class QueryRefused(ReadFailed):
-    """A request failed with this HTTP status."""
+    """Azure Monitor answered a query with an HTTP status that is an error."""
 
     def __init__(self, message: str, status: int, retry_after: timedelta | None = None) -> None:
         super().__init__(message)
@@ -87,8 +91,8 @@ class QueryRefused(ReadFailed):
 
 @redacting
 class AzurePlatformMetrics:
-    """See PlatformMetrics. Each source is queried at most once a minute, however many resources
-    use it.
+    """See PlatformMetrics. Each source is queried about once a minute (see ``QUERY_EVERY``). This
+    does not depend on the number of resources that use the source.
     """
 
     def __init__(
@@ -106,8 +110,8 @@ class AzurePlatformMetrics:
         self._taken: dict[AzureMonitorMetric, Taken] = {}
         self._regions: dict[str, str] = {}
         self._denied_until: dict[str, datetime] = {}
-        """The keys are subscriptions whose batches are denied, and resources whose own queries are
-        denied.
+        """The time until which a denied query is not repeated. The keys are subscriptions whose
+        batches were denied, and resources whose own queries were denied.
         """
         self._denials: dict[AzureMonitorMetric, str] = {}
         self._throttling: dict[str, Throttling] = {}
@@ -163,7 +167,10 @@ class AzurePlatformMetrics:
             return dict.fromkeys(query.sources, error)
 
     def _denied(self, query: MetricQuery, message: str) -> Answers:
-        """The refusal of a resource, which is asked again in an hour. It is returned only once."""
+        """The error for the sources of a resource whose query was denied.
+
+        The resource is queried again after an hour. The same error is returned only once.
+        """
         self._denied_until[query.place] = self._clock() + DENIED_FOR
         new = [source for source in query.sources if self._denials.get(source) != message]
         self._denials.update(dict.fromkeys(new, message))
@@ -272,7 +279,8 @@ class AzurePlatformMetrics:
 def batch_address(arm_endpoint: str, region: str) -> tuple[str, str] | None:
     """The address of the data plane in a region, and the audience of its tokens.
 
-    None in a cloud of which the address is not known. A stand-in serves both interfaces.
+    The result is None for a cloud whose address is not known. A loopback address belongs to a local
+    stand-in for Azure, which serves both interfaces.
     """
     if is_loopback(arm_endpoint):
         return f"{arm_endpoint}/regions/{region}", arm_endpoint
@@ -284,7 +292,7 @@ Series = list[list[tuple[datetime, Mapping[str, Any]]]]
 
 
 def _series_of(metrics: Iterable[Any]) -> Iterable[tuple[str, Series]]:
-    """The name and the series of each metric of an answer of Resource Manager."""
+    """The name and the series of each metric in an answer of Resource Manager."""
     for metric in metrics:
         if metric.get("errorCode", "Success") != "Success":
             name, code = metric["name"]["value"], metric["errorCode"]
@@ -330,7 +338,7 @@ def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
 
 
 def _retry_after(error: HttpResponseError) -> timedelta | None:
-    """The wait that the service asks for, in seconds or as a date."""
+    """The wait that the service asks for. The header Retry-After contains seconds or a date."""
     headers: Mapping[str, str] = getattr(error.response, "headers", None) or {}
     text = str(headers.get("Retry-After", "")).strip()
     if text.isdecimal() and len(text) <= 6:

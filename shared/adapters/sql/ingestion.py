@@ -67,10 +67,11 @@ from shared.ingestion.model import (
 from shared.values.redaction import redacting
 
 WriteInTransaction = Callable[[Connection, Stream, Sequence[Effect]], None]
-"""A function that writes further results of effects to the user's own tables. It runs in the
-transaction that accounts for the events, so that both are committed or neither is. The function
-must neither commit nor roll back. If it raises an error, the transaction is rolled back, and the
-checkpoint of the partition does not move."""
+"""A function that writes further results of effects to the user's own tables. The function runs in
+the transaction that writes the outcomes of the events. So the outcomes and the user's rows are
+committed together, or not at all. The function must neither commit nor roll back. If the function
+raises an error, the transaction is rolled back, and the checkpoint of the partition does not move.
+"""
 
 
 _NOW = select(server_now().label("now")).subquery()

@@ -116,8 +116,8 @@ class TableStateStore:
         try:
             await self._table.submit(operations)
         except RowConflict as error:
-            # Several writers may lose to the same other writer. Without a random wait, they would
-            # all try again at the same moment.
+            # One writer's commit can make the commits of several other writers fail. Without a
+            # random wait, all of these writers would try again at the same moment.
             pause_seconds = random.uniform(0, CONFLICT_PAUSE_SECONDS_MAX)  # noqa: S311
             await asyncio.sleep(pause_seconds)
             raise StateConflict(
@@ -300,8 +300,9 @@ def _evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
-    """The evidence with plain values only. A rule can put any value into its evidence, so values of
-    other classes are converted to text."""
+    """The evidence with plain values only. A rule can put any value into its evidence, so all other
+    values are converted to text.
+    """
     items = list(evidence.items())[:EVIDENCE_ITEMS_MAX]
     return {_text_of(key): _plain(value) for key, value in items}
 
@@ -315,5 +316,6 @@ def _text_of(value: object) -> str:
     try:
         return str(value)[:EVIDENCE_LENGTH_MAX]
     except Exception as error:
-        # A rule author's class may have a __str__ that fails, or the number has too many digits.
+        # The class of the value may be written by a rule author, and its __str__ may fail. Or the
+        # value is an integer with more digits than str() converts.
         return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"

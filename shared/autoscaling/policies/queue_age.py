@@ -1,4 +1,4 @@
-"""QueueAge, the default policy. It changes the capacity only if keeping it would cost more."""
+"""QueueAge, the default policy. It changes the capacity only if holding it would cost more."""
 
 from __future__ import annotations
 
@@ -32,20 +32,26 @@ from shared.autoscaling.policy import (
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
-"""The time T after a scale-in: this many steps times κ, but at least ``PATIENCE_STEPS_MIN``."""
+"""After a scale-in, the remaining instances are to finish the backlog within the time T. In steps,
+T is this number times κ, the cost of a change, but at least ``PATIENCE_STEPS_MIN`` (see QueueAge).
+"""
 AGE_SHARE_MIN = 0.8
-"""At least this share of the age limit is used, however uncertain the throughput is."""
+"""However uncertain the throughput is, the policy plans with at least this share of the age limit,
+unless ``age_share`` is lower.
+"""
 LONG_STEPS = 30.0
-"""Before a scale-in, the policy looks back this far. By default, samples are kept for as long."""
+"""Before a scale-in, the policy looks back over this many steps. By default, a step takes a minute,
+and samples are kept for 30 minutes.
+"""
 HELD_ON_MEMORY_MAX = 1
-"""At most this many instances are kept only because earlier arrivals were higher."""
+"""A scale-in keeps at most this many instances only because earlier arrivals were higher."""
 MEMORABLE_SHARE = 1 / 3
-"""Instances are kept for earlier arrivals only if work was waiting in at least this share of the
-samples. An empty queue does not show how much arrived.
+"""An instance is kept because of earlier arrivals only if work was waiting in at least this share
+of the samples of the last ``IDLE_STEPS``. An empty queue does not show how much work arrived.
 """
 IDLE_STEPS = LONG_STEPS - 1.0
-"""After this long with an empty queue and the same capacity, the policy tries one instance fewer.
-It is one step less than ``LONG_STEPS``, because 30 samples span 29 steps.
+"""If the queue was empty and the capacity unchanged for this many steps, the policy tries one
+instance fewer. The number is one less than ``LONG_STEPS``, because 30 samples span 29 steps.
 """
 ROUNDING = 1e-9
 """A number of steps or instances that differs from a whole number by less than this counts as that
@@ -55,18 +61,20 @@ UNSURE_GROWTH_MAX = 4
 """While the throughput is uncertain, one action multiplies the capacity by at most this factor."""
 NOT_KNOWN = "the throughput of an instance is not known yet"
 DEAD_TIME_MINUTES = 3.0
-"""The dead time that is assumed until it is known."""
+"""The dead time that the policy assumes until the actual dead time is known."""
 SECONDS_BELOW = 30
-"""If a step has fewer seconds than this, reasons give times in seconds instead of minutes."""
+"""If a step is shorter than this many seconds, the reasons of decisions state times in seconds
+instead of minutes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAge(Composite):
-    """Keeps the oldest item younger than the goal's age limit at the least cost.
+    """Keeps the oldest item of a queue younger than the goal's age limit, at the least cost.
 
     While work waits, all instances are busy. Every capacity then finishes the same work at the same
     cost, and only a change of the capacity costs extra. So the policy holds the capacity while the
-    backlog grows and shrinks, and changes it for only two reasons:
+    backlog grows and shrinks. It changes the capacity for only two reasons:
 
     - Work would become older than the age limit. The policy then scales out.
     - Instances would be idle for at least half of the time. The policy then scales in.
@@ -79,50 +87,57 @@ class QueueAge(Composite):
     - μ: the throughput, in items per instance-step.
     - q: the backlog divided by μ, in instance-steps.
     - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
-    - D: the dead time from the request for an instance until it works, in steps, rounded up.
+    - D: the dead time from the request for an instance until this instance works, in steps, rounded
+      up.
     - L: the age limit, in steps, rounded down.
-    - s: the used share of the age limit: ``age_share`` less the relative error of μ.
+    - s: the share of the age limit that the policy plans with: ``age_share`` less the relative
+      error of μ, but at least ``AGE_SHARE_MIN``.
     - κ: the switch cost of adding or removing one instance, in instance-steps. A return trip, which
       removes an instance and adds it again, costs 2κ.
-    - P: the late penalty, which is the cost of one instance-step of late work in each step.
+    - P: the late penalty: the cost of each step in which one instance-step of work is late.
 
     μ and D come from ``seen.throughput``, and L, κ and P from ``seen.goal``.
 
     *Late work.* The queue is first in, first out, so a backlog that is larger than the arrivals of
-    the last L steps contains items older than L. With q_h as the backlog after h more steps at the
-    present λ, the late work of step h is max(0, q_h - s·(arrivals of the L steps before its end)).
+    the last L steps contains items older than L. Let q_h be the backlog after h more steps at the
+    present λ, and let a_h be the arrivals of the L steps that end with step h. The late work of
+    step h is max(0, q_h - s·a_h). The factor s leaves a margin below the age limit.
 
     *Scale-out.* If work would be late within D + 2 steps at the ordered capacity, the policy
     recommends the capacity m ≥ ordered with the least cost over the next D + 4 steps:
 
         2κ·(m - ordered) + idle instance-steps + P·(late work of all steps)
 
-    It replaces a pending action only if this action is overdue, or if waiting for it would make
-    more work late.
+    The policy replaces a pending action only if that action is overdue, or if waiting for that
+    action would make more work late than replacing it.
 
     *Scale-in.* If no action is pending and the queue will be empty within a step (q + λ ≤ n), the
     policy recommends ⌈λ + q/T - f⌉ instances, with
 
         T = max(5, 4κ)        f = min(½, L·λ / (L·λ + 8κ))
 
-    T is the time in which the remaining backlog is finished. f decides about the last instance: it
-    is kept if it would be busy for more than the share f of its time. Without an instance that is
-    busy for this share, the backlog grows by f in each step. After L·λ/f steps it is L·λ, and the
-    instance is needed again. Its absence has then saved (1 - f)·L·λ/f instance-steps. If f is
-    L·λ / (L·λ + 8κ), this is 8κ, the cost of four return trips (``caution``). One return trip would
-    be too few, because arrivals vary and the backlog may reach L·λ sooner.
+    T is the time in which the remaining instances are to finish the backlog. The share f decides
+    about the last of these instances: the policy keeps it only if it would be busy for more than
+    the share f of its time. The formula for f compares the saving and the cost of a removal. If an
+    instance that would be busy for exactly this share is removed, the backlog grows by f in each
+    step. After L·λ/f steps, the backlog is L·λ, and the instance is needed again. Until then, the
+    removal has saved (1 - f)·L·λ/f instance-steps. If f is L·λ / (L·λ + 8κ), the saving is 8κ, the
+    cost of four return trips (``caution``). Saving the cost of only one return trip would not be
+    enough, because arrivals vary and the backlog may reach L·λ sooner.
 
-    One more instance is kept if the average arrivals of about the last κ steps need it, and if work
-    was waiting in at least a third of the last ``IDLE_STEPS``. The more a change costs, the longer
-    this average reaches back.
+    The policy keeps one more instance if the average arrivals of about the last κ steps need this
+    instance, and if work was waiting in at least a third of the samples of the last ``IDLE_STEPS``.
+    The more a change costs, the more steps this average covers.
 
     *One instance fewer.* If the queue was empty and the capacity unchanged for ``IDLE_STEPS``, the
-    policy removes one instance, whatever the estimate of λ. An empty queue does not show how much
-    arrives, only that fewer instances may be enough. Samples must be kept for as long.
+    policy removes one instance, whatever the estimate of λ is. An empty queue does not show how
+    much work arrives. It shows only that fewer instances may be enough. This rule requires that
+    samples are kept for at least ``IDLE_STEPS``.
 
     *Unknown throughput.* If μ is not known, the policy plans with the low end of ``seen.estimate``.
-    This errs towards too many instances, so one action then at most quadruples the capacity.
-    ``until_known`` decides only while there is no estimate, because no work was seen.
+    A low estimate leads to too many instances rather than too few. While the estimate is uncertain,
+    one action therefore at most quadruples the capacity. Before any work was seen, there is no
+    estimate, and the policy ``until_known`` decides.
 
     The formulas were derived for this policy. docs/adr/0005-default-policy.md compares it with
     other policies and variants.
@@ -131,11 +146,13 @@ class QueueAge(Composite):
     metric: str
     until_known: PolicyFunction
     step_seconds: float = 60
-    """The length of a step, at most the age limit. κ and P are in instance-steps of this length."""
+    """The length of a step, which must not exceed the age limit. κ and P refer to such steps."""
     age_share: float = 0.95
-    """The share of the age limit that is used if the throughput is known exactly."""
+    """The share of the age limit that the policy plans with if the throughput is known exactly."""
     caution: float = 4.0
-    """An instance is removed only if that promises to save the cost of this many return trips."""
+    """An instance is removed only if its removal is expected to save the cost of this many return
+    trips.
+    """
     busy_share: float = 0.5
     """The upper limit of f. An instance that would be busy for a larger share is always kept."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
@@ -157,7 +174,7 @@ class QueueAge(Composite):
         return self.metric
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = [
             *text("metric", self.metric),
             *number("step_seconds", self.step_seconds, at_least=0.1, at_most=600),
@@ -177,7 +194,7 @@ class QueueAge(Composite):
         if rate is None:
             first = self.until_known(seen)
             if not isinstance(first, Recommendation):
-                return first  # the app refuses it, and says so
+                return first  # the app reports that the result is not a Recommendation
             return replace(first, reason=f"{first.reason}; {NOT_KNOWN}")
         steps_per_minute = 60 / self.step_seconds
         outlook = self._outlook(seen, rate / steps_per_minute, steps_per_minute)
@@ -187,7 +204,9 @@ class QueueAge(Composite):
         return _Choice(self, seen, outlook, rate / steps_per_minute, steps_per_minute).made()
 
     def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
-        """The queue, measured in steps and instance-steps; None before its second sample.
+        """The outlook of the queue, in steps and instance-steps.
+
+        The result is None before the backlog has a second sample.
 
         ``rate`` is the throughput μ, in items per instance-step.
         """
@@ -222,8 +241,8 @@ class QueueAge(Composite):
 class _Choice:
     """Chooses between scale-out, scale-in and holding, and explains the choice.
 
-    ``items`` is the throughput μ in items per instance-step, and ``per_minute`` the same in items
-    per instance-minute. ``minutes`` is the length of a step.
+    ``items`` is the throughput μ in items per instance-step, and ``per_minute`` is the same
+    throughput in items per instance-minute. ``minutes`` is the length of a step in minutes.
     """
 
     __slots__ = ("items", "minutes", "outlook", "per_minute", "policy", "seen")
@@ -325,7 +344,9 @@ class _Choice:
         return max(PATIENCE_STEPS_MIN, PATIENCE_STEPS * self.seen.goal.switch_cost)
 
     def _busy_share(self, rate: float) -> float:
-        """The share f: the last instance is kept if it would be busy for more of its time."""
+        """The share f. The last instance is kept if it would be busy for more than the share f of
+        its time.
+        """
         buffer = len(self.outlook.arrivals.recent) * rate
         trips = self.policy.caution * RETURN_TRIP * self.seen.goal.switch_cost
         return min(self.policy.busy_share, buffer / (buffer + trips)) if buffer > 0.0 else 0.0
@@ -347,15 +368,16 @@ class _Choice:
         return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
-        """True if there was neither work nor a change of capacity for ``IDLE_STEPS``."""
+        """True if neither was work waiting nor did the capacity change for ``IDLE_STEPS``."""
         seen, samples = self.seen, self.seen.history(self.policy.metric).samples
         start = seen.now - span(IDLE_STEPS * self.policy.step_seconds)
         settled = seen.changed_at is None or seen.changed_at <= start
         return settled and samples[0].time <= start and self._waiting_share(IDLE_STEPS) == 0.0
 
     def _waiting_share(self, steps: float) -> float:
-        """The share of the samples of the last ``steps`` in which work was waiting. Items that the
-        instances may be processing do not count.
+        """The share of the samples of the last ``steps`` in which work was waiting.
+
+        Items that the instances may be processing are not waiting.
         """
         seen = self.seen
         start = seen.now - span(steps * self.policy.step_seconds)
@@ -363,7 +385,7 @@ class _Choice:
         return waiting_share(seen.history(self.policy.metric).samples, start, in_hand)
 
     def _time(self, steps: float) -> str:
-        """The duration in minutes, or in seconds if steps are short."""
+        """The duration of this many steps, in minutes, or in seconds if steps are short."""
         seconds = steps * self.policy.step_seconds
         return f"{seconds:.3g} s" if self._in_seconds else f"{seconds / 60:.3g} min"
 

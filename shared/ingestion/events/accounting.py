@@ -97,8 +97,8 @@ def plan_commits(
 
     ``events`` must include the event of each outcome. If an effect does not fit into a transaction,
     it becomes a dead letter. Raises AccountingBroken unless exactly one outcome or gap covers each
-    sequence number from the checkpoint to the last outcome. Raises Fenced if the writer's epoch is
-    over.
+    sequence number from the checkpoint to the last outcome or gap. Raises Fenced if the writer's
+    epoch is over.
     """
     if not outcomes and not gaps:
         return ()

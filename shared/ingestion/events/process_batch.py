@@ -276,7 +276,8 @@ async def _next_pass(
     consumer.writer.commit_epoch(checkpoint.epoch)
     if newest <= checkpoint.sequence and report.checkpoint == checkpoint:
         return None  # this call has accounted for all events
-    # survey also checks events that were delivered again, so it runs before the next condition.
+    # survey() also checks events that were delivered again, so it is called before the next
+    # condition.
     fresh = survey(checkpoint, events).fresh
     if newest <= checkpoint.sequence:
         return None
