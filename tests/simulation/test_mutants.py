@@ -246,8 +246,8 @@ MUTANTS = [
 ]
 
 
-def nightly(function: str, old: str, new: str) -> Mutant:
-    return Mutant("nightly", function, old, new, "shared.nightly")
+def nightly(function: str, old: str, new: str, first_seed: int = 0) -> Mutant:
+    return Mutant("nightly", function, old, new, "shared.nightly", first_seed)
 
 
 def scaling(function: str, old: str, new: str, first_seed: int) -> Mutant:
@@ -292,7 +292,7 @@ MUTANTS += [
 ]
 
 MUTANTS += [
-    nightly("runs.started", "now + policy.lease", "now + policy.lease / 3"),
+    nightly("runs.started", "now + policy.lease", "now + policy.lease / 3", first_seed=72),
     nightly("runs.submitted_again", "now + policy.lease", "now + policy.lease / 5"),
     nightly(
         "flows.run_manager.RunManager._advance",
