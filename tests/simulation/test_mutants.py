@@ -308,6 +308,7 @@ MUTANTS += [
     nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
     nightly("runs.started", "latest.number + 1", "latest.number"),
     nightly("runs.told", "untold=False", "untold=True"),
+    nightly("runs.was_left_untold", "now >= run.notifying_until", "False"),
 ]
 
 
