@@ -246,8 +246,8 @@ MUTANTS = [
 ]
 
 
-def nightly(function: str, old: str, new: str) -> Mutant:
-    return Mutant("nightly", function, old, new, "shared.nightly")
+def nightly(function: str, old: str, new: str, first_seed: int = 0) -> Mutant:
+    return Mutant("nightly", function, old, new, "shared.nightly", first_seed)
 
 
 def scaling(function: str, old: str, new: str, first_seed: int) -> Mutant:
@@ -292,7 +292,7 @@ MUTANTS += [
 ]
 
 MUTANTS += [
-    nightly("runs.started", "now + policy.lease", "now + policy.lease / 3"),
+    nightly("runs.started", "now + policy.lease", "now + policy.lease / 3", first_seed=72),
     nightly("runs.submitted_again", "now + policy.lease", "now + policy.lease / 5"),
     nightly(
         "flows.run_manager.RunManager._advance",
@@ -308,6 +308,7 @@ MUTANTS += [
     nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
     nightly("runs.started", "latest.number + 1", "latest.number"),
     nightly("runs.told", "untold=False", "untold=True"),
+    nightly("runs.was_left_untold", "now >= run.notifying_until", "False"),
 ]
 
 
