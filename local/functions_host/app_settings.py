@@ -8,6 +8,7 @@ from pathlib import Path
 
 from local.azurite import connection_string
 from local.functions_host.errors import HostStartFailed
+from shared.settings.json_files import read_json
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
 # The Python SDK does not accept the short form that the host accepts for an emulator.
@@ -69,7 +70,7 @@ def _local_values(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        document = read_json(path)
         values = document.get("Values", {})
         return {name: _as_text(value) for name, value in values.items()}
     except (ValueError, AttributeError) as error:
