@@ -37,7 +37,7 @@ The functions for breakers and dead letters exist only if `EventHubConnection` i
 
 ## Bodies
 
-Send a body with the content type `application/json`, of at most 16 KiB. `breaker_close` also takes a form. An unknown field is an error.
+Send a body with the content type `application/json`, of at most 16 KiB. `breaker_close` also takes a form, which the page of the breaker sends. An unknown field is an error.
 
 | field | of | value | meaning |
 |---|---|---|---|

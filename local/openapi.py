@@ -19,7 +19,7 @@ import azure.functions as func
 from local.functions_host.routes import compile_route
 from local.json_schema import JsonSchema, Schemas, plain
 from shared.web import board, breaker_http, dead_letters_http, page, panels
-from shared.web.endpoint import STATUSES, Content, Endpoint
+from shared.web.endpoint import JSON, STATUSES, Content, Endpoint
 from shared.web.fields import Field
 
 ROOT = Path(__file__).parents[1]
@@ -208,8 +208,7 @@ def _body(endpoint: Endpoint) -> dict[str, Any]:
         "additionalProperties": False,
     }
     example = {"example": endpoint.body_example} if endpoint.body_example else {}
-    content = {kind: {"schema": schema, **example} for kind in endpoint.body_types}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema, **example}}}}
 
 
 def _reply(status: int, content: Content, schemas: Schemas) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from shared.web.breaker_page import (
 from shared.web.endpoint import (
     BODY_REFUSED,
     ERROR_OR_PAGE,
-    FORM,
     HTML,
     JSON,
     Endpoint,
@@ -206,7 +205,6 @@ ENDPOINTS = (
         ),
         in_path=(NAME,),
         in_body=(TOKEN,),
-        body_types=(FORM, JSON),
     ),
     Endpoint("breaker_status", replies(BreakerStatus, 404, 503), in_path=(NAME,)),
     Endpoint(

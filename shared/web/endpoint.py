@@ -14,7 +14,6 @@ from shared.web.fields import Field
 
 JSON = "application/json"
 HTML = "text/html"
-FORM = "application/x-www-form-urlencoded"
 
 Content = Mapping[str, Any]
 """The type of a reply for each content type."""
@@ -60,7 +59,6 @@ class Endpoint:
     in_path: tuple[Field, ...] = ()
     in_query: tuple[Field, ...] = ()
     in_body: tuple[Field, ...] = ()
-    body_types: tuple[str, ...] = (JSON,)
     body_example: Mapping[str, Any] = field(default_factory=dict)
     path: str = ""
     name: str = ""
