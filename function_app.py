@@ -339,7 +339,8 @@ async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
 @ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
 @guard_invocation
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
-    """Delete dead letters that are older than a given age."""
+    """Delete up to 100 dead letters that are older than a given age. If ``more`` is true in the
+    reply, repeat the request."""
     return await _dead_letters(dead_letters_http.purge_older, req)
 
 

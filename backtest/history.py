@@ -31,6 +31,7 @@ from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import counts_backlog
 from shared.settings import SettingsError, parse
+from shared.wiring.remedies import with_remedy
 
 ENTRIES_MAX = 200_000
 """Four decisions a minute for a month."""
@@ -62,6 +63,7 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
 
 
 async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
+    from shared.adapters.azure import credentials  # noqa: PLC0415  heavy to import
     from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy to import
 
     try:
@@ -70,10 +72,11 @@ async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
             return await read_record(store, resource_name)
         finally:
             await store.close()
+            await credentials.close()
     except SettingsError as error:
         raise NoHistory(str(error)) from error
     except Exception as error:
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        what = with_remedy(f"{type(error).__name__}: {error}".splitlines()[0])
         raise NoHistory(f"the records of {resource_name} cannot be read: {what}") from error
 
 

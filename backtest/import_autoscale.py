@@ -8,7 +8,6 @@ https://learn.microsoft.com/azure/azure-monitor/autoscale/autoscale-understandin
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
@@ -22,6 +21,7 @@ from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.policies import MetricRule, MetricRules
 from shared.settings import load
+from shared.settings.json_files import read_json
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return read_json(path)
     except OSError as error:
         raise BacktestError(f"{path}: {error.strerror}") from error
     except ValueError as error:

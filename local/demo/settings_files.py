@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.settings import is_running, writer_of
+from shared.settings.json_files import read_json
 
 ROOT = Path(__file__).parents[2]
 LOCAL_SETTINGS = ROOT / "local.settings.json"
@@ -86,7 +87,7 @@ def running_writer(path: Path) -> int | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_json(path)
     except (OSError, ValueError):
         return {}
     return settings if isinstance(settings, dict) else {}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from local.functions_host.connections import Connection, find_connection
 from local.functions_host.errors import HostStartFailed
+from shared.settings.json_files import read_json
 
 _EXPRESSION = re.compile(r"%([^%\s]+)%")
 
@@ -50,7 +51,7 @@ def _local_values(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        document = read_json(path)
         values = document.get("Values", {})
         return {name: _as_text(value) for name, value in values.items()}
     except (ValueError, AttributeError) as error:

@@ -207,6 +207,8 @@ class FunctionsHost:
         )
 
     def _end(self, reason: str) -> None:
+        if self._ended.is_set():  # several listeners notice the same outage
+            return
         log_event(logging.ERROR, "host_ended", f"the host ends: {reason}")
         self._end_reason = reason
         self._ended.set()

@@ -1,6 +1,5 @@
 """Reads the parts of host.json that the local host supports. Reports all mistakes together."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,6 +10,7 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import FIXED_DELAY, RetryPolicy
 from local.functions_host.schedule import parse_time_span
 from local.functions_host.storage_queues import MessageEncoding
+from shared.settings.json_files import read_json
 
 Parsed = TypeVar("Parsed")
 
@@ -161,7 +161,7 @@ def read_host_json(app_dir: Path) -> HostConfig:
     if not path.is_file():
         return HostConfig()
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     except ValueError as error:
         raise HostStartFailed(f"{path}: {error}") from error
     return parse_host_json(document)

@@ -61,7 +61,7 @@ class HttpServer:
         """Listen on the loopback address."""
         app = web.Application(client_max_size=_BODY_LIMIT_BYTES, middlewares=[self._guard])
         self._admin.add_routes(app)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)  # a path may contain %0A
         drain_seconds = self._services.options.drain_seconds
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_seconds)
         await self._runner.setup()

@@ -114,5 +114,5 @@ class ListenerLock:
         if now - self._refused_since >= REFUSED_SECONDS_MAX:
             raise StorageRefused(
                 f"storage has refused connections for {REFUSED_SECONDS_MAX:g} s: {error}. "
-                "Start the storage, then the host"
+                "Start the storage (Azurite on this machine), then the host"
             ) from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import re
 import signal
 import sys
 import threading
@@ -23,12 +22,12 @@ import typer
 from shared import settings
 from shared.ingestion.errors import NotFound
 from shared.wiring.app import App
+from shared.wiring.remedies import with_remedy
 
 DONE, FAILED, WRONG = 0, 1, 2
 """Exit codes: success; failure, refusal, or partial success; wrong settings, rules or command."""
 INTERRUPTED = 128 + signal.SIGINT
 LOCAL_SETTINGS = Path("local.settings.json")
-UNREACHABLE_HERE = re.compile(r"Cannot connect to host (127\.0\.0\.1|localhost):")
 
 SettingsFile = Annotated[
     Path | None,
@@ -123,7 +122,8 @@ def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:
         return stopped(f"{error}{_advice(error, file)}", WRONG)
     except Exception as error:  # print one line, even for errors of client libraries
         first_line = next(iter(str(error).splitlines()), "")
-        return stopped(f"error: {type(error).__name__}: {first_line}{_advice(error, file)}", FAILED)
+        text = with_remedy(f"error: {type(error).__name__}: {first_line}")
+        return stopped(f"{text}{_advice(error, file)}", FAILED)
     if answer is None:
         return DONE
     result, show = answer
@@ -148,8 +148,6 @@ def _advice(error: Exception, file: Path | None) -> str:
             f"\nNo settings file was read: there is no {LOCAL_SETTINGS} in this folder. Create it, "
             "or name a file with --settings FILE (.local/settings.json while `make run` is running)"
         )
-    if UNREACHABLE_HERE.search(text):
-        return ". Nothing listens there: start Azurite, or name the settings of a running demo"
     if isinstance(error, NotFound) and "dead letter" in text:
         return ". `dead-letters list` shows the existing ones"
     return ""

@@ -20,6 +20,7 @@ from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from shared.wiring.app import App
+from shared.wiring.remedies import with_remedy
 
 commands = typer.Typer()
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
@@ -110,7 +111,7 @@ async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) 
 
 def _lines(file: str) -> list[str]:
     text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    return text.split("\n")
+    return text.removeprefix("\ufeff").split("\n")
 
 
 def _show(answer: dict[str, Any]) -> None:
@@ -125,4 +126,4 @@ def _show(answer: dict[str, Any]) -> None:
         )
     sys.stdout.write(text)
     if answer["failed"]:
-        say(f"error: {answer['failed']}")
+        say(with_remedy(f"error: {answer['failed']}"))

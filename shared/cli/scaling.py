@@ -22,6 +22,7 @@ from shared.autoscaling.state import Override
 from shared.cli import tables
 from shared.cli.command import Answer, command, group, say
 from shared.wiring.app import App
+from shared.wiring.remedies import with_remedy
 
 commands = typer.Typer()
 overrides = group("Override the rules.")
@@ -102,6 +103,7 @@ async def validate(
         checks = await connected.check_all(
             resources, *access, timeout, app.scaling.platform_metrics
         )
+        checks = [{**check, "told": with_remedy(check["told"])} for check in checks]
     answer = {
         "ok": all(check["ok"] for check in checks),
         "resources": [each.name for each in resources],

@@ -6,7 +6,6 @@ has the tables of docs/settings.md, which `make settings` generates from these f
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.settings.data_sets import DataSetSettings
 from shared.settings.fields import Environ, Section, Setting, SettingsModel, settings_of
 from shared.settings.ingestion import IngestionSettings
+from shared.settings.json_files import read_json
 from shared.settings.nightly import NightlySettings
 from shared.settings.notifications import NotificationSettings
 from shared.settings.scaling import (
@@ -32,6 +32,9 @@ from shared.settings.scaling import (
 from shared.values.redaction import redacted
 
 __all__ = ["Settings", "SettingsError", "SingleResource", "add_file", "load", "parse"]
+
+DEMO_FOLDER = ".local"
+"""While a demo runs, its settings are in this folder."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound=SettingsModel)
@@ -109,12 +112,12 @@ def add_file(path: Path) -> None:
     read or is not such a file.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         pairs = {str(key): str(value) for key, value in document["Values"].items()}
     except FileNotFoundError as error:
-        raise SettingsError(
-            [f"{path}: there is no such file. Copy local.settings.json.example, or name another"]
-        ) from error
+        of_demo = path.parent.name == DEMO_FOLDER
+        todo = "Start the demo with `make run`" if of_demo else "Copy local.settings.json.example"
+        raise SettingsError([f"{path}: there is no such file. {todo}, or name another"]) from error
     except KeyError as error:
         raise SettingsError([f'{path}: has no "Values". Write {{"Values": {{…}}}}']) from error
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -122,7 +125,7 @@ def add_file(path: Path) -> None:
         raise SettingsError([f"{path}: {type(error).__name__}: {error}; {form}"]) from error
     if (writer := writer_of(document)) and not is_running(writer):
         ended = f"{path}: process {writer}, to which its settings lead, has ended"
-        raise SettingsError([f"{ended}: start the local system again, or delete the file"])
+        raise SettingsError([f"{ended}: start the demo again with `make run`, or delete the file"])
     for key, value in pairs.items():
         os.environ.setdefault(key, value)
 

@@ -1,9 +1,16 @@
-"""Patterns of valid names, and short forms of values and texts for error messages."""
+"""Patterns of valid names, the types of texts, and short forms for error messages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Annotated
+
+TimeText = Annotated[str, "date-time"]
+"""A time in ISO 8601 with a time zone, as JSON shows it. The annotation is the format that JSON
+Schema has for it.
+"""
+DateText = Annotated[str, "date"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
 """Valid names. Names become keys of tables, which must not contain ``/``, ``?`` or ``#``."""

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from shared.autoscaling.deciding.decide import LogEntry
+from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import (
     OverrideRefused,
@@ -24,16 +25,27 @@ from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.overrides import Change, duration
+from shared.autoscaling.operating.overrides import (
+    DURATION_PATTERN,
+    TEXT_LENGTH_MAX,
+    Change,
+    duration,
+)
+from shared.autoscaling.operating.shown import (
+    DecisionEntry,
+    History,
+    ResourceStatus,
+    ResourceUnreadable,
+)
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
+from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
+from shared.web.fields import Choice, Field, Flag, Number, Text, Whole, in_body, in_query
 from shared.web.http import Refused, Reply, Request, error_reply, json_reply
 
 POINTS_MAX = 360
-HOURS_MAX = 72
-LINES_MAX = 1000
 CACHED_LINES_MAX = 20_000
 """The most lines that are kept for a resource: a day of decisions every 15 s on three metrics."""
 OVERLAP = timedelta(seconds=30)
@@ -42,7 +54,39 @@ read again.
 """
 PANEL_SECONDS_MAX = 8
 OUTCOME_UNKNOWN = "it is not known whether the override was written"
-OVERRIDE_FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
+
+NAME = Text("name", "the name of the resource in `scaling_rules.py`", required=True)
+HOURS = Number("hours", "how far back", 0.01, 72, default=3)
+LIMIT = Whole("limit", "the most entries", 1, status.LINES_MAX, default=50)
+MODE = Choice("mode", "the mode of the resource", tuple(Mode))
+EXACT = Whole(
+    "exact",
+    "exactly this number of instances, without waiting for a cooldown",
+    0,
+    PLAN_CAPACITY_MAX,
+)
+FLOOR = Whole("floor", "at least this number of instances", 0, PLAN_CAPACITY_MAX)
+FREEZE = Flag("freeze_scale_in", "`true` prevents scale-in", default=False)
+REASON = Text("reason", "the reason, for the decision log", length_max=TEXT_LENGTH_MAX)
+LASTS = Text(
+    "for",
+    "the duration, such as `90m`, `2h` or `1d12h`, at most `366d`; without it the override lasts "
+    "until it is cleared",
+    pattern=DURATION_PATTERN,
+    length_max=30,
+    example="90m, 2h or 1d12h",
+)
+BY = Text(
+    "by",
+    "the author; if the Function App requires people to sign in, the name of the signed-in person "
+    "is used instead",
+    length_max=TEXT_LENGTH_MAX,
+)
+CLEAR = Flag(
+    "clear", "`true` removes the override; the only other field allowed is `by`", default=False
+)
+OVERRIDE: tuple[Field, ...] = (MODE, EXACT, FLOOR, FREEZE, REASON, LASTS, BY, CLEAR)
+CLEARING = (BY.name, CLEAR.name)
 STATUS_CODES: Mapping[type[Exception], int] = {
     UnknownResource: 404,
     OverrideRefused: 400,
@@ -148,10 +192,10 @@ async def _read(board: Board, request: Request) -> Any:
         return await status.read_all(board.resources.values(), board.store)
     resource = find(board.resources, name)
     if view == "decisions":
-        limit = request.number("limit", 50, 1, LINES_MAX)
-        return await status.read_decisions(resource, board.store, int(limit))
+        limit = in_query(request, (LIMIT,))[LIMIT.name]
+        return await status.read_decisions(resource, board.store, limit)
     if view == "history":
-        return await history(board, resource, request.number("hours", 3, 0.01, HOURS_MAX))
+        return await history(board, resource, in_query(request, (HOURS,))[HOURS.name])
     if view:
         raise Refused(404, f"{view[:50]!r} is unknown; known: decisions, history")
     return await status.read_one(resource, board.store)
@@ -180,7 +224,7 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-async def history(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
+async def history(board: Board, resource: Resource, hours: float) -> History:
     """The charts' points and the changes of the last hours."""
     now = (await board.store.load(resource.name)).read_at
     span = timedelta(hours=hours)
@@ -188,14 +232,17 @@ async def history(board: Board, resource: Resource, hours: float) -> dict[str, A
     return presenting.history(lines, now, max(span.total_seconds() / POINTS_MAX, 1))
 
 
+class OverrideSet(TypedDict):
+    """The change of the override, in words."""
+
+    resource: str
+    said: str
+
+
 async def put_override(board: Board, name: str, request: Request, change_id: str) -> Reply:
-    """Set an override, or clear it: see Override and docs/operations.md.
+    """Set an override, or clear it: see OVERRIDE and docs/operations.md."""
 
-    The fields of the body are ``mode, exact, floor, freeze_scale_in, reason, for, by``, or
-    ``clear`` and ``by``.
-    """
-
-    async def put() -> Any:
+    async def put() -> OverrideSet:
         resource = find(board.resources, name)
         line = await control.set_override(resource, _change(request, change_id), board.store)
         return {"resource": resource.name, "said": line.reason}
@@ -211,47 +258,67 @@ def _unwritten_message(name: str, error: Exception) -> str:
 
 
 def _change(request: Request, change_id: str) -> Change:
-    fields = request.fields()
-    if unknown := sorted(set(fields) - set(OVERRIDE_FIELDS)):
-        known = ", ".join(OVERRIDE_FIELDS)
-        raise Refused(400, f"unknown field {unknown[0][:50]!r}; known: {known}")
-    by = request.headers.get("x-ms-client-principal-name") or _text(fields, "by")
-    if _flag(fields, "clear"):
-        return Change(None, by, change_id)
-    lasts = _text(fields, "for")
-    mode = _text(fields, "mode")
-    if mode and mode not in list(Mode):
-        raise Refused(400, f"mode = {mode[:50]!r}: must be one of {', '.join(Mode)}")
+    given = in_body(request, OVERRIDE)
+    by = request.headers.get("x-ms-client-principal-name") or given["by"] or ""
+    if given["clear"]:
+        if others := [name for name, value in given.items() if value and name not in CLEARING]:
+            raise Refused(400, f"{others[0]}: is not allowed beside clear, which takes only by")
+        return Change(None, by.strip(), change_id)
     override = Override(
-        mode=Mode(mode) if mode else None,
-        reason=_text(fields, "reason"),
-        freeze_scale_in=_flag(fields, "freeze_scale_in"),
-        floor=_whole(fields, "floor"),
-        exact=_whole(fields, "exact"),
+        mode=Mode(given["mode"]) if given["mode"] else None,
+        reason=(given["reason"] or "").strip(),
+        freeze_scale_in=given["freeze_scale_in"],
+        floor=given["floor"],
+        exact=given["exact"],
     )
-    return Change(override, by, change_id, duration(lasts) if lasts else None)
+    lasts = duration(given["for"]) if given["for"] else None
+    return Change(override, by.strip(), change_id, lasts)
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise Refused(400, f"{name}: must be text")
-    return value.strip()
-
-
-def _flag(fields: Mapping[str, Any], name: str) -> bool:
-    value = fields.get(name, False)
-    if not isinstance(value, bool):
-        raise Refused(400, f"{name}: must be true or false")
-    return value
-
-
-def _whole(fields: Mapping[str, Any], name: str) -> int | None:
-    value = fields.get(name)
-    if value is None or value == "":
-        return None
-    if type(value) is not int:
-        raise Refused(400, f"{name}: must be a whole number")
-    return value
+ENDPOINTS = (
+    Endpoint(
+        "resources",
+        replies(list[ResourceStatus | ResourceUnreadable], 503),
+        path="resources",
+        about="Every resource: capacity, desired capacity, mode, throughput, metrics.",
+    ),
+    Endpoint(
+        "resources",
+        replies(ResourceStatus, 404, 503),
+        path="resources/{name}",
+        name="resource",
+        about="One resource.",
+        in_path=(NAME,),
+    ),
+    Endpoint(
+        "resources",
+        replies(list[DecisionEntry], 400, 404, 503),
+        path="resources/{name}/decisions",
+        name="resource_decisions",
+        about="The newest entries of the decision log.",
+        in_path=(NAME,),
+        in_query=(LIMIT,),
+    ),
+    Endpoint(
+        "resources",
+        replies(History, 400, 404, 503),
+        path="resources/{name}/history",
+        name="resource_history",
+        about=f"Up to {POINTS_MAX} points of capacity and metrics.",
+        in_path=(NAME,),
+        in_query=(HOURS,),
+    ),
+    Endpoint(
+        "override",
+        replies(OverrideSet, 400, 404, 409, *BODY_REFUSED, 503),
+        in_path=(NAME,),
+        in_body=OVERRIDE,
+        body_example={
+            FLOOR.name: 3,
+            FREEZE.name: True,
+            REASON.name: "sale",
+            LASTS.name: "2h",
+            BY.name: "anna",
+        },
+    ),
+)

@@ -5,21 +5,60 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import parse_qs
 
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
+from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
 from shared.ingestion.operating.breaker import BreakerController
-from shared.web.breaker_page import HEADERS, page, paragraph, view_json, view_page
+from shared.web.breaker_page import (
+    HEADERS,
+    BreakerStatus,
+    page,
+    paragraph,
+    view_json,
+    view_page,
+)
+from shared.web.endpoint import (
+    BODY_REFUSED,
+    ERROR_OR_PAGE,
+    HTML,
+    JSON,
+    Endpoint,
+    replies,
+)
+from shared.web.fields import Text, in_body
 from shared.web.http import NO_LENGTH, Refused, Reply, Request, error_reply, json_reply
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
 TOO_LARGE = f"the body must have at most {BODY_BYTES_MAX} bytes"
-REASON_CHARACTERS_MAX = 500
+
+NAME = Text("name", "the name of the breaker, `metric_ingest`", required=True)
+REASON = Text("reason", "why the breaker is isolated", required=True)
+TOKEN = Text(
+    "token",
+    "the token of a signed link",
+    required=True,
+    length_max=TOKEN_CHARACTERS_MAX,
+    pattern="^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$",
+)
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  not a password
+
+
+class BreakerClosed(TypedDict):
+    """A breaker that a person closed."""
+
+    breaker: str
+    mode: BreakerMode
+
+
+class BreakerIsolated(BreakerClosed):
+    """A breaker that a person isolated. ``epoch`` is the number of the incident."""
+
+    epoch: int
 
 
 async def show(request: Request, controller: BreakerController) -> Reply:
@@ -62,7 +101,8 @@ async def close(request: Request, controller: BreakerController) -> Reply:
         return _message(request, 502, "Closed, but the function is still disabled", str(error))
     log.warning("[breaker_closed] %s: incident %s %s", controller.name, breaker.epoch, "by a link")
     if _wants_json(request):
-        return json_reply({"breaker": controller.name, "mode": breaker.mode.value})
+        closed: BreakerClosed = {"breaker": controller.name, "mode": breaker.mode}
+        return json_reply(closed)
     text = "Events flow again, starting with the first one that was held."
     return _html(200, page("Closed", paragraph(text)))
 
@@ -70,7 +110,7 @@ async def close(request: Request, controller: BreakerController) -> Reply:
 async def status(request: Request, controller: BreakerController) -> Reply:
     """The state of the breaker and a new link, for a caller with a key of the function app."""
     if _name(request) != controller.name:
-        return _unknown(request)
+        return json_reply({"error": _no_breaker(request)}, 404)
     try:
         view = await controller.view()
     except StoreUnavailable as error:
@@ -84,20 +124,22 @@ async def isolate(request: Request, controller: BreakerController) -> Reply:
     The caller needs a key of the function app.
     """
     if _name(request) != controller.name:
-        return _unknown(request)
+        return json_reply({"error": _no_breaker(request)}, 404)
     try:
-        reason = request.fields().get("reason")
+        reason = in_body(request, (REASON,))[REASON.name]
     except Refused as error:
         return error_reply(error)
-    if not isinstance(reason, str) or not reason.strip():
-        return json_reply({"error": 'no reason is given; send {"reason": "..."}'}, 400)
     try:
-        breaker = await controller.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
+        breaker = await controller.isolate(reason.strip())
     except (StoreUnavailable, BreakerChanged) as error:
         return json_reply({"error": str(error)}, 503)
     log.warning("[breaker_isolated] %s: %s", controller.name, breaker.reason)
-    mode, epoch = breaker.mode.value, breaker.epoch
-    return json_reply({"breaker": controller.name, "mode": mode, "epoch": epoch})
+    isolated: BreakerIsolated = {
+        "breaker": controller.name,
+        "mode": breaker.mode,
+        "epoch": breaker.epoch,
+    }
+    return json_reply(isolated)
 
 
 def _body_refused(request: Request) -> Reply | None:
@@ -121,7 +163,11 @@ def _fields(body: bytes) -> Mapping[str, Any]:
 
 
 def _unknown(request: Request) -> Reply:
-    return _message(request, 404, "Not found", f"there is no breaker {_name(request)[:100]!r}")
+    return _message(request, 404, "Not found", _no_breaker(request))
+
+
+def _no_breaker(request: Request) -> str:
+    return f"there is no breaker {_name(request)[:100]!r}"
 
 
 def _message(request: Request, code: int, title: str, text: str) -> Reply:
@@ -141,3 +187,31 @@ def _name(request: Request) -> str:
 def _wants_json(request: Request) -> bool:
     accept = request.headers.get("accept", "")
     return "json" in accept and "html" not in accept
+
+
+ENDPOINTS = (
+    Endpoint(
+        "breaker_page",
+        replies({HTML: str, JSON: BreakerStatus}, 401, 403, 404, 503, refusal=ERROR_OR_PAGE),
+        in_path=(NAME,),
+        in_query=(TOKEN,),
+    ),
+    Endpoint(
+        "breaker_close",
+        replies(
+            {HTML: str, JSON: BreakerClosed},
+            *(401, 403, 404, 411, 413, 502, 503),
+            refusal=ERROR_OR_PAGE,
+        ),
+        in_path=(NAME,),
+        in_body=(TOKEN,),
+    ),
+    Endpoint("breaker_status", replies(BreakerStatus, 404, 503), in_path=(NAME,)),
+    Endpoint(
+        "breaker_isolate",
+        replies(BreakerIsolated, 400, 404, *BODY_REFUSED, 503),
+        in_path=(NAME,),
+        in_body=(REASON,),
+        body_example={REASON.name: "the database is being moved"},
+    ),
+)

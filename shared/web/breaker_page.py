@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from html import escape
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.operating.breaker import BreakerView
 from shared.notifications.news import stamp
+from shared.values.text import TimeText
 from shared.web.http import SECURITY_HEADERS
 
 HEADERS: Mapping[str, str] = {
@@ -18,6 +18,38 @@ HEADERS: Mapping[str, str] = {
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
     ),
 }
+
+
+class BreakerError(TypedDict):
+    """The last error that an instance counted in an interval of ten seconds, and how many."""
+
+    since: TimeText
+    instance: str
+    failures: int
+    last_error: str
+
+
+class PartitionBacklog(TypedDict):
+    """How many events of a partition wait. ``events`` is null if it is unknown."""
+
+    partition_id: str
+    events: int | None
+    remark: str
+
+
+class BreakerStatus(TypedDict):
+    """The state of the breaker. ``approval_url`` is a link that closes an open breaker."""
+
+    breaker: str
+    mode: BreakerMode
+    epoch: int
+    reason: str
+    changed_at: TimeText
+    retry_at: TimeText | None
+    read_at: TimeText
+    errors: list[BreakerError]
+    backlog: list[PartitionBacklog]
+    approval_url: NotRequired[str]
 
 
 STYLE = "body{font:16px system-ui;margin:2em auto;max-width:50em}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}button{font:inherit;padding:.5em 1em}"  # noqa: E501
@@ -60,20 +92,33 @@ def view_page(view: BreakerView, token: str) -> str:
     )
 
 
-def view_json(view: BreakerView, approval_url: str = "") -> dict[str, Any]:
+def view_json(view: BreakerView, approval_url: str = "") -> BreakerStatus:
     breaker = view.breaker
-    return {
+    status: BreakerStatus = {
         "breaker": view.name,
-        "mode": breaker.mode.value,
+        "mode": breaker.mode,
         "epoch": breaker.epoch,
         "reason": breaker.reason,
         "changed_at": stamp(breaker.changed_at),
         "retry_at": stamp(breaker.retry_at) if breaker.retry_at else None,
         "read_at": stamp(view.read_at),
-        "errors": [{**asdict(each), "since": stamp(each.since)} for each in view.errors],
-        "backlog": [asdict(each) for each in view.backlog],
-        **({"approval_url": approval_url} if approval_url else {}),
+        "errors": [
+            {
+                "since": stamp(each.since),
+                "instance": each.instance,
+                "failures": each.failures,
+                "last_error": each.last_error,
+            }
+            for each in view.errors
+        ],
+        "backlog": [
+            {"partition_id": each.partition_id, "events": each.events, "remark": each.remark}
+            for each in view.backlog
+        ],
     }
+    if approval_url:
+        status["approval_url"] = approval_url
+    return status
 
 
 def _button(view: BreakerView, token: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
@@ -21,13 +20,29 @@ from shared.ingestion.errors import (
 from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
+from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
+from shared.web.fields import Choice, Number, Text, Whole, in_body, in_path, in_query
 from shared.web.http import Refused, Reply, Request, error_reply, json_reply
 
-LIST_MAX = 200
 LETTERS_PER_REQUEST_MAX = 100
 """The most dead letters of one request, so that it ends before the host's time limit."""
-NUMBER = re.compile(r"\d{1,18}")
-DAYS_MAX = 36_500
+SEQUENCE_MAX = 10**18 - 1
+
+HUB = Text("hub", "only this hub")
+GROUP = Text("group", "only this consumer group; `GROUP~NAME` for the dead letters of a replay")
+KIND = Choice("kind", "only this kind of failure", tuple(FailureKind))
+OF_PARTITION = Text("partition", "only this partition")
+LIMIT = Whole("limit", "the most dead letters", 1, 200, default=100)
+AFTER = Whole("after", "only sequence numbers above this one", 0, SEQUENCE_MAX)
+OF_ONE = (HUB, GROUP, KIND)
+OF_MANY = (OF_PARTITION, *OF_ONE)
+OF_PAGE = (*OF_MANY, LIMIT, AFTER)
+
+PARTITION = Text("partition", "the partition", required=True)
+SEQUENCE = Whole("sequence", "the sequence number of the event", 0, SEQUENCE_MAX, required=True)
+PLACE = (PARTITION, SEQUENCE)
+
+OLDER = Number("older_than_days", "only dead letters older than this", 0, 36_500, required=True)
 
 
 class Store(CheckpointReader, DeadLetterStore, Protocol):
@@ -68,22 +83,21 @@ def _answering(action: Action) -> Callable[[Request, DeadLetterService], Awaitab
 
 
 @_answering
-async def list_letters(request: Request, service: DeadLetterService) -> Any:
-    """The dead letters that match ``?partition=&kind=&limit=&after=``."""
-    limit = _number(request.query.get("limit", "100"), "limit", LIST_MAX)
-    after = request.query.get("after")
-    start = _number(after, "after") if after else None
-    return view.letters_page(await find(service.store, _query(request), limit, start), limit)
+async def list_letters(request: Request, service: DeadLetterService) -> view.DeadLetterPage:
+    """The dead letters that match the query."""
+    given = in_query(request, OF_PAGE)
+    limit, after = given[LIMIT.name], given[AFTER.name]
+    return view.letters_page(await find(service.store, _query(given), limit, after), limit)
 
 
 @_answering
-async def show(request: Request, service: DeadLetterService) -> Any:
+async def show(request: Request, service: DeadLetterService) -> view.DeadLetterWithBody:
     """One dead letter, with its error and body."""
     return view.letter_with_body(*await read(service.store, service.hub, _one(request)))
 
 
 @_answering
-async def redrive(request: Request, service: DeadLetterService) -> Any:
+async def redrive(request: Request, service: DeadLetterService) -> view.DeadLetterOutcome:
     """Redrive one dead letter. Concurrent requests redrive it only once."""
     letters = await find(service.store, _one(request), LETTERS_PER_REQUEST_MAX)
     if not letters:
@@ -94,10 +108,11 @@ async def redrive(request: Request, service: DeadLetterService) -> Any:
 
 
 @_answering
-async def purge_older(request: Request, service: DeadLetterService) -> Any:
+async def purge_older(request: Request, service: DeadLetterService) -> view.PurgeOutcome:
     """Delete dead letters older than ``{"older_than_days": 30}``, at most 100 per request."""
-    days = _days(request)
-    letters = await _older(service.store, _query(request), timedelta(days=days))
+    days = in_body(request, (OLDER,))[OLDER.name]
+    query = _query(in_query(request, OF_MANY))
+    letters = await _older(service.store, query, timedelta(days=days))
     outcome = await purge(service.store, letters) if letters else DeadLetterResult()
     return {**view.result(outcome), "more": len(letters) == LETTERS_PER_REQUEST_MAX}
 
@@ -112,33 +127,44 @@ async def _older(
     return await find(store, replace(query, failed_before=before), LETTERS_PER_REQUEST_MAX)
 
 
-def _query(request: Request) -> DeadLetterQuery:
-    kind = request.query.get("kind")
-    if kind and kind not in set(FailureKind):
-        raise Refused(400, f"kind: must be one of {', '.join(FailureKind)}")
-    query = request.query
+def _query(given: Mapping[str, Any]) -> DeadLetterQuery:
     return DeadLetterQuery(
-        hub=query.get("hub"),
-        consumer_group=query.get("group"),
-        partition_id=query.get("partition"),
-        kind=FailureKind(kind) if kind else None,
+        hub=given[HUB.name],
+        consumer_group=given[GROUP.name],
+        partition_id=given.get(OF_PARTITION.name),
+        kind=FailureKind(kind) if (kind := given[KIND.name]) else None,
     )
 
 
 def _one(request: Request) -> DeadLetterQuery:
-    number = _number(request.route.get("sequence", ""), "sequence")
-    return replace(_query(request), partition_id=request.route.get("partition"), sequence=number)
+    partition, sequence = in_path(request, PARTITION), in_path(request, SEQUENCE)
+    query = _query(in_query(request, OF_ONE))
+    return replace(query, partition_id=partition, sequence=sequence)
 
 
-def _number(text: str, name: str, most: int | None = None) -> int:
-    if not NUMBER.fullmatch(text) or (most is not None and not 0 < int(text) <= most):
-        bounds = f"from 1 to {most}" if most else "from 0"
-        raise Refused(400, f"{name}: must be a whole number {bounds}")
-    return int(text)
-
-
-def _days(request: Request) -> float:
-    days = request.fields().get("older_than_days")
-    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days <= DAYS_MAX:
-        raise Refused(400, f'older_than_days: send {{"older_than_days": 30}}, 0 to {DAYS_MAX} days')
-    return float(days)
+ENDPOINTS = (
+    Endpoint(
+        "dead_letters",
+        replies(view.DeadLetterPage, 400, 500, 503),
+        in_query=OF_PAGE,
+    ),
+    Endpoint(
+        "dead_letter",
+        replies(view.DeadLetterWithBody, 400, 404, 500, 503),
+        in_path=PLACE,
+        in_query=OF_ONE,
+    ),
+    Endpoint(
+        "dead_letter_redrive",
+        replies(view.DeadLetterOutcome, 400, 404, 500, 503),
+        in_path=PLACE,
+        in_query=OF_ONE,
+    ),
+    Endpoint(
+        "dead_letters_purge",
+        replies(view.PurgeOutcome, 400, *BODY_REFUSED, 500, 503),
+        in_query=OF_MANY,
+        in_body=(OLDER,),
+        body_example={OLDER.name: 30},
+    ),
+)

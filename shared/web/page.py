@@ -13,22 +13,26 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.autoscaling.flows import status
 from shared.web.attention import attention
-from shared.web.board import HOURS_MAX, Board, history, read_part
+from shared.web.board import HOURS, Board, history, read_part
+from shared.web.endpoint import HTML, JSON, Endpoint, Error
+from shared.web.fields import Flag, in_query
 from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
+from shared.web.settings_http import SettingsProblems
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-HOURS = 3
+LIVE = Flag("live", "only the content of the page, which changes", default=False)
 
 
 async def page(board: Board, request: Request) -> Reply:
-    """The page with its styles and scripts, or only its content if the query has ``live``. For a
+    """The page with its styles and scripts, or only its content if ``live`` is true. For a
     part that cannot be read, an error is shown. The status is 503 if no part can be read.
     """
     try:
-        hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
+        given = in_query(request, (HOURS, LIVE), others_allowed=True)
     except Refused as error:
         return error_reply(error)
+    hours = given[HOURS.name]
     cards, panels = await _read_all(board, hours)
     shown = {
         "resources": cards,
@@ -37,9 +41,9 @@ async def page(board: Board, request: Request) -> Reply:
         "hours": hours,
     }
     status = 200 if any(map(_was_read, (*cards, *panels.values()))) else 503
-    if "live" in request.query:
-        live = _environment().get_template("live.html").render(shown)
-        return _html(status, live, "default-src 'none'")
+    if given[LIVE.name]:
+        content = _environment().get_template("live.html").render(shown)
+        return _html(status, content, "default-src 'none'")
     nonce = secrets.token_urlsafe(16)
     text = (
         _environment()
@@ -122,3 +126,12 @@ def _number(value: Any) -> str:
     if value is None:
         return "?"
     return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"
+
+
+ENDPOINTS = (
+    Endpoint(
+        "dashboard",
+        {200: {HTML: str}, 400: {JSON: Error}, 503: {HTML: str, JSON: SettingsProblems}},
+        in_query=(HOURS, LIVE),
+    ),
+)

@@ -6,19 +6,66 @@ from __future__ import annotations
 import base64
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
+from shared.values.text import DateText, TimeText
+from shared.web.endpoint import Endpoint, replies
 
 BODY_BYTES_SHOWN = 200
 
 JsonObject = dict[str, Any]
 
 
-def breaker(name: str, state: Breaker, link: str) -> JsonObject:
+class BreakerSummary(TypedDict):
+    """A circuit breaker. ``link`` leads to the page that closes it; empty if there is nothing to
+    close, or no link."""
+
+    name: str
+    mode: str
+    closed: bool
+    since: TimeText | None
+    reason: str
+    retry_at: TimeText | None
+    link: str
+
+
+class TrendDay(TypedDict):
+    """The figures of a day: as recorded, and adjusted for sampling with a range of 95 %."""
+
+    date: DateText
+    raw: float | None
+    adjusted: float | None
+    low: float | None
+    high: float | None
+    sampling_rate: float | None
+    verdict: str
+    figure: str
+    reason: str
+    complete: bool
+
+
+class TrendSeries(TypedDict):
+    """An event with its days in order. ``alarm`` is true if events were lost."""
+
+    name: str
+    event: str
+    kind: str
+    measurement: str
+    dimensions: dict[str, str]
+    verdict: str
+    figure: str
+    count_verdict: str
+    sum_verdict: str
+    reason: str
+    alarm: bool
+    days: list[TrendDay]
+
+
+def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
     """The breaker. ``link`` leads to the page that closes the breaker; empty if there is no
     link."""
     return {
@@ -52,7 +99,7 @@ def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
     }
 
 
-def trends(rows: Iterable[Trend]) -> list[JsonObject]:
+def trends(rows: Iterable[Trend]) -> list[TrendSeries]:
     """One entry for each series, with its days in order. Series with an alarm come first."""
     series: dict[Any, list[Trend]] = defaultdict(list)
     for row in rows:
@@ -61,7 +108,7 @@ def trends(rows: Iterable[Trend]) -> list[JsonObject]:
     return sorted(shown, key=lambda each: (not each["alarm"], each["name"]))
 
 
-def _series(days: list[Trend]) -> JsonObject:
+def _series(days: list[Trend]) -> TrendSeries:
     newest = days[-1]
     measured = newest.measurement and any(day.adjusted_sum is not None for day in days)
     of = "sum" if measured else "count"
@@ -94,3 +141,9 @@ def _series(days: list[Trend]) -> JsonObject:
             if day.verdict != UNREADABLE
         ],
     }
+
+
+ENDPOINTS = (
+    Endpoint("trends", replies(list[TrendSeries], 503)),
+    Endpoint("breakers", replies(list[BreakerSummary], 503)),
+)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from shared.web.http import Reply, json_reply
 
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
 
 
+class SettingsProblems(TypedDict):
+    """What is wrong with settings and rules. No function runs until it is corrected."""
+
+    problems: list[str]
+    next_step: str
+
+
 def problems_reply(problems: Sequence[str]) -> Reply:
     """Every problem, with status 503: no function runs until they are corrected."""
-    return json_reply({"problems": list(problems), "next_step": NEXT_STEP}, 503)
+    told: SettingsProblems = {"problems": list(problems), "next_step": NEXT_STEP}
+    return json_reply(told, 503)

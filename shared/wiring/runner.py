@@ -25,6 +25,7 @@ from shared.ingestion.ownership.processor import (
 )
 from shared.ingestion.ownership.read_partition import PartitionReader, RepeatedFailures
 from shared.wiring.app import App
+from shared.wiring.remedies import with_remedy
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Runner:
     def _balancing_failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
         if self._failures.should_log("balancing", text, time.monotonic()):
-            log.warning("[balancing_failed] %s", text)
+            log.warning("[balancing_failed] %s", with_remedy(text))
 
     def _log_reason(self, reason: str) -> None:
         """A reason that repeats is logged once."""

@@ -25,7 +25,7 @@ class WebParts(Parts):
         store = self._app.scaling.store
         return Board(self._app.resources, store, RecentLog(store), panels_by_name)
 
-    async def breakers(self) -> list[dict[str, Any]]:
+    async def breakers(self) -> list[panels.BreakerSummary]:
         controller = self._app.ingestion.breaker_controller
         snapshot = await controller.breakers.load()
         state = (snapshot.breaker, snapshot.read_at)
@@ -36,6 +36,6 @@ class WebParts(Parts):
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)
         return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
 
-    async def trends(self) -> list[dict[str, Any]]:
+    async def trends(self) -> list[panels.TrendSeries]:
         since = self._app.now().date() - timedelta(days=TREND_DAYS)
         return panels.trends(await self._app.nightly.trends.since(since))

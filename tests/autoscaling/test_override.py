@@ -180,7 +180,9 @@ async def test_the_status_distinguishes_a_metric_without_samples_from_a_zero() -
         ("other", None, True),
     ]
     assert result["capacity"] == 2
-    assert result["newest"]["kind"] == "decision"
+    newest = result["newest"]
+    assert newest
+    assert newest["kind"] == "decision"
 
 
 # --- connection checks ------------------------------------------------------------------------

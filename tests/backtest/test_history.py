@@ -13,7 +13,7 @@ import pytest
 
 from backtest.arena import as_schedule
 from backtest.errors import NoHistory
-from backtest.history import Point, points_of, read_record, workload_from
+from backtest.history import Point, load_history, points_of, read_record, workload_from
 from backtest.outcome import course
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
@@ -151,3 +151,16 @@ async def record_four_minutes(connection_string: str, name: str) -> None:
         )
         await store.record(line)
     await store.close()
+
+
+def test_without_a_running_storage_the_error_says_what_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(_store: TableStateStore, *_arguments: object, **_options: object) -> None:
+        raise OSError("Connect call failed ('127.0.0.1', 10002)\nand more")
+
+    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
+    monkeypatch.setattr(TableStateStore, "log", refused)
+    with pytest.raises(NoHistory, match="Nothing listens there: start Azurite") as raised:
+        load_history(ONE, 5)
+    assert "\n" not in str(raised.value)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -211,7 +210,7 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
 ) -> None:
     series = [replace(day, event=f"event-{n}") for n in range(21) for day in days(2)]
 
-    async def trends() -> list[dict[str, Any]]:
+    async def trends() -> list[panels.TrendSeries]:
         return panels.trends(series)
 
     app = running_app()

@@ -50,7 +50,7 @@ def test_the_exit_code_is_failed_if_the_result_reports_a_failure(answer: Any, co
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (TimeoutError(), FAILED, "error: TimeoutError: \n"),
+        (TimeoutError(), FAILED, "error: TimeoutError:\n"),
         (OSError("gone\nand more"), FAILED, "error: OSError: gone\n"),
         (Misused("say --all"), WRONG, "say --all\n"),
         (SettingsError(["a: bad", "b: bad"]), WRONG, "a: bad"),

@@ -95,12 +95,33 @@ def test_a_wrong_settings_file_is_explained(
     assert raised.value.problems == (f"{file}: {message}",)
 
 
+def test_the_missing_settings_of_a_demo_say_how_to_start_one(tmp_path: Path) -> None:
+    file = tmp_path / ".local" / "settings.json"
+    with pytest.raises(SettingsError, match="Start the demo with `make run`, or name another"):
+        settings.add_file(file)
+
+
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
         (
             OSError("Cannot connect to host 127.0.0.1:10002 ssl:default [Connect call failed]"),
-            ". Nothing listens there: start Azurite, or name the settings of a running demo\n",
+            ". Nothing listens there: start Azurite, or name the settings of a running demo "
+            "(`make run` starts one)\n",
+        ),
+        (
+            OSError("[Errno 111] Connect call failed ('127.0.0.1', 5671)"),
+            ". Nothing listens there: start the service, or name the settings of a running demo "
+            "(`make run` starts one)\n",
+        ),
+        (
+            OSError("[Errno -2] Name or service not known."),
+            "known. Check the spelling of the host in the settings, and the network\n",
+        ),
+        (
+            OSError("This request is not authorized to perform this operation.\nTime: 12:00"),
+            "operation. The login works but lacks a role: `az account show` names the account, and "
+            "docs/security.md the roles\n",
         ),
         (NotFound("no dead letter"), ". `dead-letters list` shows the existing ones\n"),
         (OSError("Cannot connect to host account.table.core.windows.net:443"), ":443\n"),

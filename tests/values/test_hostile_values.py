@@ -38,8 +38,8 @@ from shared.autoscaling.messages import (
     encode_metric,
     named_resource,
 )
-from shared.autoscaling.operating.overrides import check, duration
-from shared.autoscaling.state import EPOCH_MAX, ActionStatus, ScaleAction
+from shared.autoscaling.operating.overrides import Change, check, duration
+from shared.autoscaling.state import EPOCH_MAX, ActionStatus, Override, ScaleAction
 from shared.datasets.arrivals import decode_arrival
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import telemetry_arrived
@@ -52,6 +52,7 @@ from shared.messaging.lines import read_messages
 from shared.messaging.model import Message
 from shared.web import board, dead_letters_http
 from shared.web.board import Board, RecentLog
+from shared.web.fields import in_body, in_query
 from shared.web.http import Refused, Request
 from tests.builders import NOW, TIMING, metric, resource, sample, state
 
@@ -268,7 +269,7 @@ def test_a_delivery_of_the_trigger_is_parsed_or_refused(
 
 # --- operators --------------------------------------------------------------------------------
 
-OVERRIDE = {"mode": "paused", "reason": "r", "by": "b", "for": "2h", "floor": None, "exact": None}
+OVERRIDE = {"mode": "paused", "reason": "r", "by": "b", "for": "2h", "floor": 3}
 JSON = {"content-type": "application/json"}
 
 
@@ -287,9 +288,9 @@ async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None
 async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
     request = Request(query={"hours": text})
     with suppress(Refused):
-        assert 0.01 <= request.number("hours", 3, 0.01, 72) <= 72
+        assert 0.01 <= in_query(request, (board.HOURS,))["hours"] <= 72
     with suppress(Refused):
-        dead_letters_http._number(text, "limit", 200)
+        assert 1 <= dead_letters_http.LIMIT.parsed(text) <= 200
     with suppress(OverrideRefused):
         assert duration(text) <= timedelta(days=366)
 
@@ -298,7 +299,7 @@ async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
 def test_the_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
     asked = Request(headers={"content-type": "application/json"}, body=json.dumps(fields).encode())
     with suppress(Refused):
-        assert 0 <= dead_letters_http._days(asked) <= 36_500
+        assert 0 <= in_body(asked, (dead_letters_http.OLDER,))["older_than_days"] <= 36_500
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -336,12 +337,12 @@ def test_a_sample_in_a_row_that_is_too_large_is_left_out_and_the_others_are_kept
 
 
 def test_the_error_about_a_huge_floor_is_short() -> None:
-    change = board._change(
-        Request(headers=JSON, body=json.dumps({**OVERRIDE, "floor": 10**400}).encode()), "id"
-    )
     with pytest.raises(OverrideRefused) as raised:
-        check(change, resource())
+        check(Change(Override(floor=10**400, reason="r"), "anna", "id"), resource())
     assert len(str(raised.value)) < 300
+    with pytest.raises(Refused) as refused:
+        board.FLOOR.checked(10**4000)
+    assert len(str(refused.value)) < 300
 
 
 # --- single bounds ----------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import Override
 from shared.web.board import Board, RecentLog, put_override, read
-from shared.web.http import BODY_BYTES_MAX, Reply, Request
+from shared.web.fields import BODY_BYTES_MAX
+from shared.web.http import Reply, Request
 from shared.web.page import page
 from tests.builders import NOW, resource
 
@@ -104,7 +105,7 @@ async def test_a_point_has_the_highest_value_of_its_step_and_every_change_has_a_
     [
         ("resources/plan-9", {}, 404, "declared: plan-1"),
         ("resources/plan-1/secrets", {}, 404, "known: decisions, history"),
-        ("resources/plan-1/decisions", {"limit": "many"}, 400, "a number from 1 to 1000"),
+        ("resources/plan-1/decisions", {"limit": "many"}, 400, "a whole number from 1 to 1,000"),
         ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 72"),
     ],
 )
@@ -114,6 +115,10 @@ async def test_an_invalid_request_is_answered_with_what_would_be_valid(
     answer = await world.get(path, **query)
     assert answer["status"] == status
     assert error in answer["error"]
+
+
+async def test_the_page_ignores_parameters_that_other_programs_add_to_a_link(world: World) -> None:
+    assert (await page(world.board, Request(query={"utm_source": "mail"}))).status == 200
 
 
 async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
@@ -167,14 +172,17 @@ async def test_the_signed_in_user_is_logged_as_author_whatever_the_body_says(wor
             {"floor": 3, "freeze_scale_in": "yes", "reason": "x", "by": "a"},
             None,
             400,
-            "freeze_scale_in: must be true or false",
+            "freeze_scale_in = 'yes': must be true or false",
         ),
         ({"mode": "off", "reason": "x", "by": "a"}, None, 400, "one of active, dry_run, paused"),
-        ({"floor": "3", "reason": "x", "by": "a"}, None, 400, "floor: must be a whole number"),
-        ({"floor": True, "reason": "x", "by": "a"}, None, 400, "floor: must be a whole number"),
+        ({"floor": "3", "reason": "x", "by": "a"}, None, 400, "'3': must be a whole number"),
+        ({"floor": True, "reason": "x", "by": "a"}, None, 400, "True: must be a whole number"),
+        ({"floor": None, "reason": "x", "by": "a"}, None, 400, "None: must be a whole number"),
+        ({"clear": True, "floor": 3, "by": "a"}, None, 400, "floor: is not allowed beside clear"),
+        ({"exact": 2, "reason": "x\ny", "by": "a"}, None, 400, "500 characters in one line"),
         ({"exact": 50, "reason": "x", "by": "a"}, None, 400, "must be 1 to 5"),
         ({"exact": 2, "reason": "x", "by": "a", "for": "ever"}, None, 400, "90m, 2h"),
-        ({"exact": 2, "reason": ["x"], "by": "a"}, None, 400, "reason: must be text"),
+        ({"exact": 2, "reason": ["x"], "by": "a"}, None, 400, "reason = ['x']: must be 1 to"),
     ],
 )
 async def test_an_invalid_override_is_refused_and_changes_nothing(

@@ -59,12 +59,42 @@ async def test_the_list_is_paged_by_sequence_number_and_filtered_by_kind() -> No
 
 
 @pytest.mark.parametrize(
-    "query", [{"limit": "0"}, {"limit": "201"}, {"limit": "x"}, {"after": "-1"}, {"kind": "odd"}]
+    "query",
+    [
+        {"limit": "0"},
+        {"limit": "201"},
+        {"limit": "x"},
+        {"limit": "1.5"},
+        {"limit": "1_0"},
+        {"limit": "\u0661"},
+        {"limit": ""},
+        {"after": "-1"},
+        {"kind": "odd"},
+        {"kind": ""},
+    ],
 )
 async def test_an_invalid_query_is_refused(query: dict[str, str]) -> None:
     answer = await http.list_letters(Request(query=query), await dead_letter_service())
     assert answer.status == 400
-    assert f"{next(iter(query))}: must be" in json_of(answer)["error"]
+    ((name, value),) = query.items()
+    assert f"{name} = {value!r}: must be" in json_of(answer)["error"]
+
+
+async def test_a_misspelled_filter_is_refused_and_purges_nothing() -> None:
+    at = await dead_letter_service()
+    request = Request(
+        query={"partion": "1", "code": "key"}, headers=JSON_TYPE, body=b'{"older_than_days": 0}'
+    )
+    answer = await http.purge_older(request, at)
+    known = "known: partition, hub, group, kind"
+    assert (answer.status, json_of(answer)["error"]) == (
+        400,
+        f"unknown parameter 'partion'; {known}",
+    )
+    request = Request(headers=JSON_TYPE, body=b'{"older_than_days": 0, "partition": "1"}')
+    answer = await http.purge_older(request, at)
+    assert (answer.status, "unknown field 'partition'" in answer.body) == (400, True)
+    assert len(json_of(await http.list_letters(Request(), at))["dead_letters"]) == 6
 
 
 async def test_a_dead_letter_is_shown_with_its_body_and_an_unknown_one_is_not_found() -> None:

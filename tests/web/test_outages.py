@@ -73,7 +73,7 @@ async def test_a_resource_that_cannot_be_read_shows_the_reason_and_hides_no_othe
     assert "hunter2" not in reply.body
 
 
-@pytest.mark.parametrize("query", [{}, {"live": ""}])
+@pytest.mark.parametrize("query", [{}, {"live": "true"}])
 async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounded_time(
     query: dict[str, str],
 ) -> None:

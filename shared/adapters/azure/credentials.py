@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessToken, AccessTokenInfo, TokenRequestOptions
 from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import ClientAuthenticationError
 
 from shared.adapters.azure.transport import is_loopback
+
+T = TypeVar("T")
+
+REASON_CHARACTERS_MAX = 200
+OF_OPERATORS = ("ManagedIdentityCredential", "AzureCliCredential")
+"""The logins that operators use. The client library tries others as well."""
 
 
 class LoopbackCredential:
@@ -26,6 +35,58 @@ class LoopbackCredential:
         return self
 
     async def __aexit__(self, *details: object) -> None: ...
+
+
+class Login:
+    """The managed identity in Azure, the login of the developer elsewhere.
+
+    If neither works, the error is one line that says what to do. The client library would write a
+    paragraph for each login that it has tried.
+    """
+
+    def __init__(self, client_id: str = "") -> None:
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415  heavy to import
+
+        logging.getLogger("azure.identity").setLevel(logging.ERROR)  # it logs what it also raises
+        chosen = {"managed_identity_client_id": client_id} if client_id else {}
+        self._chain = DefaultAzureCredential(**chosen)
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        return await _explained(self._chain.get_token(*scopes, **options))
+
+    async def get_token_info(
+        self, *scopes: str, options: TokenRequestOptions | None = None
+    ) -> AccessTokenInfo:
+        return await _explained(self._chain.get_token_info(*scopes, options=options))
+
+    async def close(self) -> None:
+        await self._chain.close()
+
+    async def __aenter__(self) -> Login:
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.close()
+
+
+async def _explained(token: Awaitable[T]) -> T:
+    try:
+        return await token
+    except ClientAuthenticationError as error:
+        raise ClientAuthenticationError(no_login(str(error))) from error
+
+
+def no_login(text: str) -> str:
+    """One line for the error of DefaultAzureCredential: the reasons that matter, and the remedy."""
+    tried = text.partition("\nTo mitigate")[0].split("\n\t")
+    reasons = [each for each in tried if each.startswith(OF_OPERATORS)]
+    if not tried[-1].startswith("AzureDeveloperCli") and tried[-1] not in reasons:
+        reasons.append(tried[-1])  # a login that was refused, so that no other was tried
+    shown = [" ".join(each.split())[:REASON_CHARACTERS_MAX].rstrip(". ") for each in reasons]
+    return (
+        f"no login to Azure works ({'; '.join(shown)}). Run `az login` on your machine; in Azure, "
+        "give the Function App a managed identity"
+    )
 
 
 def credential_for(url: str, client_id: str = "") -> AsyncTokenCredential:
@@ -48,8 +109,5 @@ _opened: list[AsyncTokenCredential] = []
 
 @cache
 def _identity(client_id: str) -> AsyncTokenCredential:
-    from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415  heavy to import
-
-    chosen = {"managed_identity_client_id": client_id} if client_id else {}
-    _opened.append(DefaultAzureCredential(**chosen))
+    _opened.append(Login(client_id))
     return _opened[-1]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
+from shared.autoscaling.operating.shown import (
+    DecisionEntry,
+    ResourceStatus,
+    ResourceUnreadable,
+)
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 
@@ -15,26 +19,30 @@ LINES_MAX = 1000
 """The most entries of the decision log in one reply."""
 
 
-async def read_all(resources: Iterable[Resource], store: StateStore) -> list[dict[str, Any]]:
+async def read_all(
+    resources: Iterable[Resource], store: StateStore
+) -> list[ResourceStatus | ResourceUnreadable]:
     """The status of each resource; only ``name`` and ``error`` if its state cannot be read."""
     return await asyncio.gather(*(_one_or_error(resource, store) for resource in resources))
 
 
-async def _one_or_error(resource: Resource, store: StateStore) -> dict[str, Any]:
+async def _one_or_error(
+    resource: Resource, store: StateStore
+) -> ResourceStatus | ResourceUnreadable:
     try:
         return await read_one(resource, store)
     except StateUnreadable as error:
         return {"name": resource.name, "error": str(error)}
 
 
-async def read_one(resource: Resource, store: StateStore) -> dict[str, Any]:
+async def read_one(resource: Resource, store: StateStore) -> ResourceStatus:
     """The status of one resource. Raises StateUnreadable."""
     snapshot = await store.load(resource.name)
     newest = await store.log(resource.name, 1)
     return presenting.status(resource, snapshot, newest[0] if newest else None)
 
 
-async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[dict[str, Any]]:
+async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:
     """The newest entries of the decision log, newest first."""
     lines = await store.log(resource.name, min(limit, LINES_MAX))
     return [presenting.decision_line(line) for line in lines]

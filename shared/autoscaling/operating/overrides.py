@@ -15,7 +15,8 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.values.text import quoted
 
-DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
+DURATION_PATTERN = r"^(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?$"
+DURATION = re.compile(DURATION_PATTERN)
 DURATION_MAX = timedelta(days=366)
 TEXT_LENGTH_MAX = 500
 

@@ -26,6 +26,18 @@ from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.overrides import described
+from shared.autoscaling.operating.shown import (
+    CandidateShown,
+    DecisionEntry,
+    DesiredShown,
+    EstimateShown,
+    EvidenceShown,
+    History,
+    HistoryPoint,
+    MetricShown,
+    OverrideShown,
+    ResourceStatus,
+)
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
@@ -36,7 +48,7 @@ DECISION = EntryKind.DECISION
 Shown = dict[str, Any]
 
 
-def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> Shown:
+def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> ResourceStatus:
     """The status of a resource: capacity, desired state, mode, override, throughput, metrics, and
     the newest entry."""
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
@@ -44,14 +56,18 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
     capacity = known_capacity(state)
     return {
         "name": resource.name,
-        "target": asdict(resource.target),
-        "limits": asdict(resource.limits),
+        "target": {
+            "subscription_id": resource.target.subscription_id,
+            "resource_group": resource.target.resource_group,
+            "name": resource.target.name,
+        },
+        "limits": {"minimum": resource.limits.minimum, "maximum": resource.limits.maximum},
         "as_of": format_time(now),
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
         "capacity_stale": is_silent(resource, CAPACITY_METRIC, capacity, now),
         "desired": _desired(state.desired),
-        "mode": str(mode),
+        "mode": mode,
         "mode_reason": mode_reason,
         "override": _override(state, now),
         "estimate": _estimate(rate_estimate(resource.throughput, state.learned)),
@@ -61,12 +77,12 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
     }
 
 
-def decision_line(entry: LogEntry) -> Shown:
+def decision_line(entry: LogEntry) -> DecisionEntry:
     """One entry of the log, with all recommendations, the guards that applied, and the evidence."""
     return {
         "id": entry.entry_id,
         "time": format_time(entry.time),
-        "kind": str(entry.kind),
+        "kind": entry.kind,
         "current": entry.current,
         "desired": entry.desired,
         "epoch": entry.epoch,
@@ -101,7 +117,7 @@ def reading(metric: Metric) -> Shown:
     return {"name": metric.name, "value": value.value, "time": format_time(value.time)}
 
 
-def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> Shown:
+def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> History:
     """The points of the chart, and the log entries except decisions without a change, newest
     first."""
     return {
@@ -111,7 +127,7 @@ def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> 
     }
 
 
-def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
+def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoint]:
     """Capacity and metrics over time, oldest first.
 
     There is one point for each step, and another one for each change of the capacity or the desired
@@ -119,14 +135,19 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
     metrics {name: value}, age_minutes``. ``age_minutes`` is the age of the oldest item, estimated
     from the policy's evidence as backlog over arrivals, or None.
     """
-    by_step: dict[tuple[int, int, int | None], Shown] = {}
+    by_step: dict[tuple[int, int, int | None], HistoryPoint] = {}
     for entry in sorted(entries, key=lambda e: e.time):
         if entry.current is None or not entry.metric:
             continue
         step = int(entry.time.timestamp() // step_seconds)
-        first: Shown = {"time": format_time(entry.time), "metrics": {}, "age_minutes": None}
+        first: HistoryPoint = {
+            "time": format_time(entry.time),
+            "capacity": entry.current,
+            "desired": entry.desired,
+            "metrics": {},
+            "age_minutes": None,
+        }
         point = by_step.setdefault((step, entry.current, entry.desired), first)
-        point |= {"capacity": entry.current, "desired": entry.desired}
         point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
         point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
     return list(by_step.values())
@@ -147,7 +168,7 @@ def age_minutes(evidence: Mapping[str, Any]) -> float | None:
     return float(backlog) / float(arrivals) if arrivals else None
 
 
-def _evidence(evidence: Mapping[str, Any]) -> Shown:
+def _evidence(evidence: Mapping[str, Any]) -> EvidenceShown:
     """The evidence of a policy, with infinity and NaN as None because JSON has neither."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -155,7 +176,7 @@ def _evidence(evidence: Mapping[str, Any]) -> Shown:
     }
 
 
-def _candidate(candidate: Recommendation) -> Shown:
+def _candidate(candidate: Recommendation) -> CandidateShown:
     return {
         "rule": candidate.rule,
         "capacity": candidate.capacity,
@@ -164,13 +185,13 @@ def _candidate(candidate: Recommendation) -> Shown:
     }
 
 
-def _desired(desired: Desired | None) -> Shown | None:
+def _desired(desired: Desired | None) -> DesiredShown | None:
     if desired is None:
         return None
     return {
         "target": desired.target,
         "epoch": desired.epoch,
-        "status": str(desired.status),
+        "status": desired.status,
         "reason": desired.reason,
         "requested_at": format_time(desired.requested_at),
         "attempts": desired.attempts,
@@ -178,7 +199,7 @@ def _desired(desired: Desired | None) -> Shown | None:
     }
 
 
-def _override(state: ScalingState, now: datetime) -> Shown | None:
+def _override(state: ScalingState, now: datetime) -> OverrideShown | None:
     """The override in force; None if there is none or it has expired."""
     override: Override | None = effective_override(state, now)
     if override is None:
@@ -186,7 +207,7 @@ def _override(state: ScalingState, now: datetime) -> Shown | None:
     return {
         "said": described(override),
         "reason": override.reason,
-        "mode": str(override.mode) if override.mode else None,
+        "mode": override.mode,
         "exact": override.exact,
         "floor": override.floor,
         "freeze_scale_in": override.freeze_scale_in,
@@ -194,14 +215,14 @@ def _override(state: ScalingState, now: datetime) -> Shown | None:
     }
 
 
-def _estimate(estimate: RateEstimate | None) -> Shown | None:
+def _estimate(estimate: RateEstimate | None) -> EstimateShown | None:
     """The throughput per instance; None before any work was seen."""
     if estimate is None:
         return None
     return {
         "said": str(estimate),
         "certainty": estimate.certainty,
-        "source": str(estimate.source),
+        "source": estimate.source,
         "likely": estimate.likely,
         "low": estimate.low,
         "relative_error": estimate.relative_error,
@@ -209,7 +230,7 @@ def _estimate(estimate: RateEstimate | None) -> Shown | None:
     }
 
 
-def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[Shown]:
+def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[MetricShown]:
     for name, source in resource.metrics.items():
         latest = _latest(state.histories.get(name, Window()))
         age = (now - latest.time).total_seconds() if latest else None

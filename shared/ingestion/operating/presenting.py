@@ -9,31 +9,95 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import ReplayProgress
-from shared.ingestion.model import Event, Gap
+from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
+from shared.values.text import TimeText
 
 Shown = dict[str, Any]
 LAYOUT = "\n\r\t"
 
 
-def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> Shown:
+class DeadLetterPlace(TypedDict):
+    """The partition and the number of the event that failed."""
+
+    namespace: str
+    hub: str
+    consumer_group: str
+    partition_id: str
+    sequence: int
+
+
+class DeadLetterSummary(DeadLetterPlace):
+    """An event that failed. ``body_bytes`` is null if only the event hub has the body."""
+
+    offset: str
+    enqueued_at: TimeText
+    failed_at: TimeText
+    kind: FailureKind
+    error: str
+    attempts: int
+    partition_key: str | None
+    body_bytes: int | None
+
+
+class DeadLetterPage(TypedDict):
+    """Dead letters. ``more`` is true if there may be others after the last one."""
+
+    dead_letters: list[DeadLetterSummary]
+    more: bool
+
+
+class DeadLetterBody(TypedDict):
+    """The body of an event: as text if it is printable UTF-8, otherwise in base64."""
+
+    text: NotRequired[str]
+    base64: NotRequired[str]
+
+
+class DeadLetterWithBody(DeadLetterSummary):
+    """An event that failed, with its body."""
+
+    body: DeadLetterBody
+
+
+class DeadLetterFailure(DeadLetterPlace):
+    """A dead letter that stays, with the reason."""
+
+    error: str
+
+
+class DeadLetterOutcome(TypedDict):
+    """What was done with dead letters. ``gone`` were removed by another caller first."""
+
+    done: list[DeadLetterPlace]
+    gone: list[DeadLetterPlace]
+    failed: list[DeadLetterFailure]
+
+
+class PurgeOutcome(DeadLetterOutcome):
+    """The deleted dead letters. If ``more`` is true, repeat the request."""
+
+    more: bool
+
+
+def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> DeadLetterPage:
     """A page of dead letters. ``more`` says that there may be others after the last one."""
     return {"dead_letters": [letter(stored) for stored in letters], "more": len(letters) == limit}
 
 
-def letter(stored: StoredDeadLetter) -> Shown:
+def letter(stored: StoredDeadLetter) -> DeadLetterSummary:
     dead_letter = stored.letter
     return {
         **_place(stored),
         "offset": dead_letter.offset,
         "enqueued_at": _stamp(dead_letter.enqueued_at),
         "failed_at": _stamp(dead_letter.failed_at),
-        "kind": str(dead_letter.kind),
+        "kind": dead_letter.kind,
         "error": dead_letter.error,
         "attempts": dead_letter.attempts,
         "partition_key": dead_letter.partition_key,
@@ -41,14 +105,16 @@ def letter(stored: StoredDeadLetter) -> Shown:
     }
 
 
-def letter_with_body(stored: StoredDeadLetter, event: Event) -> Shown:
+def letter_with_body(stored: StoredDeadLetter, event: Event) -> DeadLetterWithBody:
     """A dead letter with its body, which may come from the hub if the store does not have it."""
     text = printable(event.body)
-    body = {"text": text} if text is not None else {"base64": base64.b64encode(event.body).decode()}
+    body: DeadLetterBody = {"base64": base64.b64encode(event.body).decode()}
+    if text is not None:
+        body = {"text": text}
     return {**letter(stored), "body_bytes": len(event.body), "body": body}
 
 
-def result(outcome: DeadLetterResult) -> Shown:
+def result(outcome: DeadLetterResult) -> DeadLetterOutcome:
     return {
         "done": [_place(stored) for stored in outcome.done],
         "gone": [_place(stored) for stored in outcome.gone],
@@ -104,8 +170,15 @@ def printable(body: bytes) -> str | None:
     return text if all(c.isprintable() or c in LAYOUT for c in text) else None
 
 
-def _place(stored: StoredDeadLetter) -> Shown:
-    return {**stored.stream.names, "sequence": stored.letter.sequence}
+def _place(stored: StoredDeadLetter) -> DeadLetterPlace:
+    stream = stored.stream
+    return {
+        "namespace": stream.namespace,
+        "hub": stream.hub,
+        "consumer_group": stream.consumer_group,
+        "partition_id": stream.partition_id,
+        "sequence": stored.letter.sequence,
+    }
 
 
 def _stamp(time: datetime) -> str:

@@ -149,7 +149,7 @@
     if (document.hidden) return;
     try {
       const url = new URL(location.href);
-      url.searchParams.set("live", "");
+      url.searchParams.set("live", "true");
       const answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(EVERY_MS) });
       if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
       update(new DOMParser().parseFromString(await answer.text(), "text/html"));

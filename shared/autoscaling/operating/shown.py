@@ -1,0 +1,154 @@
+"""The types of what operators see of a resource, as plain values for JSON.
+
+Times are ISO 8601 text in UTC, and durations are seconds. An unknown value is None, never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.policy import RateSource
+from shared.autoscaling.state import ActionStatus
+from shared.values.text import TimeText
+
+EvidenceShown = dict[str, Any]
+
+
+class PlanShown(TypedDict):
+    """An App Service Plan."""
+
+    subscription_id: str
+    resource_group: str
+    name: str
+
+
+class LimitsShown(TypedDict):
+    """The range of the capacity, in instances."""
+
+    minimum: int
+    maximum: int
+
+
+class DesiredShown(TypedDict):
+    """The capacity that the app last asked for."""
+
+    target: int
+    epoch: int
+    status: ActionStatus
+    reason: str
+    requested_at: TimeText
+    attempts: int
+    last_error: str | None
+
+
+class OverrideShown(TypedDict):
+    """The override in force."""
+
+    said: str
+    reason: str
+    mode: Mode | None
+    exact: int | None
+    floor: int | None
+    freeze_scale_in: bool
+    expires_at: TimeText | None
+
+
+class EstimateShown(TypedDict):
+    """The throughput of one instance, in items a minute."""
+
+    said: str
+    certainty: str
+    source: RateSource
+    likely: float
+    low: float
+    relative_error: float
+    sure: bool
+
+
+class MetricShown(TypedDict):
+    """A metric with its newest sample, and what its silence means."""
+
+    name: str
+    source: str
+    pushed: bool
+    value: float | None
+    time: TimeText | None
+    age_seconds: float | None
+    lag_seconds: float | None
+    stale: bool
+    meanwhile: str | None
+
+
+class CandidateShown(TypedDict):
+    """What one rule recommends."""
+
+    rule: str
+    capacity: int
+    reason: str
+    evidence: EvidenceShown
+
+
+class DecisionEntry(TypedDict):
+    """An entry of the decision log."""
+
+    id: str
+    time: TimeText
+    kind: EntryKind
+    current: int | None
+    desired: int | None
+    epoch: int | None
+    applies: bool
+    reason: str
+    limited_by: list[str]
+    candidates: list[CandidateShown]
+    evidence: EvidenceShown
+    counterfactual: str
+    metric: str | None
+    value: float | None
+
+
+class ResourceStatus(TypedDict):
+    """The state of a resource. An unknown value is null."""
+
+    name: str
+    target: PlanShown
+    limits: LimitsShown
+    as_of: TimeText
+    capacity: int | None
+    capacity_at: TimeText | None
+    capacity_stale: bool
+    desired: DesiredShown | None
+    mode: Mode
+    mode_reason: str
+    override: OverrideShown | None
+    estimate: EstimateShown | None
+    metrics: list[MetricShown]
+    newest: DecisionEntry | None
+    unreadable: list[str]
+
+
+class ResourceUnreadable(TypedDict):
+    """A resource whose state cannot be read, with the reason."""
+
+    name: str
+    error: str
+
+
+class HistoryPoint(TypedDict):
+    """Capacity and metrics of one step. ``age_minutes`` is the estimated age of the oldest item."""
+
+    time: TimeText
+    capacity: int
+    desired: int | None
+    metrics: dict[str, float | None]
+    age_minutes: float | None
+
+
+class History(TypedDict):
+    """The points of the chart, and the entries of the log except decisions without a change."""
+
+    as_of: TimeText
+    points: list[HistoryPoint]
+    events: list[DecisionEntry]

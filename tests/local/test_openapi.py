@@ -1,0 +1,162 @@
+"""docs/http.md and docs/openapi.json are generated from the routes and their declarations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Literal, NotRequired, TypedDict
+
+import pytest
+from openapi_spec_validator import validate
+
+from local import http_reference, openapi
+from local.json_schema import NoSchema, Schemas
+from local.openapi import Undescribed
+from shared.values.text import TimeText
+from shared.web import board, dead_letters_http
+from tests.bindings.test_functions_and_keys import HTTP
+
+
+@pytest.fixture(autouse=True)
+async def app() -> AsyncIterator[None]:
+    """The generator imports function_app with the settings of this process."""
+    sys.modules.pop("function_app", None)
+    yield
+    if module := sys.modules.pop("function_app", None):
+        await module.app.close()
+
+
+def test_the_page_and_the_description_are_up_to_date() -> None:
+    written = "`python -m local.http_reference` writes them"
+    assert http_reference.PAGE.read_text(encoding="utf-8") == http_reference.page(), written
+    assert http_reference.OPENAPI.read_text(encoding="utf-8") == http_reference.openapi(), written
+
+
+def test_the_description_is_valid_openapi() -> None:
+    validate(openapi.document())
+
+
+def test_every_http_function_is_described_with_its_route_method_and_key() -> None:
+    described = {
+        (operation["operationId"], method.upper(), path): bool(operation["security"])
+        for path, methods in openapi.document()["paths"].items()
+        for method, operation in methods.items()
+    }
+    of_resources = {
+        ("resources", "GET", "/resources"),
+        ("resource", "GET", "/resources/{name}"),
+        ("resource_decisions", "GET", "/resources/{name}/decisions"),
+        ("resource_history", "GET", "/resources/{name}/history"),
+    }
+    expected = {
+        (name, method, route.removeprefix("api")): level == "function"
+        for name, (method, route, level) in HTTP.items()
+        if name != "resources"
+    }
+    assert described == expected | dict.fromkeys(of_resources, True)
+
+
+def test_the_problems_of_wrong_settings_are_described_as_a_reply_of_the_dashboard() -> None:
+    replies = openapi.document()["paths"]["/dashboard"]["get"]["responses"]
+    assert set(replies["503"]["content"]) == {"text/html", "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("module", "endpoints", "problem"),
+    [
+        (dead_letters_http, dead_letters_http.ENDPOINTS[1:], "has an endpoint for dead_letters$"),
+        (board, board.ENDPOINTS[1:], "resources: a form of /resources/{name[?]}/{view[?]} has no"),
+        (
+            board,
+            (replace(board.ENDPOINTS[0], path="resource"), *board.ENDPOINTS[1:]),
+            "resources: /resource does not fit",
+        ),
+        (
+            board,
+            (*board.ENDPOINTS[:4], replace(board.ENDPOINTS[4], in_path=())),
+            "override: /resources/{name}/override does not fit",
+        ),
+        (
+            board,
+            (*board.ENDPOINTS, replace(board.ENDPOINTS[0], function="removed")),
+            "function_app.py has no HTTP function removed",
+        ),
+    ],
+)
+def test_a_route_without_a_fitting_endpoint_is_an_error(
+    module: Any, endpoints: Any, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENDPOINTS", endpoints)
+    with pytest.raises(Undescribed, match=problem):
+        openapi.operations()
+
+
+class Color(StrEnum):
+    """A color."""
+
+    RED = "red"
+
+
+class Leaf(TypedDict):
+    """A leaf,
+    with ``color``."""
+
+    color: Color
+    grown: TimeText | None
+
+
+class Tree(Leaf):
+    """A tree."""
+
+    leaves: list[Leaf]
+    age: NotRequired[float]
+    notes: dict[str, Any]
+
+
+def test_a_typed_dict_becomes_a_schema_with_the_types_that_it_contains() -> None:
+    schemas = Schemas("#/")
+    assert schemas.of(list[Tree]) == {"type": "array", "items": {"$ref": "#/Tree"}}
+    color, grown = {"$ref": "#/Color"}, {"type": "string", "format": "date-time"}
+    of_leaf = {"color": color, "grown": {"anyOf": [grown, {"type": "null"}]}}
+    assert schemas.by_name == {
+        "Color": {"type": "string", "description": "A color.", "enum": ["red"]},
+        "Leaf": {
+            "type": "object",
+            "description": "A leaf, with `color`.",
+            "properties": of_leaf,
+            "required": ["color", "grown"],
+        },
+        "Tree": {
+            "type": "object",
+            "description": "A tree.",
+            "properties": {
+                **of_leaf,
+                "leaves": {"type": "array", "items": {"$ref": "#/Leaf"}},
+                "age": {"type": "number"},
+                "notes": {"type": "object", "additionalProperties": {}},
+            },
+            "required": ["color", "grown", "leaves", "notes"],
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", [set[str], dict[int, str], Literal["a"], object])
+def test_a_type_without_a_schema_is_an_error(kind: Any) -> None:
+    with pytest.raises(NoSchema):
+        Schemas().of(kind)
+
+
+def test_two_types_of_one_name_are_an_error() -> None:
+    schemas = Schemas()
+    schemas.of(Leaf)
+    with pytest.raises(NoSchema, match="Leaf: is the name of two types"):
+        schemas.of(another_leaf())
+
+
+def another_leaf() -> type:
+    class Leaf(TypedDict):
+        number: int
+
+    return Leaf

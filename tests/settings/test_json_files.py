@@ -1,0 +1,110 @@
+"""Settings files are read as Core Tools reads them: with a byte order mark, comments and trailing
+commas."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from backtest import import_autoscale
+from local.demo.settings_files import running_writer
+from local.functions_host.app_settings import read_app_settings
+from local.functions_host.host_json import read_host_json
+from shared import settings
+from shared.settings.json_files import read_json
+
+EDITED = """\ufeff// of this machine
+{
+    "Process": PROCESS, /* of the
+    demo */
+    "functionTimeout": "00:07:00",
+    "Values": {
+        "Topic": "orders", // not "invoices"
+        "Url": "http://127.0.0.1/*x*/?a,}", // a comma in a text stays: ,]
+        // "Subscription": "billing"
+    },
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder in which each file that the app or a command reads was edited by a person."""
+    text = EDITED.replace("PROCESS", str(os.getppid()))
+    for name in ("local.settings.json", "host.json"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_commands_read_a_settings_file_with_comments(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    settings.add_file(folder / "local.settings.json")
+    assert os.environ == {"Topic": "orders", "Url": "http://127.0.0.1/*x*/?a,}"}
+
+
+def test_the_local_host_reads_its_files_with_comments(folder: Path) -> None:
+    assert read_app_settings(folder, {}).values["Topic"] == "orders"
+    assert read_host_json(folder).function_timeout_seconds == 420
+
+
+def test_a_demo_recognizes_the_settings_of_another_demo_with_comments(folder: Path) -> None:
+    assert running_writer(folder / "local.settings.json") == os.getppid()
+
+
+def test_an_autoscale_setting_with_comments_is_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = (
+        "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/"
+        "Microsoft.Web/serverfarms/plan"
+    )
+    rule = {
+        "metricTrigger": {
+            "metricName": "CpuPercentage",
+            "metricResourceUri": plan,
+            "timeGrain": "PT1M",
+            "statistic": "Average",
+            "timeWindow": "PT10M",
+            "timeAggregation": "Average",
+            "operator": "GreaterThan",
+            "threshold": 70,
+        },
+        "scaleAction": {
+            "direction": "Increase",
+            "type": "ChangeCount",
+            "value": "1",
+            "cooldown": "PT5M",
+        },
+    }
+    capacity = {"minimum": "1", "maximum": "3", "default": "1"}
+    setting = {
+        "targetResourceUri": plan,
+        "profiles": [{"name": "all", "capacity": capacity, "rules": [rule]}],
+    }
+    file = tmp_path / "setting.json"
+    file.write_text(f"\ufeff// exported in March\n{json.dumps(setting)}", encoding="utf-8")
+    assert import_autoscale.run([str(file)]) == 0
+    assert "MetricRules" in capsys.readouterr().out
+
+
+def test_an_error_names_the_line_and_column_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{ // one\n/* two\nthree */ "a": wrong }')
+    with pytest.raises(json.JSONDecodeError) as raised:
+        read_json(file)
+    assert (raised.value.lineno, raised.value.colno) == (3, 15)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"a": 1} // x\n}', '{"a": "b // c\n}', "/* {}", "[1,,]"]
+)
+def test_a_file_that_is_not_json_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="line"):
+        read_json(file)
