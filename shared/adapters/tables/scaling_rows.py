@@ -42,6 +42,7 @@ from shared.autoscaling.state import (
     RowValue,
     ScalingState,
 )
+from shared.values.stored import known_fields
 from shared.values.text import quoted
 
 STATE_START = DESIRED_ROW
@@ -270,10 +271,11 @@ def _pairs(value: object) -> tuple[tuple[float, float], ...]:
 def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
     """All sums of a part, or None if one of them is unreadable. They are only valid together."""
     try:
-        sums = None if fields is None else replace(empty, **fields)
+        known = None if fields is None else known_fields(type(empty), fields)
+        sums = None if known is None else replace(empty, **known)
     except TypeError:
         return None
-    return sums if all(_is_finite(value) for value in (fields or {}).values()) else None
+    return sums if all(_is_finite(value) for value in (known or {}).values()) else None
 
 
 def _is_finite(value: object) -> bool:
