@@ -269,13 +269,18 @@ def _pairs(value: object) -> tuple[tuple[float, float], ...]:
 
 
 def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
-    """All sums of a part, or None if one of them is unreadable. They are only valid together."""
+    """All sums of a part, or None if one of them is unreadable. They are only valid together.
+
+    If no field is known, the part has the form of another version.
+    """
+    known = known_fields(type(empty), fields or {})
+    if fields is None or (fields and not known):
+        return None
     try:
-        known = None if fields is None else known_fields(type(empty), fields)
-        sums = None if known is None else replace(empty, **known)
+        sums = replace(empty, **known)
     except TypeError:
         return None
-    return sums if all(_is_finite(value) for value in (known or {}).values()) else None
+    return sums if all(map(_is_finite, known.values())) else None
 
 
 def _is_finite(value: object) -> bool:
