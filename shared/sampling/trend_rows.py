@@ -88,7 +88,8 @@ def as_json(trend: Trend) -> str:
 
 def from_json(line: str | bytes) -> Trend:
     """Raises KeyError, TypeError or ValueError if the line is not a trend."""
-    fields = json.loads(line)
+    read = json.loads(line)
+    fields = {name: value for name, value in read.items() if name in Trend.__slots__}
     return Trend(**{**fields, "warnings": tuple(fields["warnings"])})
 
 

@@ -70,7 +70,7 @@ def board(two: dict[str, Resource], store: TableStateStore) -> Board:
         ({"kind": "rebalanced"}, "'rebalanced' is not a valid EntryKind"),
         ({"evidence": "{"}, "JSONDecodeError"),
         ({"evidence": "[1, 2]"}, "evidence is a list"),
-        ({"candidates": '[{"capacity": 2, "reason": "x", "weight": 1}]'}, "'weight'"),
+        ({"candidates": '[{"capacity": 2, "rule": "x"}]'}, "'reason'"),
         ({"candidates": '[{"capacity": 2, "reason": "x", "evidence": null}]'}, "no evidence"),
         ({"current": "two"}, "current is a str"),
         ({"value": float("inf")}, "value is inf"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.ingestion.breaker import approval
 from shared.ingestion.breaker.approval import Approval, TokenRefused, issue, verify
 from tests.builders import NOW
 
@@ -21,8 +22,8 @@ def token(key: bytes = KEY) -> str:
 
 
 def test_a_token_names_what_it_permits() -> None:
-    approval = verify([KEY], token(), "metrics", NOW)
-    assert approval == Approval("metrics", 4, int((NOW + DAY).timestamp()))
+    permitted = verify([KEY], token(), "metrics", NOW)
+    assert permitted == Approval("metrics", 4, int((NOW + DAY).timestamp()))
 
 
 def test_keys_can_be_rotated() -> None:
@@ -42,6 +43,12 @@ def test_a_token_expires_at_its_exact_second() -> None:
 def test_a_token_is_valid_for_one_breaker_only() -> None:
     with pytest.raises(TokenRefused, match="another breaker"):
         verify([KEY], token(), "orders", NOW)
+
+
+def test_a_token_of_a_later_version_is_valid_after_a_rollback() -> None:
+    later = b'{"breaker":"metrics","epoch":4,"expires_at":9999999999,"by":"anna"}'
+    signed = f"{approval._text(later)}.{approval._text(approval._signature(KEY, later))}"
+    assert verify([KEY], signed, "metrics", NOW) == Approval("metrics", 4, 9_999_999_999)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a", "a.b.c", "é.é", "a" * 3000 + ".b", "====.===="])

@@ -15,6 +15,7 @@ from shared.adapters.tables.row_values import json_text, utc
 from shared.adapters.tables.table import Row
 from shared.autoscaling.learning import RECENT_MAX
 from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned
+from shared.values.stored import known_fields
 
 LEARNED_PARTS = ("work", "trend")
 """Properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend`` holds
@@ -81,12 +82,18 @@ def _pairs(value: object) -> tuple[tuple[float, float], ...]:
 
 
 def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
-    """All sums of a part, or None if one of them is unreadable. They are only valid together."""
+    """All sums of a part, or None if one of them is unreadable. They are only valid together.
+
+    If no field is known, the part has the form of another version.
+    """
+    known = known_fields(type(empty), fields or {})
+    if fields is None or (fields and not known):
+        return None
     try:
-        sums = None if fields is None else replace(empty, **fields)
+        sums = replace(empty, **known)
     except TypeError:
         return None
-    return sums if all(_is_finite(value) for value in (fields or {}).values()) else None
+    return sums if all(map(_is_finite, known.values())) else None
 
 
 def _is_finite(value: object) -> bool:

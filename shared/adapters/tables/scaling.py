@@ -51,6 +51,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import EPOCH_MAX, OVERRIDE_ROW, Override, ScalingState, changed_rows
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
+from shared.values.stored import known_fields
 
 TABLE_NAME = "Scaling"
 CONFLICT_PAUSE_SECONDS_MAX = 0.1
@@ -261,9 +262,7 @@ def _log_entry(row: Mapping[str, Any]) -> LogEntry:
 
 
 def _candidate(fields: Mapping[str, Any]) -> Recommendation:
-    """A recommendation from its JSON fields. Older versions also wrote a counterfactual, which is
-    left out."""
-    return Recommendation(**{k: v for k, v in fields.items() if k != "counterfactual"})
+    return Recommendation(**known_fields(Recommendation, fields))
 
 
 def _candidates_text(candidates: Sequence[Recommendation]) -> str:

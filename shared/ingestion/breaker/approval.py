@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 from shared.ingestion.errors import IngestionError
+from shared.values.stored import known_fields
 
 KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MAX = 2048
@@ -60,7 +61,7 @@ def verify(keys: Sequence[bytes], token: str, breaker: str, now: datetime) -> Ap
     good = [hmac.compare_digest(_signature(key, payload), signature) for key in keys]
     if not any(good):
         raise TokenRefused("the link was not signed by this app")
-    approval = Approval(**json.loads(payload))
+    approval = Approval(**known_fields(Approval, json.loads(payload)))
     if approval.breaker != breaker:
         raise TokenRefused("the link is for another breaker")
     if now.timestamp() >= approval.expires_at:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import RowUnreadable
+from shared.values.stored import known_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,11 @@ def _breaker(text: Any) -> Breaker:
     fields: dict[str, Any] = json.loads(text)
     probe = fields["probe"]
     if probe is not None:
-        probe = Probe(**{**probe, "until": datetime.fromisoformat(probe["until"])})
+        until = datetime.fromisoformat(probe["until"])
+        probe = Probe(**{**known_fields(Probe, probe), "until": until})
     times = {name: _time(fields[name]) for name in TIMES}
-    return Breaker(**{**fields, **times, "mode": BreakerMode(fields["mode"]), "probe": probe})
+    known = known_fields(Breaker, fields)
+    return Breaker(**{**known, **times, "mode": BreakerMode(fields["mode"]), "probe": probe})
 
 
 def _time(text: str | None) -> datetime | None:

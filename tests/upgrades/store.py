@@ -1,0 +1,312 @@
+"""Writes the values through the adapters of this version, and reads what a version has written."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, timedelta
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from shared.adapters.sql.breaker import SqlBreakerStore
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.ownership import SqlOwnershipStore
+from shared.adapters.sql.schema import metadata
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.claims import TableClaims
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.notifications import TableNotificationStore
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.runs import TableRunStore
+from shared.adapters.tables.scaling import TABLE_NAME as SCALING
+from shared.adapters.tables.scaling import TableStateStore
+from shared.adapters.tables.table import Table
+from shared.adapters.tables.trends import TABLE_NAME as TRENDS
+from shared.adapters.tables.trends import TableTrends
+from shared.autoscaling.messages import (
+    decode_action,
+    decode_samples,
+    encode_action,
+    encode_metric,
+    encode_metrics,
+)
+from shared.datasets.processing import decode_work, encode_work
+from shared.ingestion.breaker.approval import issue, verify
+from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.breaker.ports import BreakerStore
+from shared.ingestion.decoding.decode import decode
+from shared.ingestion.decoding.readings import MetricSubscriptions, encode_reading
+from shared.ingestion.ownership.ports import OwnershipStore
+from shared.sampling.profile import profile_row
+from shared.sampling.trend_rows import from_json, trend_row
+from shared.settings.connections import StorageConnection
+from spark_jobs.publish import publishing, results
+from spark_jobs.publish.stores import LocalStore
+from tests.builders import NOW
+from tests.contract.ingestion import Store
+from tests.upgrades import values
+
+ROWS_MAX = 100
+VARYING = {"version", "modified_at", "seen_at", "read_at", "waited"}
+"""Fields that hold the time or the number of a write, and so differ in each run."""
+
+
+class Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closes)
+
+
+@dataclass(frozen=True)
+class Stores:
+    """All stores of the app: tables, a database, and the output folder of the nightly job."""
+
+    connection: StorageConnection
+    database: Path
+    output: LocalStore
+    stack: AsyncExitStack
+
+    def opened(self, store: C) -> C:
+        self.stack.push_async_callback(store.close)
+        return store
+
+    @cached_property
+    def scaling(self) -> TableStateStore:
+        return self.opened(TableStateStore(self.connection))
+
+    @cached_property
+    def sql(self) -> Sql:
+        return self.opened(Sql(f"sqlite:///{self.database}", metadata))
+
+    @cached_property
+    def of_events(self) -> Mapping[str, tuple[Store, OwnershipStore, BreakerStore]]:
+        """The stores of ingestion: checkpoints and outcomes, owners, and the breaker."""
+        stream, name = values.STREAM, values.BREAKER_NAME
+        group = (stream.namespace, stream.hub, stream.consumer_group)
+        return {
+            "tables": (
+                self.opened(TableIngestionStore(self.connection)),
+                self.opened(TableOwnershipStore(self.connection, *group)),
+                self.opened(TableBreakerStore(self.connection, name)),
+            ),
+            "sql": (
+                SqlIngestionStore(self.sql),
+                SqlOwnershipStore(self.sql, *group),
+                SqlBreakerStore(self.sql, name),
+            ),
+        }
+
+    @cached_property
+    def claims(self) -> TableClaims:
+        return self.opened(TableClaims(self.connection))
+
+    @cached_property
+    def runs(self) -> TableRunStore:
+        return self.opened(TableRunStore(self.connection))
+
+    @cached_property
+    def notifications(self) -> TableNotificationStore:
+        return self.opened(TableNotificationStore(self.connection))
+
+    def table(self, name: str) -> Table:
+        return self.opened(Table(self.connection, name))
+
+
+@asynccontextmanager
+async def stores(connection_string: str, folder: Path) -> AsyncIterator[Stores]:
+    async with AsyncExitStack() as stack:
+        connection = StorageConnection("Storage", connection_string)
+        yield Stores(connection, folder / "events.db", LocalStore(folder / "output"), stack)
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+async def write(at: Stores) -> dict[str, Any]:
+    """Write every value. Returns what a reader must find."""
+    await _write_scaling(at)
+    for parts in at.of_events.values():
+        await _write_events(*parts)
+    claim = await at.claims.take(values.WORK, "message-1")
+    claim = await at.claims.change(claim, "message-2", done=True)
+    await at.runs.ask(values.DATASET, values.DEMAND)
+    await at.runs.insert(values.RUN)
+    await at.table(TRENDS).overwrite(trend_row(values.TREND))
+    await at.notifications.save(values.NOTIFICATION)
+    await at.notifications.save_progress("decisions", values.PROGRESS)
+    at.output.write("manifests/000000001.json", publishing.encode(values.MANIFEST))
+    results.write(at.output, values.MANIFEST.results, values.TOTALS, [values.TREND], {})
+    notification = values.NOTIFICATION
+    found = {
+        "state": {
+            **plain(values.STATE),
+            "override": plain(values.OVERRIDE),
+            "profile": plain(values.PROFILE),
+        },
+        "decision log": [values.DECISION],
+        "poison": [values.POISON],
+        **{f"events in {kind}": _events() for kind in at.of_events},
+        "claim": claim,
+        "demand": values.DEMAND,
+        "run": values.RUN,
+        "trends": [values.TREND],
+        "notification": notification.record,
+        "progress": values.PROGRESS,
+        "manifest": values.MANIFEST,
+        "totals": values.TOTALS,
+        "published trends": [values.TREND],
+    }
+    return {name: plain(value) for name, value in {**found, **_messages()}.items()}
+
+
+async def _write_scaling(at: Stores) -> None:
+    store, name = at.scaling, values.RESOURCE
+    await at.table(SCALING).overwrite(profile_row(name, values.USUAL_WEEK))
+    await store.commit(await store.load(name), values.STATE, [values.DECISION])
+    await store.put_override(await store.load(name), values.OVERRIDE, values.OVERRIDDEN)
+    await store.record(values.POISON)
+
+
+async def _write_events(store: Store, owners: OwnershipStore, breaker: BreakerStore) -> None:
+    stream = values.STREAM
+    await store.commit(stream, await store.load(stream), values.COMMIT)
+    await store.take(stream, await store.outbox(stream, ROWS_MAX))
+    await store.mark_at_work(stream)
+    await store.put_mark(stream, values.MARK)
+    await owners.write(values.CLAIM_OF_PARTITION)
+    await breaker.replace(await breaker.load(), values.BREAKER)
+    await breaker.put_tally(values.TALLY)
+
+
+def _events() -> dict[str, Any]:
+    claim = values.CLAIM_OF_PARTITION
+    ((message,),) = (effect.messages for effect in values.COMMIT.effects)
+    return {
+        "streams": [values.STREAM],
+        "checkpoint": values.CHECKPOINT,
+        "outbox": [{"message": message, "taken": 1}],
+        "dead letters": values.LETTERS,
+        "gaps": values.COMMIT.gaps,
+        "marks": [values.MARK],
+        "owners": [{"partition_id": "3", "owner": claim.owner, "epoch": claim.epoch}],
+        "breaker": values.BREAKER,
+        "tallies": [values.TALLY],
+        "effects": len(values.COMMIT.effects),
+    }
+
+
+def texts() -> dict[str, str]:
+    """The messages and tokens that are on their way while the app is upgraded."""
+    key, until = values.APPROVAL_KEY, timedelta(days=1)
+    return {
+        "queue metrics, one sample": encode_metric(values.METRICS[0]),
+        "queue metrics, many samples": encode_metrics(values.METRICS)[0],
+        "queue actions": encode_action(values.ACTION),
+        "queue working": encode_work(values.WORK).decode(),
+        "event hub": encode_reading(values.READING).decode(),
+        "token of a link": issue(key, values.BREAKER_NAME, 3, NOW, until),
+    }
+
+
+def _messages() -> dict[str, Any]:
+    until = NOW + timedelta(days=1)
+    token = {"breaker": values.BREAKER_NAME, "epoch": 3, "expires_at": int(until.timestamp())}
+    return {
+        "queue metrics, one sample": values.METRICS[:1],
+        "queue metrics, many samples": values.METRICS,
+        "queue actions": values.ACTION,
+        "queue working": values.WORK,
+        "event hub": [values.READING],
+        "token of a link": token,
+    }
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
+    """What this version finds in the stores, and in messages that were sent."""
+    log = await at.scaling.log(values.RESOURCE)
+    ledger = await at.runs.read(values.DATASET)
+    day = ledger.days[values.DAY]
+    history = await at.notifications.read()
+    manifest = publishing.latest(at.output, values.SHAPE)
+    trends = at.output.read(f"results/{manifest.results}/{results.TRENDS}").splitlines()
+    found = {
+        "state": (await at.scaling.load(values.RESOURCE)).state,
+        "decision log": [entry for entry in log if entry.entry_id == values.DECISION.entry_id],
+        "poison": await at.scaling.log(values.POISON.resource_name),
+        **{f"events in {kind}": await _read_events(*of) for kind, of in at.of_events.items()},
+        "claim": await at.claims.take(values.WORK, "message-3"),
+        "demand": day.demand,
+        "run": day.latest,
+        "trends": await at.opened(TableTrends(at.connection)).since(values.DAY),
+        "notification": history.records[values.NOTIFICATION.key],
+        "progress": history.progress["decisions"],
+        "manifest": manifest,
+        "totals": results.read(at.output, manifest.results),
+        "published trends": [from_json(line) for line in trends],
+    }
+    return {name: plain(value) for name, value in {**found, **_read_texts(sent)}.items()}
+
+
+async def _read_events(
+    store: Store, owners: OwnershipStore, breaker: BreakerStore
+) -> dict[str, Any]:
+    stream = values.STREAM
+    outbox = await store.outbox(stream, ROWS_MAX)
+    assert await store.idle_for(stream) is not None
+    return {
+        "streams": await store.streams(),
+        "checkpoint": (await store.load(stream)).checkpoint,
+        "outbox": [{"message": each.message, "taken": each.taken} for each in outbox],
+        "dead letters": [each.letter for each in await store.dead_letters(stream, None, ROWS_MAX)],
+        "gaps": await store.gaps(stream, None, ROWS_MAX),
+        "marks": await store.marks(stream),
+        "owners": (await owners.owners()).rows,
+        "breaker": (await breaker.load()).breaker,
+        "tallies": await breaker.tallies(LONG_AGO),
+        "effects": await store.purge_effects(stream, values.CHECKPOINT.sequence, ROWS_MAX),
+    }
+
+
+def _read_texts(sent: Mapping[str, str]) -> dict[str, Any]:
+    pushed = MetricSubscriptions(frozenset({(values.RESOURCE, values.READING.name)}), {})
+    token, keys = sent["token of a link"], [values.APPROVAL_KEY]
+    return {
+        "queue metrics, one sample": decode_samples(sent["queue metrics, one sample"]).metrics,
+        "queue metrics, many samples": decode_samples(sent["queue metrics, many samples"]).metrics,
+        "queue actions": decode_action(sent["queue actions"]),
+        "queue working": decode_work(sent["queue working"]),
+        "event hub": decode(sent["event hub"].encode(), pushed).readings,
+        "token of a link": verify(keys, token, values.BREAKER_NAME, NOW),
+    }
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON, without the fields that differ in each run."""
+    if is_dataclass(value):
+        return {
+            each.name: plain(getattr(value, each.name))
+            for each in fields(value)
+            if each.name not in VARYING
+        }
+    if isinstance(value, Mapping):
+        return {_name(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, date):  # or a datetime
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else repr(plain(key))
