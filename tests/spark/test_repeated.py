@@ -151,7 +151,7 @@ def test_three_killed_executors_give_the_same_bytes(
     killed = tmp_path / "killed"
     killed.mkdir()
     monkeypatch.setattr(engine_module, "batches_of", dying_at_first(lines.batches_of, killed, 3))
-    monkeypatch.setattr(totals, "_work", dying_at_first(totals._work, killed, 1))
+    monkeypatch.setattr(totals, "sums_of_blocks", dying_at_first(totals.sums_of_blocks, killed, 1))
     compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert len(list(killed.iterdir())) >= 3
     assert published(tmp_path / "out") == expected_bytes
