@@ -42,8 +42,6 @@ class AzureBlobs:
         return sorted(files, key=lambda file: file.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        if end <= start:
-            return b""
         container, _ = self._open()
         with _errors(f"{self.name}: {path}"):
             return bytes(container.download_blob(path, offset=start, length=end - start).readall())

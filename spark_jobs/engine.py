@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish.stores import marker_beside, require
 from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
@@ -134,9 +135,11 @@ def counted(rows: DataFrame) -> list[Row]:
 
 
 def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
-    """Returns the counts by blob date, including dates whose files have no lines."""
-    blob_dates = {}
-    for day, size_bytes in bytes_by_date(files).items():
+    """Returns the counts by blob date, including dates whose files have no lines. Raises JobError."""
+    blob_dates, sizes = {}, bytes_by_date(files)
+    if unlisted := {group.blob_date for group in groups} - sizes.keys():
+        raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")
+    for day, size_bytes in sizes.items():
         counts = [group for group in groups if group.blob_date == day]
         blob_dates[day] = BlobDate(
             size_bytes,

@@ -59,11 +59,7 @@ Report = Callable[[Sequence[Trend]], Mapping[str, bytes]]
 
 
 def run(
-    source: Source,
-    store: Store,
-    engine: Engine,
-    request: Request,
-    report: Report = lambda _: {},
+    source: Source, store: Store, engine: Engine, request: Request, report: Report = lambda _: {}
 ) -> Done:
     """Run the job. If it raises JobError, nothing has changed."""
     base = publishing.latest(store, request.shape)
@@ -160,7 +156,7 @@ class _Run:
             raise JobError(
                 f"--input {self.source.name}: holds metrics, but no event, request or trace"
             )
-        warning = describe_unreadable(lost, self.engine.name)
+        warning = describe_unreadable(lost, self.engine.name) if lost else ""
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
         files = {**results.files_of(totals, trends, report), **self.report(trends)}
@@ -198,8 +194,7 @@ def describe(complaint: Complaint) -> str:
 
 def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
     engines = ", ".join(sorted({entry.engine for entry in entries.values()}))
-    text = (
+    return (
         f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
         f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
     )
-    return text if entries else ""

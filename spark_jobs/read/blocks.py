@@ -101,10 +101,8 @@ def packed(records: Any, series: Iterable[SeriesNames], groups: Any) -> Iterator
             block = records[first : min(first + BLOCK_RECORDS, end)]
             used, block["series"] = np.unique(block["series"], return_inverse=True)
             names = json.dumps([series[number] for number in used])
-            yield (
-                int(groups[start]),
-                {"records": len(block), "series": names, "block": block.tobytes()},
-            )
+            row = {"records": len(block), "series": names, "block": block.tobytes()}
+            yield int(groups[start]), row
 
 
 def joined(blocks: Iterable[Sequence[Any]]) -> tuple[list[SeriesNames], Any]:

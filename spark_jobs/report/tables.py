@@ -50,8 +50,12 @@ def usual_week(
     An hour without records counts as zero if it is after the event's first hour and its date is
     complete and has telemetry of any event. Any other hour without records is unknown.
     """
-    hours = _hours_of(totals, event)
-    if not hours:
+    items, records = dict[int, float](), dict[int, int]()
+    for (_, series), day in totals.items():
+        for hour, count, weight_sum in day.hours if series.event == event else ():
+            items[hour] = items.get(hour, 0.0) + weight_sum
+            records[hour] = records.get(hour, 0) + count
+    if not items:
         return NoProfile(time_zone, f"there are no records of {event}")
     with_data = {date for (date, _), day in totals.items() if day.sums.records}
     dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
@@ -59,27 +63,17 @@ def usual_week(
         return NoProfile(time_zone, f"no date on which {event} could have occurred is complete")
     zone = ZoneInfo(time_zone)
     end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
-    first = max(min(hours), hours_until(end - timedelta(weeks=WEEKS, days=1)))
+    first = max(min(items), hours_until(end - timedelta(weeks=WEEKS, days=1)))
     counts = [
-        HourCount(start, *hours.get(number, (0.0, 0)))
+        HourCount(start, items.get(number, 0.0), records.get(number, 0))
         for number in range(first, hours_until(end) + 1)
         if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
     ]
     week = week_profile(counts, end, time_zone)
     if isinstance(week, UsualWeek):
         return week
-    since = (UNIX_START + timedelta(hours=min(hours))).astimezone(zone).date()
+    since = (UNIX_START + timedelta(hours=min(items))).astimezone(zone).date()
     return NoProfile(time_zone, f"{event} has records since {since} only: {week.reason}")
-
-
-def _hours_of(totals: Totals, event: str) -> dict[int, tuple[float, int]]:
-    """Returns items and records by hour."""
-    of_event: dict[int, tuple[float, int]] = {}
-    for (_, series), day in totals.items():
-        for hour in day.hours if series.event == event else ():
-            items, records = of_event.get(hour.hour, (0.0, 0))
-            of_event[hour.hour] = items + hour.weight_sum, records + hour.records
-    return of_event
 
 
 def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:

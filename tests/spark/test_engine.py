@@ -17,6 +17,7 @@ from spark_jobs.model import Extracted, Shape, Totals
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import files, lines
 from spark_jobs.read.sources import LocalFiles
+from spark_jobs.sums import totals
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
 from tests.spark.telemetry import batches_of_task, total_of
@@ -38,8 +39,9 @@ def engine(spark: SparkSession) -> Engine:
 
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Splits lines, operations and copies between many tasks."""
+    """Splits lines, operations and copies between many tasks, and dates into many buckets."""
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+    monkeypatch.setattr(totals, "BUCKET_RECORDS", 1)
 
 
 @pytest.mark.parametrize("seed", range(2))
