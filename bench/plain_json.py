@@ -6,20 +6,21 @@ that is not JSON is quarantined and counted, but types, times and weights are no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.sampling.diagnostic_export import KEY_COLUMNS, KINDS, SAMPLE_RATE
-from spark_jobs.engine import Engine
+from spark_jobs.engine import Engine, Partials
 from spark_jobs.model import Shape, Totals
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.sources import Source
 from spark_jobs.sums.totals import totals_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 TYPES = {
     "ItemCount": "double",
@@ -99,12 +100,10 @@ class PlainJsonEngine(Engine):
         lines = read.json([file.path for file in files])
         return lines.select(*[F.expr(value).alias(name) for name, value in columns.items()])
 
-    def total(
-        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
-    ) -> Totals:
+    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
         """Each run of the bench reads all dates."""
-        del event_dates, records
-        rows = self._spark.read.parquet(*set(partials.values())).where("reason is null")
+        del records
+        rows = self._spark.read.parquet(*partials).where("reason is null")
         unit = F.expr("if(op = '', concat('#', key), op)")
         units = rows.withColumn("unit", unit).repartition("event_date", "unit")
         once = units.groupBy("hour", *SERIES, "unit", "key").agg(
@@ -115,10 +114,11 @@ class PlainJsonEngine(Engine):
         by_day = self._spark.sql(SHARES, once=once)
         by_hour = once.groupBy("hour", *SERIES).agg(*sums)
         figures = by_hour.unionByName(by_day, allowMissingColumns=True).collect()
-        return totals_of(_row(row.asDict()) for row in figures)
+        return totals_of(sorted(map(_row, figures), key=itemgetter("part")))
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: Row) -> dict[str, Any]:
     """Brings a row of one hour, or of a day, into the form of the job's own rows."""
-    hours = [] if row["hour"] is None else [(row["hour"], row["records"], row["weight_sum"])]
-    return {**row, "hours": hours, "dims": (), "bucket": row["hour"] or 0}
+    hours = [] if row.hour is None else [(row.hour, row.records, row.weight_sum)]
+    names = {"date": row.event_date, "event": row.name, "dims": ()}
+    return {**row.asDict(), **names, "hours": hours, "part": row.hour or 0}

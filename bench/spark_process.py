@@ -53,10 +53,10 @@ def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
 
 def _result(done: Done) -> dict[str, Any]:
     """Returns the figures in which both engines must agree, rounded: they add in another order."""
-    sums = list(done.totals.days.values())
+    sums = [day.sums for day in done.totals.values()]
     entries = done.manifest.entries.values()
     figures = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
-    hours = sum(len(hours) for hours in done.totals.hours.values())
+    hours = sum(len(day.hours) for day in done.totals.values())
     return {**figures, "hours": hours, "quarantined": sum(e.read.quarantined for e in entries)}
 
 

@@ -7,7 +7,7 @@ does not exist yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from urllib.parse import unquote, urlsplit
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
 from azure.storage.blob import ContainerClient
 
-from spark_jobs.errors import BadInput, BadOutput, JobError, first_line
+from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import SourceFile, is_export
 
 
@@ -35,29 +35,29 @@ class AzureBlobs:
         return self.url.partition("?")[0]
 
     def files(self) -> list[SourceFile]:
-        _, _, prefix, _ = _parts(self.url)
-        try:
-            blobs = [
-                SourceFile(blob.name, blob.size)
-                for blob in self._container().list_blobs(name_starts_with=prefix or None)
-                if is_export(blob.name)
-            ]
-        except AzureError as error:
-            raise BadInput(f"--input {self.name}: {first_line(error)}") from error
-        return sorted(blobs, key=lambda file: file.path)
+        container, prefix = self._open()
+        with _errors(f"--input {self.name}"):
+            blobs = list(container.list_blobs(name_starts_with=prefix or None))
+        files = [SourceFile(blob.name, blob.size) for blob in blobs if is_export(blob.name)]
+        return sorted(files, key=lambda file: file.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        if end <= start:
-            return b""
-        try:
-            blob = self._container().download_blob(path, offset=start, length=end - start)
-            return bytes(blob.readall())
-        except AzureError as error:
-            raise BadInput(f"{self.name}: {path}: {first_line(error)}") from error
+        container, _ = self._open()
+        with _errors(f"{self.name}: {path}"):
+            return bytes(container.download_blob(path, offset=start, length=end - start).readall())
 
-    def _container(self) -> ContainerClient:
-        account_url, container, _, query = _parts(self.url)
-        return open_container(account_url, container, query, self.connection_string)
+    def _open(self) -> tuple[ContainerClient, str]:
+        """Returns the container and the prefix. An emulator has its account in the path."""
+        url = urlsplit(self.url)
+        account_url = f"{url.scheme}://{url.netloc}"
+        segments = [unquote(segment) for segment in url.path.split("/") if segment]
+        if ".blob." not in url.netloc and segments:
+            account_url += f"/{segments.pop(0)}"
+        if not segments:
+            raise JobError(f"--input {self.name}: names no container")
+        container, *prefix = segments
+        client = open_container(account_url, container, url.query, self.connection_string)
+        return client, "/".join(prefix)
 
 
 @cache  # a client keeps its connections
@@ -82,17 +82,13 @@ def open_container(
     return ContainerClient(account_url, container, credential=DefaultAzureCredential())
 
 
-def _parts(url: str) -> tuple[str, str, str, str]:
-    """Returns account URL, container, prefix and query. An emulator has its account in the path."""
-    split = urlsplit(url)
-    segments = [unquote(segment) for segment in split.path.split("/") if segment]
-    account_url = f"{split.scheme}://{split.netloc}"
-    if ".blob." not in split.netloc and segments:
-        account_url += f"/{segments.pop(0)}"
-    if not segments:
-        raise BadInput(f"--input {url.partition('?')[0]}: names no container")
-    prefix = "/".join(segments[1:])
-    return account_url, segments[0], prefix, split.query
+@contextmanager
+def _errors(where: str) -> Iterator[None]:
+    """Raises JobError for an error of the service."""
+    try:
+        yield
+    except AzureError as error:
+        raise JobError(f"{where}: {first_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +103,17 @@ class BlobStore:
     def of(cls, location: str, connection_string: str) -> BlobStore:
         """``location`` is abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX.
 
-        Raises BadOutput.
+        Raises JobError.
         """
         url = urlsplit(location)
         if not url.username or not url.hostname:
-            raise BadOutput(f"--output {location}: names no container and account")
+            raise JobError(f"--output {location}: names no container and account")
         account_url = f"https://{url.hostname.replace('.dfs.', '.blob.')}"
         container = open_container(account_url, url.username, "", connection_string)
         store = cls(container, url.path.strip("/"), location.rstrip("/"))
-        with store._errors():
+        with _errors(f"--output {location}"):
             if not container.exists():
-                raise BadOutput(f"--output {location}: there is no container {url.username}")
+                raise JobError(f"--output {location}: there is no container {url.username}")
         return store
 
     def url(self, name: str) -> str:
@@ -131,7 +127,10 @@ class BlobStore:
 
     def read(self, name: str) -> bytes:
         with self._errors():
-            return bytes(self.container.download_blob(self._path(name)).readall())
+            try:
+                return bytes(self.container.download_blob(self._path(name)).readall())
+            except ResourceNotFoundError as error:
+                raise FileNotFoundError(f"{self.root}/{name}") from error
 
     def write(self, name: str, content: bytes) -> None:
         with self._errors():
@@ -141,11 +140,11 @@ class BlobStore:
         """Creates the blob. After a lost reply, the client repeats the request, and the blob that
         it then finds may be its own.
         """
-        try:
-            with self._errors():
+        with self._errors():
+            try:
                 self.container.upload_blob(self._path(name), content, overwrite=False)
-        except FileExistsError:
-            return self.read(name) == content
+            except ResourceExistsError:
+                return self.read(name) == content
         return True
 
     def delete(self, name: str) -> None:
@@ -163,13 +162,5 @@ class BlobStore:
     def _path(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except ResourceExistsError as error:
-            raise FileExistsError(str(error)) from error
-        except ResourceNotFoundError as error:
-            raise FileNotFoundError(str(error)) from error
-        except AzureError as error:
-            raise BadOutput(f"--output {self.root}: {first_line(error)}") from error
+    def _errors(self) -> AbstractContextManager[None]:
+        return _errors(f"--output {self.root}")

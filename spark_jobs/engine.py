@@ -4,9 +4,8 @@ partials to sums of dates.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -17,27 +16,24 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
-from spark_jobs.publish.shared_folder import marker_beside, require
-from spark_jobs.read.blocks import BUCKETS, FORMAT, QUARANTINE, SCHEMA
-from spark_jobs.read.files import Chunk, SourceFile, spread
+from spark_jobs.publish.stores import marker_beside, require
+from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
+from spark_jobs.read.files import Chunk, SourceFile, bytes_by_date, spread
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import ClusterFiles, Source, blocks_of
+from spark_jobs.read.sources import ClusterFiles, Files, Source, pieces_of
 from spark_jobs.session import cores
-from spark_jobs.sums.totals import sums_by_bucket, totals_of
+from spark_jobs.sums.totals import PARTS, sums_by_part, totals_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
 TASK_RECORDS = 250_000
-"""The smallest number of records for which a separate task is worthwhile. A task adds up whole
-buckets.
-"""
-TASKS_MAX = 10_000
+"""The smallest number of records for which a separate task is worthwhile."""
 COMPLAINTS_MAX = 100
 
-Batches = Iterator["pa.RecordBatch"]
-Work = Callable[[Batches], Batches]
+Partials = Mapping[str, Collection[str]]
+"""The blob dates whose partials are used, by folder."""
+Pieces = Iterator[tuple[SourceFile, bytes]]
 
 
 class Engine:
@@ -63,7 +59,6 @@ class Engine:
         """Write partials to ``folder``, and lines that could not be read to ``quarantine``.
 
         The counts are those of the files that were written, so retried tasks do not change them.
-        Raises JobError.
         """
         with marker_beside(folder) as marker:
             rows = self.rows(source, files, shape, marker)
@@ -83,67 +78,47 @@ class Engine:
         A task fails if its machine has no file ``marker``; an empty name requires none.
         """
         if isinstance(source, ClusterFiles):  # Spark has split the files itself
-            parts, work = source.lines(files), _work_on_lines(shape, marker)
+            parts, pieces = source.lines(files), _pieces_of_lines
         else:
             tasks = spread(files, cores(self._spark))
             parts = self._spark.range(0, len(tasks), 1, len(tasks))
-            work = _work_on_chunks(source, tasks, shape, marker)
-        return parts.mapInArrow(work, from_arrow_schema(SCHEMA)).select(*SCHEMA.names)
+            pieces = partial(_pieces_of_tasks, source, tasks)
 
-    def total(
-        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
-    ) -> Totals:
-        """Add up some event dates. ``partials`` has the folder of each blob date.
+        def work(batches: Batches) -> Batches:
+            require(marker)
+            yield from batches_of(pieces(batches), shape)
+
+        return parts.mapInArrow(in_task(work), from_arrow_schema(SCHEMA))
+
+    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
+        """Add up some event dates. ``partials`` has the blob dates of each folder, and ``records``
+        the number of records of each event date, as counted when they were read.
 
         Copies are counted once, and the records of an operation are combined across all partials.
-        ``records`` is the approximate number of records, which determines the number of tasks.
         """
-        if not partials or not event_dates:
-            return Totals()
-        most = min(BUCKETS * len(event_dates), TASKS_MAX)
-        tasks = max(cores(self._spark), min(-(-records // TASK_RECORDS), most))
-        blocks = partials_of(self._spark, partials, event_dates)
-        return totals_of(row.asDict() for row in sums_by_bucket(blocks, tasks).collect())
+        if not partials or not records:
+            return {}
+        most = PARTS * len(records)
+        tasks = max(cores(self._spark), min(-(-sum(records.values()) // TASK_RECORDS), most))
+        blocks = partials_of(self._spark, partials, records)
+        rows = [row.asDict() for row in sums_by_part(blocks, records, tasks).collect()]
+        return totals_of(sorted(rows, key=itemgetter("part")))
 
 
-def _work_on_chunks(
-    source: Source, tasks: Sequence[Sequence[Chunk]], shape: Shape, marker: str
-) -> Work:
-    """Returns the function of a task. Spark sends each task only its number; the task reads its
-    files itself.
-    """
-
-    def work(batches: Batches) -> Batches:
-        gc.freeze()  # excludes modules from the collection that Spark runs after each task
-        require(marker)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                pieces = (
-                    (chunk.file, piece)
-                    for chunk in tasks[number]
-                    for piece in blocks_of(source, chunk)
-                )
-                yield from batches_of(pieces, shape)
-
-    return work
+def _pieces_of_tasks(source: Files, tasks: Sequence[Sequence[Chunk]], numbers: Batches) -> Pieces:
+    """Yields pieces of a task's chunks. Spark sends each task only its number."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            for chunk in tasks[number]:
+                yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
 
 
-def _work_on_lines(shape: Shape, marker: str) -> Work:
-    """Returns the function of a task for lines that Spark has read, in columns path and line."""
-
-    def pieces(batches: Batches) -> Iterator[tuple[SourceFile, bytes]]:
-        for batch in batches:
-            rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-            for path, of_file in groupby(rows, itemgetter(0)):
-                file = SourceFile(unquote(path), 0)
-                yield file, b"\n".join(line for _, line in of_file)
-
-    def work(batches: Batches) -> Batches:
-        gc.freeze()
-        require(marker)
-        yield from batches_of(pieces(batches), shape)
-
-    return work
+def _pieces_of_lines(lines: Batches) -> Pieces:
+    """Yields pieces of lines that Spark has read, in columns path and line."""
+    for batch in lines:
+        rows = zip(*[column.to_pylist() for column in batch.columns], strict=True)
+        for path, of_file in groupby(rows, itemgetter(0)):
+            yield SourceFile(unquote(path), 0), b"\n".join(line for _, line in of_file)
 
 
 def counted(rows: DataFrame) -> list[Row]:
@@ -160,21 +135,16 @@ def counted(rows: DataFrame) -> list[Row]:
 
 
 def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
-    """Returns the counts by blob date, including dates whose files have no lines. Raises
-    JobError."""
-    by_date: dict[str, list[SourceFile]] = {}
-    for file in files:
-        by_date.setdefault(file.blob_date, []).append(file)
-    if unlisted := {group.blob_date for group in groups} - set(by_date):
+    """Returns the counts by blob date, including dates whose files have no lines. Raises JobError."""
+    blob_dates, sizes = {}, bytes_by_date(files)
+    if unlisted := {group.blob_date for group in groups} - sizes.keys():
         raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")
-    blob_dates = {}
-    for day, of_date in by_date.items():
+    for day, size_bytes in sizes.items():
         counts = [group for group in groups if group.blob_date == day]
         blob_dates[day] = BlobDate(
-            size_bytes=sum(file.size_bytes for file in of_date),
-            records=sum(group.lines for group in counts if not group.reason),
+            size_bytes,
+            records={group.event_date: group.lines for group in counts if not group.reason},
             quarantined=sum(group.lines for group in counts if group.reason),
-            event_dates=tuple(sorted({group.event_date for group in counts} - {None})),
         )
     return Extracted(blob_dates, _complaints(group for group in groups if group.reason))
 
@@ -192,24 +162,17 @@ def _complaints(groups: Iterable[Row]) -> list[Complaint]:
     return complaints[:COMPLAINTS_MAX]
 
 
-def partials_of(
-    spark: SparkSession, partials: Mapping[str, str], event_dates: Collection[str]
-) -> DataFrame:
-    """Returns the blocks of some event dates. ``partials`` has the folder of each blob date."""
+def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection[str]) -> DataFrame:
+    """Returns the blocks of some event dates."""
 
     # As a text, a condition needs only one call to Spark.
     def in_dates(column: str, dates: Iterable[str]) -> str:
-        return f"{column} in ({', '.join(map(repr, dates))})"
+        return f"{column} in ({', '.join(map(repr, sorted(dates)))})"
 
-    by_folder: dict[str, list[str]] = {}
-    for day, folder in sorted(partials.items()):
-        by_folder.setdefault(folder, []).append(day)
+    read = spark.read.schema(from_arrow_schema(SCHEMA))
     frames = [
-        spark.read.schema(from_arrow_schema(SCHEMA))
-        .parquet(folder)
-        .where(in_dates("blob_date", days))
-        for folder, days in by_folder.items()
+        read.parquet(folder).where(in_dates("blob_date", days)) for folder, days in partials.items()
     ]
     rows = reduce(lambda some, more: some.unionAll(more), frames)
-    chosen = rows.where(f"reason is null and {in_dates('event_date', sorted(event_dates))}")
-    return chosen.select("event_date", "bucket", "series", "block")
+    chosen = rows.where(f"reason is null and {in_dates('event_date', event_dates)}")
+    return chosen.select("event_date", "series", "block")

@@ -1,24 +1,14 @@
-"""Errors that stop a job. Each message says what is wrong, where, and what to do."""
+"""The error that stops a job."""
 
 from __future__ import annotations
 
 
 class JobError(Exception):
-    """The job cannot continue."""
-
-
-class BadInput(JobError):
-    """The input is missing, cannot be read, or has no data from which anything can be computed."""
-
-
-class BadOutput(JobError):
-    """The output folder cannot be written, or belongs to another kind of run."""
+    """The job cannot continue. The message says what is wrong, where, and what to do."""
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error of Spark's JVM or of an Azure client, without stack trace
-    or response.
-    """
+    """Returns an error of Spark's JVM or of an Azure client without stack trace or response."""
     java = getattr(error, "java_exception", None)
     text: str = java.toString() if java is not None else str(error)
     first = text.partition("\n")[0] or type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from shared.sampling import unreadable
 from shared.sampling.profile import NoProfile, profile_row
 from shared.sampling.trend_rows import Trend, as_json, trend_row
 from spark_jobs import job
-from spark_jobs.errors import BadInput, JobError
+from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.publish.publishing import new_run_id
 from spark_jobs.publish.stores import store_of
@@ -49,39 +49,26 @@ def _run(options: Options, now: datetime) -> job.Done:
     controls = read_controls(options.control, open_session) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.input, open_session, connection_string)
-    try:
-        source.files()  # reports a wrong path before Spark starts
-    except OSError as error:
-        raise BadInput(f"--input {options.input}: {error.strerror or error}") from error
+    source.files()  # reports a wrong path before Spark starts
     store = store_of(options.output, connection_string)
     spark = open_session()
     from spark_jobs.engine import Engine  # needs PySpark
 
-    request = job.Request(
-        shape=options.shape,
-        run_id=new_run_id(now),
-        today=now.date(),
-        since=options.since,
-        until=options.until,
-        controls=controls,
-        holidays=options.holidays,
-    )
+    run_id, today, dates = new_run_id(now), now.date(), (options.since, options.until)
+    request = job.Request(options.shape, run_id, today, *dates, controls, options.holidays)
 
-    def draw(folder: str, trends: Sequence[Trend]) -> None:
-        for name, content in pictures(_chosen(options, trends)).items():
-            store.write(f"{folder}/pictures/{name}", content)
+    def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
+        drawn = {} if options.no_pictures else pictures(_chosen(options, trends))
+        return {f"pictures/{name}": content for name, content in drawn.items()}
 
-    report = None if options.no_pictures else draw
-    done = job.run(source, store, Engine(spark), request, report)
+    done = job.run(source, store, Engine(spark), request, draw)
     if tables is not None:
         _write_tables(options, tables, done)
     return done
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
-    """Writes the trends from the first changed date on, because later verdicts depend on earlier
-    dates.
-    """
+    """Writes trends from the first changed date on, as later verdicts depend on earlier dates."""
     first = min(done.changed)
     chosen = _chosen(options, done.trends)
     write(tables, TRENDS, [trend_row(trend) for trend in chosen if trend.date >= first])
@@ -102,16 +89,14 @@ def _print(options: Options, done: job.Done) -> None:
         print(f"warning:{job.describe(complaint)}", file=sys.stderr)
     missing = 0 if options.no_pictures else undrawn_count(_chosen(options, done.trends))
     if missing:
-        print(
-            f"warning: {SERIES_MAX} series were drawn, {missing} were not; "
-            "choose series with --event",
-            file=sys.stderr,
-        )
-    for trend in _chosen(options, done.changed_trends):
-        print(as_json(trend) if options.json else _line(trend))
-    if summary := done.unreadable.summary():
+        text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"
+        print(f"warning: {text}", file=sys.stderr)
+    for trend in _chosen(options, done.trends):
+        if trend.date in done.changed:
+            print(as_json(trend) if options.json else _line(trend))
+    if done.warning:
         sys.stdout.flush()  # the app looks for the warning at the end of the log
-        print(f"{unreadable.PREFIX}{summary}", file=sys.stderr, flush=True)
+        print(f"{unreadable.PREFIX}{done.warning}", file=sys.stderr, flush=True)
 
 
 def _line(trend: Trend) -> str:

@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs.errors import BadInput, BadOutput, JobError
+from shared.sampling.unreadable import spans
+from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish import publishing, results
-from spark_jobs.publish.publishing import Entry, Manifest, Unreadable, unreadable
+from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import UNDATED, SourceFile, chosen
+from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import Controls, TrendInputs, trends_of
 
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compute. Files of the blob dates from ``since`` to ``until`` are read; None sets no
-    limit.
-    """
+    """What to compute, from the files of the dates ``since`` to ``until``; None sets no limit."""
 
     shape: Shape
     run_id: str
@@ -42,28 +41,25 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Done:
     """What a run published. ``changed`` has event dates; trends and totals are those of all dates.
-    An event date with records of ``unreadable`` blob dates keeps, of all totals ever published for
-    it, those with the most records.
+    ``warning`` names the blob dates that cannot be read again; it is empty if there are none. An
+    event date with records of such dates keeps, of all totals ever published for it, those with the
+    most records.
     """
 
     manifest: Manifest
-    changed: frozenset[str]
+    changed: Collection[str]
     trends: Sequence[Trend]
     totals: Totals
     complaints: Sequence[Complaint]
-    unreadable: Unreadable
-
-    @property
-    def changed_trends(self) -> list[Trend]:
-        return [trend for trend in self.trends if trend.date in self.changed]
+    warning: str
 
 
-Report = Callable[[str, Sequence[Trend]], None]
-"""Writes more files into a results folder before it is published."""
+Report = Callable[[Sequence[Trend]], Mapping[str, bytes]]
+"""Returns more files of the results by name."""
 
 
 def run(
-    source: Source, store: Store, engine: Engine, request: Request, report: Report | None = None
+    source: Source, store: Store, engine: Engine, request: Request, report: Report = lambda _: {}
 ) -> Done:
     """Run the job. If it raises JobError, nothing has changed."""
     base = publishing.latest(store, request.shape)
@@ -85,25 +81,20 @@ class _Run:
     base: Manifest
     every: Sequence[SourceFile]
     """All files of the source, of any date."""
-    report: Report | None
+    report: Report
 
     def extract(self) -> Extracted:
         files, run_id = self._files(), self.request.run_id
-        folder, quarantine = self.store.url(f"partials/{run_id}"), f"quarantine/{run_id}"
+        folders = self.store.url(f"partials/{run_id}"), self.store.url(f"quarantine/{run_id}")
         try:
-            extracted = self.engine.extract(
-                self.source, files, self.request.shape, folder, self.store.url(quarantine)
-            )
-        except JobError:
-            raise
+            extracted = self.engine.extract(self.source, files, self.request.shape, *folders)
         except Exception as error:  # Spark wraps the error of a task in its own text
-            raised = re.search(r"spark_jobs\.errors\.(BadInput|BadOutput): (.*)", str(error))
+            raised = re.search(r"spark_jobs\.errors\.JobError: (.*)", str(error))
             if raised is None:
                 raise
-            kind = {each.__name__: each for each in (BadInput, BadOutput)}[raised[1]]
-            raise kind(raised[2]) from error
+            raise JobError(raised[1]) from error
         if not any(blob_date.records for blob_date in extracted.blob_dates.values()):
-            raise BadInput(nothing_read(self.source, files, extracted))
+            raise JobError(nothing_read(self.source, files, extracted))
         return extracted
 
     def _files(self) -> list[SourceFile]:
@@ -111,17 +102,17 @@ class _Run:
         format. Such partials cannot be added to those of this format. So the files of their dates
         are read again once, unless some of these files have been deleted meanwhile.
         """
-        name, request = self.source.name, self.request
+        name, since, until = self.source.name, self.request.since, self.request.until
         if not self.every:
-            raise BadInput(f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz")
-        files = chosen(self.every, request.since, request.until)
+            raise JobError(f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz")
+        files = chosen(self.every, since, until)
         if not files:
             dates = sorted(file.blob_date for file in self.every)
-            raise BadInput(
-                f"--input {name}: no files of {request.since or 'any date'} to"
-                f" {request.until or 'any date'}; there are files of {dates[0]} to {dates[-1]}"
+            raise JobError(
+                f"--input {name}: no files of {since or 'any date'} to {until or 'any date'};"
+                f" there are files of {dates[0]} to {dates[-1]}"
             )
-        left_bytes = self._bytes_by_date()
+        left_bytes = bytes_by_date(self.every)
         foreign = {
             day
             for day, entry in self.base.entries.items()
@@ -130,26 +121,13 @@ class _Run:
         more = set(self.every).difference(files)
         return files + [f for f in self.every if f in more and f.blob_date in foreign]
 
-    def _bytes_by_date(self) -> Counter[str]:
-        sizes = Counter[str]()
-        for file in self.every:
-            sizes[file.blob_date] += file.size_bytes
-        return sizes
-
     def publish(self, extracted: Extracted) -> Done:
         request = self.request
         # A date that had records keeps them, because a lifecycle rule may have deleted its files.
-        had_records = {day for day, entry in self.base.entries.items() if entry.read.event_dates}
-        empty = {
-            day: BlobDate()
-            for day in dates_without_files(extracted.blob_dates, request)
-            if day not in had_records
-        }
-        mine = {
-            day: Entry(request.run_id, self.engine.name, blob_date)
-            for day, blob_date in {**empty, **extracted.blob_dates}.items()
-        }
-
+        had_records = {day for day, entry in self.base.entries.items() if entry.read.records}
+        empty = dates_without_files(extracted.blob_dates, request) - had_records
+        read = {**dict.fromkeys(empty, BlobDate()), **extracted.blob_dates}
+        mine = {day: Entry(request.run_id, self.engine.name, of) for day, of in read.items()}
         compute = partial(self._compute, extracted.complaints)
         return publishing.publish(
             self.store, self.base, mine, request.shape, request.run_id, compute
@@ -158,34 +136,33 @@ class _Run:
     def _compute(
         self, complaints: Sequence[Complaint], new: Manifest, changed: set[str], old_results: str
     ) -> Done:
-        """Recomputes the changed dates. For dates with unreadable records, the totals with more
-        records are kept.
-        """
-        lost = unreadable(new, self.engine.name, self._bytes_by_date())
-        entries = new.holding(changed, self.engine.name)
-        folders = {day: self.store.url(f"partials/{e.run_id}") for day, e in entries.items()}
-        records = sum(entry.read.records for entry in entries.values())
-        computed = self.engine.total(folders, changed, records)
-        old = results.read(self.store, old_results)
-        stay = results.without_more_records(old, computed, changed & lost.event_dates)
-        totals = results.merged(old, changed - stay, computed)
+        """Computes the changed dates, writes the results, and returns what will be published."""
+        lost = unreadable(new, self.engine.name)
+        partials, records = dict[str, list[str]](), Counter[str]()
+        for day, entry in new.entries.items():
+            found = {date: n for date, n in entry.read.records.items() if date in changed}
+            if found and day not in lost:
+                partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
+                records.update(found)
+        computed = self.engine.total(partials, records)
+        unread = event_dates(lost)
+        totals = results.merged(results.read(self.store, old_results), computed, changed, unread)
+        request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
         inputs = TrendInputs(
-            new.shape,
-            {day: entry.read for day, entry in new.entries.items()},
-            self.request.today,
-            self.request.controls,
-            self.request.holidays,
-            lost.event_dates,
+            new.shape, read, request.today, request.controls, request.holidays, unread
         )
-        trends = trends_of(totals.days, inputs)
+        trends = trends_of({key: day.sums for key, day in totals.items()}, inputs)
         if not trends:
-            raise BadInput(
+            raise JobError(
                 f"--input {self.source.name}: holds metrics, but no event, request or trace"
             )
-        results.write(self.store, new.results, totals, trends, {"unreadable": lost.as_json()})
-        if self.report is not None:
-            self.report(f"results/{new.results}", trends)
-        return Done(new, frozenset(changed), trends, totals, complaints, lost)
+        warning = describe_unreadable(lost, self.engine.name) if lost else ""
+        unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
+        report = {"unreadable": unreadable_dates, "warning": warning}
+        files = {**results.files_of(totals, trends, report), **self.report(trends)}
+        for name, content in files.items():
+            self.store.write(f"results/{new.results}/{name}", content)
+        return Done(new, changed, trends, totals, complaints, warning)
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
@@ -212,4 +189,12 @@ def describe(complaint: Complaint) -> str:
     return (
         f"  {complaint.count} lines quarantined ({complaint.reason}{field_name}), such as in"
         f" {complaint.file}: {complaint.detail}"
+    )
+
+
+def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
+    engines = ", ".join(sorted({entry.engine for entry in entries.values()}))
+    return (
+        f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
+        f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
     )

@@ -41,22 +41,24 @@ class HourSums(NamedTuple):
     weight_sum: float
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums by event date and series, and by hour, ordered by date and series."""
+class DaySums(NamedTuple):
+    """The sums of one series on one event date, and those of its hours with records, in order."""
 
-    days: Mapping[tuple[str, Series], Sums] = field(default_factory=dict)
-    hours: Mapping[tuple[str, Series], Sequence[HourSums]] = field(default_factory=dict)
+    sums: Sums
+    hours: Sequence[HourSums] = ()
+
+
+Totals = Mapping[tuple[str, Series], DaySums]
+"""Sums by event date and series, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobDate:
-    """The result of reading the files of one blob date. ``records`` includes duplicates."""
+    """What was read of a blob date. ``records`` counts records by event date, with copies."""
 
     size_bytes: int = 0
-    records: int = 0
+    records: Mapping[str, int] = field(default_factory=dict)
     quarantined: int = 0
-    event_dates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

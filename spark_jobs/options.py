@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -29,24 +29,24 @@ class Options:
 
 
 def parse(arguments: Sequence[str] | None, today: date) -> Options:
-    """Parse the arguments. ``today`` is the date in UTC. Exits with code 2 and a message for a
-    wrong option.
-    """
+    """Parse the arguments. ``today`` is in UTC. Exits with code 2 and a message for a wrong one."""
     parser = _parser()
-    given = vars(parser.parse_args(arguments))
-    since, until = _range(parser, given, today)
-    shape = Shape(given.pop("measurement"), tuple(given.pop("dimension")), given.pop("time_zone"))
+    lists = vars(parser.parse_args(arguments)).items()
+    given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in lists}
+    day, since, until = given.pop("date"), given["since"], given["until"]
+    if day and (since or until):
+        parser.error("use either --date, or --from and --to")
+    if day:
+        given["since"] = given["until"] = day
+    for name, chosen in (("--from", since), ("--to", until), ("--date", day)):
+        if chosen and chosen > today:
+            parser.error(f"{name} {chosen}: is in the future (today is {today} in UTC)")
+    if since and until and since > until:
+        parser.error(f"--from {since} --to {until}: is an empty range")
     if given["profile"] and not given["tables"]:
         parser.error("--profile: writes to a table, so it needs --tables")
-    try:
-        ZoneInfo(shape.time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        parser.error(
-            f"--time-zone {shape.time_zone}: no such zone; use a name such as Europe/Amsterdam"
-        )
-    del given["engine"]
-    frozen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
-    return Options(**frozen, since=since, until=until, shape=shape)
+    shape = Shape(given.pop("measurement"), given.pop("dimension"), given.pop("time_zone"))
+    return Options(**given, shape=shape)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,23 +66,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--from", dest="since", type=_date, metavar="DATE", help="first date of files to read")
     add("--to", dest="until", type=_date, metavar="DATE", help="last date of files to read")
     add("--date", type=_date, help="the only date of files to read")
-    add("--late-days", type=_whole, metavar="DAYS", help="read the files of today and of this many"
-        " days before")  # fmt: skip
     add("--event", dest="events", action="append", default=[], metavar="NAME", help="show only this"
         " event; may be repeated")  # fmt: skip
     add("--measurement", default="", metavar="NAME", help="the measurement to add up, such as"
         " DurationMs; without it each record counts 1")  # fmt: skip
     add("--dimension", action="append", default=[], metavar="NAME", help="one series for each"
         " value of this property (or of AppRoleName); may be repeated")  # fmt: skip
-    add("--time-zone", default="UTC", metavar="ZONE", help="the zone that dates are in, UTC by"
-        " default")  # fmt: skip
+    add("--time-zone", type=_zone, default="UTC", metavar="ZONE", help="the zone that dates are in,"
+        " UTC by default")  # fmt: skip
     add("--control", default="", metavar="FILE", help="a daily series that is not"
         " sampled: CSV with date,value or date,event,value; or the JSON of az monitor metrics"
         " list")  # fmt: skip
     add("--holiday", dest="holidays", action="append", type=_date, default=[], metavar="DATE",
         help="without a control, less traffic on this date is not called loss; may be"
         " repeated")  # fmt: skip
-    add("--engine", type=_no_engine, help=argparse.SUPPRESS)
     add("--json", action="store_true", help="print what was computed, one object a line")
     add("--tables", default="", metavar="URL", help="write rows to Table Storage: a table endpoint"
         " (managed identity) or the name of a variable with a connection string")  # fmt: skip
@@ -90,24 +87,6 @@ def _parser() -> argparse.ArgumentParser:
         help="with --tables: an event's usual week as a scaled resource's profile")  # fmt: skip
     add("--no-pictures", action="store_true", help="do not draw pictures")
     return parser
-
-
-def _range(
-    parser: argparse.ArgumentParser, given: dict[str, Any], today: date
-) -> tuple[date | None, date | None]:
-    """Removes the options that choose dates from ``given``, and returns the first and last date."""
-    names = ("date", "late_days", "since", "until")
-    day, late_days, since, until = (given.pop(name) for name in names)
-    if sum([day is not None, late_days is not None, bool(since or until)]) > 1:
-        parser.error("use one of --date, --late-days and --from/--to")
-    if late_days is not None:
-        return today - timedelta(days=late_days), today
-    for name, chosen in (("--from", since), ("--to", until), ("--date", day)):
-        if chosen is not None and chosen > today:
-            parser.error(f"{name} {chosen}: is in the future (today is {today} in UTC)")
-    if since and until and since > until:
-        parser.error(f"--from {since} --to {until}: is an empty range")
-    return (day, day) if day else (since, until)
 
 
 def _date(text: str) -> date:
@@ -124,11 +103,9 @@ def _pair(text: str) -> tuple[str, str]:
     return event, resource
 
 
-def _no_engine(text: str) -> str:
-    raise argparse.ArgumentTypeError(f"there is only one engine; remove --engine {text}")
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 36_500:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days such as 3")
-    return int(text)
+def _zone(text: str) -> str:
+    try:
+        return ZoneInfo(text).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        message = f"{text!r} is not a time zone such as Europe/Amsterdam"
+        raise argparse.ArgumentTypeError(message) from None

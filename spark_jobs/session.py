@@ -24,9 +24,7 @@ ROOT = Path(__file__).parents[1]
 CODE = ("spark_jobs/**/*.py", "shared/__init__.py", "shared/sampling/**/*.py")
 LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 SMALL_JVM = f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
-"""Options of a local JVM. The JVM only moves blocks, so optimizing its code takes more time than it
-saves.
-"""
+"""A local JVM only moves blocks, so optimizing its code takes more time than it saves."""
 SMALL_HEAP = "-XX:+UseSerialGC"
 """The option for a simple garbage collector. The default collector, for large heaps, would keep
 more memory than it frees.
@@ -101,8 +99,9 @@ def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join([SMALL_JVM, *collector(environment)]),
+        "spark.driver.extraJavaOptions": java_options(environment),
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),  # what a task gets at a time
         # A process keeps the memory of a batch for the next batch, because getting new pages takes
         # longer.
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
@@ -110,12 +109,10 @@ def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def collector(environment: Mapping[str, str]) -> list[str]:
-    """Returns the option for the garbage collector. It is empty if the environment names a
-    collector, because a JVM refuses to start with two.
-    """
+def java_options(environment: Mapping[str, str]) -> str:
+    """If the environment names a garbage collector, the options do not: a JVM refuses two."""
     named = any("GC" in environment.get(name, "") for name in JAVA_VARIABLES)
-    return [] if named else [SMALL_HEAP]
+    return SMALL_JVM if named else f"{SMALL_JVM} {SMALL_HEAP}"
 
 
 @cache

@@ -25,6 +25,8 @@ GIGABYTES = (0.1, 0.2)
 TURNS = 3
 PLAIN = "baseline: the same on plain Spark, with its own JSON reader and a schema"
 JOB, PLAIN_JOB = "job", "plain_json"
+SMALL_DATE, LARGE_DATE = 64_000_000, 256_000_000
+"""The records of a date. Those of a large date are 150 GB of telemetry."""
 TINY_FILES, TINY_BYTES, HUGE_BYTES = 2_000, 20_000, 3 << 30
 CORES = 8
 
@@ -48,6 +50,7 @@ def measure(
 ) -> Iterator[Measurement]:
     """Excludes the start of a session. Its first job is cold, the others are warm."""
     yield _evenness()
+    yield _memory_of_a_task()
     by_size: list[tuple[float, Run]] = []
     for size in gigabytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -127,6 +130,22 @@ def _evenness() -> Measurement:
         "ratio ≤ 1.1",
         f"baseline: the mean of {len(tasks)} tasks on {CORES} cores; {TINY_FILES} tiny files and"
         " a huge one",
+    )
+
+
+def _memory_of_a_task() -> Measurement:
+    """Compares a task that divides and adds up a part of a date with one of a smaller date."""
+    small, large = (
+        run_watched([sys.executable, "-m", "bench.adding_process", str(records)])[1]
+        for records in (SMALL_DATE, LARGE_DATE)
+    )
+    return Measurement(
+        f"spark.task_mb_at_{LARGE_DATE // 10**6}_million_records_a_date",
+        large,
+        "MB",
+        small,
+        "ratio ≤ 1.1",
+        f"baseline: the same at {SMALL_DATE // 10**6} million",
     )
 
 

@@ -10,15 +10,15 @@ blob date, the partial for which more bytes were read is used.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from shared.sampling.unreadable import spans
-from spark_jobs.errors import BadOutput, JobError
+from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Shape
 from spark_jobs.publish.stores import Store
 
@@ -32,14 +32,10 @@ OLD_AFTER = timedelta(days=7)
 """The age after which a run can no longer be working."""
 FOLDERS = ("partials", "quarantine", "results")
 
-NO_SHAPE = Shape()
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The partial of one blob date: the run and the engine that wrote it, and a summary of its
-    content.
-    """
+    """The partial of a blob date: the run and the engine that wrote it, and what they have read."""
 
     run_id: str
     engine: str
@@ -53,80 +49,23 @@ class Manifest:
     """
 
     version: int = 0
-    shape: Shape = NO_SHAPE
+    shape: Shape = field(default_factory=Shape)
     entries: Mapping[str, Entry] = field(default_factory=dict)
     results: str = ""
 
-    def holding(self, event_dates: Collection[str], engine: str) -> dict[str, Entry]:
-        """Returns the engine's partials that have records of any of these event dates."""
-        return {
-            day: entry
-            for day, entry in self.entries.items()
-            if entry.engine == engine and not set(entry.read.event_dates).isdisjoint(event_dates)
-        }
 
-    @property
-    def runs(self) -> set[str]:
-        """The runs whose folders this version needs."""
-        return {entry.run_id for entry in self.entries.values()} | {self.results} - {""}
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """Blob dates whose partials ``engine`` cannot read, and some of whose files no longer exist.
-    They stay in the manifest for engines that can read them.
+def unreadable(manifest: Manifest, engine: str) -> dict[str, Entry]:
+    """Returns the blob dates whose partials ``engine`` cannot read. Each run reads the files of
+    such dates again, so some or all of these files are gone. The entries stay in the manifest for
+    engines that can read them.
     """
-
-    engine: str
-    blob_dates: Mapping[str, Entry]
-    left_bytes: Mapping[str, int]
-    """The size of the files that exist, by blob date."""
-
-    @property
-    def event_dates(self) -> set[str]:
-        return {day for entry in self.blob_dates.values() for day in entry.read.event_dates}
-
-    def reason(self, *days: str) -> str:
-        gone = "some of their" if any(map(self.left_bytes.get, days)) else "their"
-        engines = ", ".join(sorted({self.blob_dates[day].engine for day in days}))
-        return f"{gone} files are gone and {self.engine} cannot read partials of {engines}"
-
-    def summary(self) -> str:
-        """Returns one line; empty if there are no such dates."""
-        days = self.blob_dates
-        dates = "1 date" if len(days) == 1 else f"{len(days)} dates"
-        if not days:
-            return ""
-        return (
-            f"{dates} of files ({spans(days)}), since {self.reason(*days)};"
-            f" the published totals of {spans(self.event_dates)} stay"
-        )
-
-    def as_json(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "blob_date": day,
-                "event_dates": list(entry.read.event_dates),
-                "engine": entry.engine,
-                "reason": self.reason(day),
-            }
-            for day, entry in sorted(self.blob_dates.items())
-        ]
+    entries = manifest.entries.items()
+    return {day: each for day, each in entries if each.engine != engine and each.read.records}
 
 
-def unreadable(manifest: Manifest, engine: str, left_bytes: Mapping[str, int]) -> Unreadable:
-    foreign = {
-        day: entry
-        for day, entry in manifest.entries.items()
-        if entry.engine != engine and entry.read.event_dates
-    }
-    return Unreadable(engine, foreign, left_bytes)
-
-
-def changed_dates(old: Manifest, new: Mapping[str, Entry]) -> set[str]:
-    """Returns the event dates that change if the new entries replace the old ones."""
-    replaced = [old.entries[day] for day in new if day in old.entries]
-    return {day for entry in (*replaced, *new.values()) for day in entry.read.event_dates}
+def event_dates(entries: Mapping[str, Entry]) -> set[str]:
+    """Returns the event dates that have records in any of the partials."""
+    return {day for entry in entries.values() for day in entry.read.records}
 
 
 def not_superseded(base: Manifest, latest: Manifest, mine: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -141,20 +80,6 @@ def not_superseded(base: Manifest, latest: Manifest, mine: Mapping[str, Entry]) 
     }
 
 
-def encode(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1)
-
-
-def decode(content: bytes, where: str) -> Manifest:
-    """Parse a manifest. Raises BadOutput if the content is not a manifest."""
-    try:
-        return msgspec.json.decode(content, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadOutput(
-            f"{where}: is not a manifest of this version of the job: {error}; name another folder"
-        ) from error
-
-
 T = TypeVar("T")
 Compute = Callable[[Manifest, set[str], str], T]
 """Writes the results of the next version, given its manifest, the event dates that changed, and the
@@ -163,16 +88,15 @@ name of the old results.
 
 
 def latest(store: Store, shape: Shape) -> Manifest:
-    """Returns the latest version, or version 0 for a new folder. Raises BadOutput if the folder has
+    """Returns the latest version, or version 0 for a new folder. Raises JobError if the folder has
     figures of another shape.
     """
     versions = _versions(store)
     if not versions:
         return Manifest()
-    name = _name(versions[-1])
-    manifest = decode(store.read(name), store.url(name))
+    manifest = _read(store, versions[-1])
     if manifest.shape != shape:
-        raise BadOutput(
+        raise JobError(
             f"--output {store.url('')}: holds figures of {asdict(manifest.shape)}, which cannot be "
             f"added to {asdict(shape)}: name another folder, or the same options"
         )
@@ -196,8 +120,10 @@ def publish(
         kept = not_superseded(base, old, mine)
         results = f"{run_id}-{attempt}" if attempt else run_id
         new = Manifest(old.version + 1, shape, {**old.entries, **kept}, results)
-        computed = compute(new, changed_dates(old, kept), old.results)
-        if store.create(_name(new.version), encode(new)):
+        replaced = {day: old.entries[day] for day in kept if day in old.entries}
+        computed = compute(new, event_dates(kept) | event_dates(replaced), old.results)
+        encoded = msgspec.json.format(msgspec.json.encode(new, order="sorted"), indent=1)
+        if store.create(_name(new.version), encoded):
             _clean_up(store, run_id)
             return computed
         store.delete(f"results/{results}")
@@ -213,7 +139,11 @@ def _clean_up(store: Store, run_id: str) -> None:
     versions = _versions(store)
     for version in versions[:-KEPT_VERSIONS]:
         store.delete(_name(version))
-    needed = {run for version in versions[-KEPT_VERSIONS:] for run in _read(store, version).runs}
+    needed = set[str]()
+    for version in versions[-KEPT_VERSIONS:]:
+        with suppress(FileNotFoundError):  # another run has deleted the version meanwhile
+            kept = _read(store, version)
+            needed |= {entry.run_id for entry in kept.entries.values()} | {kept.results}
     now = started_at(run_id)
     for folder in FOLDERS if now else ():
         for name in store.names(folder):
@@ -236,14 +166,15 @@ def started_at(run_id: str) -> datetime | None:
 
 
 def _read(store: Store, version: int) -> Manifest:
-    """Returns the manifest of a version, or an empty one if another run has deleted the version
-    meanwhile.
-    """
+    """Raises JobError if the file is not a manifest, and FileNotFoundError."""
     name = _name(version)
     try:
-        return decode(store.read(name), store.url(name))
-    except (FileNotFoundError, BadOutput):
-        return Manifest()
+        return msgspec.json.decode(store.read(name), type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise JobError(
+            f"{store.url(name)}: is not a manifest of this version of the job: {error}; name"
+            " another folder"
+        ) from error
 
 
 def _versions(store: Store) -> list[int]:

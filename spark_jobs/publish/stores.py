@@ -5,50 +5,48 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from spark_jobs.errors import BadOutput
-from spark_jobs.read.sources import file_url_problem, local_path
+from spark_jobs.errors import JobError
+from spark_jobs.read.sources import local_path
 
 PATTERN = frozenset("*?[]{}\\")
 """Spark takes a path with any of these for a pattern."""
+LOCAL = "file://"
 AZURE = ("abfs", "abfss", "wasb", "wasbs")
 
 
 class Store(Protocol):
     """Files below the output folder. Names have ``/`` between their parts.
 
-    All methods raise BadOutput if the folder cannot be reached or written.
+    All methods raise JobError if the folder cannot be reached or written.
     """
 
     def url(self, name: str) -> str:
         """The URL with which Spark reads and writes the file or folder."""
-        ...
 
     def names(self, folder: str) -> list[str]:
         """The names of a folder's children; empty if there is no such folder."""
-        ...
 
     def read(self, name: str) -> bytes:
         """Raises FileNotFoundError."""
-        ...
 
     def write(self, name: str, content: bytes) -> None:
         """Writes the file completely or not at all, and replaces an earlier file."""
-        ...
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes the file completely or not at all. Returns False if it exists: of two concurrent
         calls only one returns True.
         """
-        ...
 
     def delete(self, name: str) -> None:
         """Deletes a file, or a folder with its contents, if it exists."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,7 @@ class LocalStore:
         return (self.root / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
-        temporary = self._temporary(name, content)
-        temporary.replace(self.root / name)
+        self._temporary(name, content).replace(self.root / name)
 
     def create(self, name: str, content: bytes) -> bool:
         temporary = self._temporary(name, content)
@@ -95,33 +92,57 @@ class LocalStore:
             temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
             temporary.write_bytes(content)
         except OSError as error:
-            raise BadOutput(f"--output {error.filename}: {error.strerror}") from error
+            raise JobError(f"--output {error.filename}: {error.strerror}") from error
         return temporary
 
 
+@contextmanager
+def marker_beside(folder: str) -> Iterator[str]:
+    """A file by which tasks recognize the output folder, if it is one of a file system.
+
+    On a machine that does not share that folder, Spark would write into another one of the same
+    name, and report success.
+    """
+    if not folder.startswith(LOCAL):
+        yield ""
+        return
+    marker = Path(f"{folder.removeprefix(LOCAL)}.started")
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    try:
+        yield str(marker)
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+def require(marker: str) -> None:
+    """Tasks call it before they write. An empty name requires nothing. Raises JobError."""
+    if marker and not Path(marker).exists():
+        raise JobError(
+            f"--output {Path(marker).parents[1]}: {gethostname()} runs tasks and does not share"
+            " this folder; name one that all machines of the cluster share, or one at abfss://"
+        )
+
+
 def store_of(location: str, connection_string: str = "") -> Store:
-    """Returns the store of an ``--output``. Raises BadOutput."""
+    """Returns the store of an ``--output``. Raises JobError."""
     scheme = urlsplit(location).scheme if "://" in location else ""
     if scheme in AZURE:
         from spark_jobs.azure_blobs import BlobStore
 
         return BlobStore.of(location, connection_string)
     if scheme not in ("", "file"):
-        raise BadOutput(
+        raise JobError(
             f"--output {location}: must be a local folder or a folder of a storage account, such as"
             " abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/trends"
         )
-    if problem := file_url_problem(location):
-        raise BadOutput(f"--output {location}: {problem}")
-    root = Path(local_path(location))
+    root = Path(local_path("--output", location))
     if not PATTERN.isdisjoint(str(root.resolve())):
-        raise BadOutput(f"--output {location}: Spark cannot read folders with any of *?[]{{}}\\")
-    if root.exists() and not root.is_dir():
-        raise BadOutput(f"--output {location}: is a file; name a folder")
+        raise JobError(f"--output {location}: Spark cannot read folders with any of *?[]{{}}\\")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadOutput(f"--output {location}: {error.strerror}") from error
+        raise JobError(f"--output {location}: {error.strerror}; name a folder") from error
     if not os.access(root, os.W_OK | os.X_OK):
-        raise BadOutput(f"--output {location}: no permission to write there")
+        raise JobError(f"--output {location}: no permission to write there")
     return LocalStore(root)

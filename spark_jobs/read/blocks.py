@@ -1,15 +1,18 @@
-"""The block format: compact records of one blob date, event date and bucket, packed into one value.
+"""The block format: compact records of one event date, packed into one value.
 
-With blocks, Spark moves a few large values instead of many small rows. A bucket is a part of an
-event date, chosen by the hash of the operation. So all records of an operation, and therefore all
-copies of a record, are in the same bucket, whichever file they came from.
+With blocks, Spark moves a few large values instead of many small rows. Partials have the blocks of
+each blob date and event date. To add them up, each date is divided into buckets by the hash of the
+operation. So all records of an operation, and therefore all copies of a record, are in the same
+bucket, whichever file they came from.
 """
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +21,9 @@ FORMAT = "blocks-2"
 """The name of the format. Change it when earlier partials can no longer be read, or when keys are
 computed differently.
 """
-BUCKETS = 64
-"""The number of buckets of a date. The sums of a date are added bucket by bucket, so their last
-digits depend on this number.
-"""
 BATCH_BYTES = 2 << 20
+BLOCK_RECORDS = 25_000
+"""The most records of a block, which then takes about 1 MB."""
 RECORD = np.dtype(
     [
         ("key", "<u8"),  # equal for copies of a record
@@ -40,7 +41,6 @@ SCHEMA = pa.schema(
     {
         "blob_date": pa.string(),
         "event_date": pa.string(),
-        "bucket": pa.int32(),
         "records": pa.int64(),
         "series": pa.string(),
         "block": pa.binary(),
@@ -52,18 +52,19 @@ SCHEMA = pa.schema(
 Row = dict[str, Any]
 SeriesNames = tuple[str, ...]
 """The kind, name and dimensions of a series."""
-Key = TypeVar("Key", bound=Hashable)
+Batches = Iterator[pa.RecordBatch]
+Work = Callable[[Batches], Batches]
 
 
-class Numbered(dict[Key, int]):
+class Numbered(dict[Any, int]):
     """Numbers keys from 0 in the order in which they are first looked up."""
 
-    def __missing__(self, key: Key) -> int:
+    def __missing__(self, key: Any) -> int:
         self[key] = number = len(self)
         return number
 
 
-def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+def batches(rows: Iterable[Row], schema: pa.Schema) -> Batches:
     """Groups small rows into batches of about ``BATCH_BYTES``."""
     batch: list[Row] = []
     size_bytes = 0
@@ -71,22 +72,61 @@ def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
         batch.append(row)
         size_bytes += len(row.get("block") or row["text"])
         if size_bytes >= BATCH_BYTES:
-            yield pa.RecordBatch.from_pylist(batch, schema=SCHEMA)
+            yield pa.RecordBatch.from_pylist(batch, schema=schema)
             batch, size_bytes = [], 0
     if batch:
-        yield pa.RecordBatch.from_pylist(batch, schema=SCHEMA)
+        yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
 
-def packed(records: Any, series: list[SeriesNames]) -> Row:
-    """Packs records into a row. ``records`` has the columns of ``RECORD``; their ``series`` are
-    indexes into the list.
+def in_task(work: Work) -> Work:
+    """Returns the function for ``mapInArrow``."""
+
+    def working(batches: Batches) -> Batches:
+        gc.freeze()  # excludes modules from the collection that Spark runs after each task
+        yield from work(batches)
+
+    return working
+
+
+def packed(records: Any, series: Iterable[SeriesNames], groups: Any) -> Iterator[tuple[int, Row]]:
+    """Packs the records of each group into blocks, in the order of the groups' numbers.
+
+    ``records`` has the columns of ``RECORD``; their ``series`` are indexes into ``series``.
+    ``groups`` has the number of each record's group.
     """
-    used, indexes = np.unique(records["series"], return_inverse=True)
-    content = records.copy()
-    content["series"] = indexes
-    names = json.dumps([series[number] for number in used])
-    return {"records": len(records), "series": names, "block": content.tobytes()}
+    order = np.argsort(groups, kind="stable")
+    records, groups, series = records.take(order), groups[order], list(series)
+    for start, end in pairwise([*starts(groups), len(groups)]):
+        for first in range(start, end, BLOCK_RECORDS):
+            block = records[first : min(first + BLOCK_RECORDS, end)]
+            used, block["series"] = np.unique(block["series"], return_inverse=True)
+            names = json.dumps([series[number] for number in used])
+            row = {"records": len(block), "series": names, "block": block.tobytes()}
+            yield int(groups[start]), row
 
 
-def unpacked(series: str, block: bytes) -> tuple[list[SeriesNames], Any]:
-    return [tuple(names) for names in json.loads(series)], np.frombuffer(block, RECORD)
+def joined(blocks: Iterable[Sequence[Any]]) -> tuple[list[SeriesNames], Any]:
+    """Returns the series and the records of blocks. ``blocks`` has the columns series and block."""
+    series = Numbered()
+    lists, packs = zip(*blocks, strict=True)
+    records = concatenated(packs)
+    end = 0
+    for names, block in zip(lists, packs, strict=True):
+        start, end = end, end + len(block) // RECORD.itemsize
+        numbers = np.array([series[tuple(each)] for each in json.loads(names)])
+        records["series"][start:end] = numbers[records["series"][start:end]]
+    return list(series), records
+
+
+def concatenated(parts: Iterable[Any]) -> Any:
+    """Returns the records of all parts. ``np.concatenate`` would copy them field by field."""
+    return np.frombuffer(bytearray().join(parts), RECORD)
+
+
+def starts(*columns: Any) -> Any:
+    """Returns the indexes at which runs of equal rows begin."""
+    changed = np.zeros(len(columns[0]), np.bool_)
+    changed[:1] = True
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(changed)

@@ -3,6 +3,7 @@ tasks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -75,6 +76,14 @@ def chosen(files: Iterable[SourceFile], since: date | None, until: date | None) 
     """
     first, last = str(since or ""), str(until or UNDATED)  # UNDATED sorts after any date
     return [file for file in files if file.blob_date == UNDATED or first <= file.blob_date <= last]
+
+
+def bytes_by_date(files: Iterable[SourceFile]) -> Counter[str]:
+    """Returns the size of the files of each blob date."""
+    sizes = Counter[str]()
+    for file in files:
+        sizes[file.blob_date] += file.size_bytes
+    return sizes
 
 
 def spread(files: Sequence[SourceFile], cores: int) -> list[list[Chunk]]:

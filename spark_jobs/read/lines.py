@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -32,12 +31,19 @@ from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import parts_of, read_line
 from shared.sampling.weights import weigh
 from spark_jobs.model import ROLE, Shape, hours_until
-from spark_jobs.read.blocks import BUCKETS, RECORD, Numbered, Row, SeriesNames, batches, packed
+from spark_jobs.read.blocks import (
+    RECORD,
+    SCHEMA,
+    Numbered,
+    Row,
+    batches,
+    concatenated,
+    packed,
+)
 from spark_jobs.read.files import SourceFile
 
 LATE_AFTER = timedelta(hours=1)
 """A record is late if it is older than this when the hour of its file begins."""
-DATES_MAX = 1 << 24
 HELD_BYTES_MAX = 22 << 20
 """The reader yields batches as soon as the records that it holds take this many bytes."""
 BAD_LINE_BYTES = 1_000
@@ -100,24 +106,23 @@ def batches_of(
     for file, text in pieces:
         reader.read(file, text)
         if reader.held_bytes >= HELD_BYTES_MAX:
-            yield from reader.take_batches()
-    yield from reader.take_batches()
+            yield from batches(reader.rows(), SCHEMA)
+            reader = _Reader(shape)
+    yield from batches(reader.rows(), SCHEMA)
 
 
 class _Reader:
-    """Collects the records and bad lines of pieces until they are taken as batches."""
+    """Collects the records and bad lines of pieces."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._series: Numbered[SeriesNames] = Numbered()
-        self._dates: Numbered[str] = Numbered()
-        self._blob_dates: Numbered[str] = Numbered()
+        self._series = Numbered()
+        self._days = Numbered()
+        """Pairs of a blob date and an event date."""
         self._records: list[Any] = []
-        self._groups: list[Any] = []
+        self._of_days: list[Any] = []
+        """The number of each record's pair."""
         self._bad: list[Row] = []
         self.held_bytes = 0
 
@@ -128,23 +133,28 @@ class _Reader:
         if records := [read for raw in others for read in self._read_singly(file, raw)]:
             self._add_records(file, records)
 
-    def take_batches(self) -> Iterator[pa.RecordBatch]:
-        yield from batches([*self._bad, *self._blocks()])
-        self._begin()
+    def rows(self) -> Iterator[Row]:
+        yield from self._bad
+        if not self._records:
+            return
+        days, numbers = list(self._days), np.concatenate(self._of_days)
+        for number, block in packed(concatenated(self._records), self._series, numbers):
+            blob_date, event_date = days[number]
+            yield {"blob_date": blob_date, "event_date": event_date, **block}
 
     def _add_lines(self, file: SourceFile, lines: Sequence[Line]) -> list[int]:
         """Adds the records of plain lines. Returns the indexes of lines that turned out not to be
         plain."""
-        dates, hours = self._times(lines)
-        groups: Numbered[tuple[Any, ...]] = Numbered()
+        days, hours = self._times(lines, file.blob_date)
+        groups = Numbered()
         numbers = np.array([groups[_group_of(line, self._shape.dimensions)] for line in lines])
         of_groups = np.array([self._series_and_weight(group) for group in groups])
         series, weights, trusted = of_groups[numbers].T
-        plain = (series >= 0) & (dates >= 0)
+        plain = (series >= 0) & (days >= 0)
         self._add(
             file,
             plain,
-            dates,
+            days,
             [line.OperationId or "" for line in lines],
             hour=hours,
             series=series,
@@ -170,32 +180,32 @@ class _Reader:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
         return series, weight.value, weight.trusted
 
-    def _times(self, lines: Sequence[Line]) -> tuple[Any, Any]:
-        """Returns two arrays: the number of each line's date (negative if its time is bad), and the
+    def _times(self, lines: Sequence[Line], blob_date: str) -> tuple[Any, Any]:
+        """Returns two arrays: the number of each line's day (negative if its time is bad), and the
         hours from 1970 to its time."""
         stamps = pa.array(
             [(line.TimeGenerated or "") if line.time is UNSET else line.time for line in lines],
             pa.string(),
         )
         minutes = pc.utf8_slice_codeunits(stamps, 0, MINUTE_LENGTH).dictionary_encode()
-        of_minutes = np.array([self._minute(minute) for minute in minutes.dictionary.to_pylist()])
-        dates, hours = of_minutes[minutes.indices.to_numpy()].T
+        of_minutes = [self._minute(each, blob_date) for each in minutes.dictionary.to_pylist()]
+        days, hours = np.array(of_minutes)[minutes.indices.to_numpy()].T
         plain = pc.match_substring_regex(stamps, STAMP).to_numpy(zero_copy_only=False)
-        return np.where(plain, dates, -1), hours
+        return np.where(plain, days, -1), hours
 
-    def _minute(self, minute: str) -> tuple[int, int]:
+    def _minute(self, minute: str, blob_date: str) -> tuple[int, int]:
         try:
             time = datetime.fromisoformat(f"{minute}:00+00:00")
         except ValueError:
             return -1, 0
-        return self._date(time), hours_until(time)
+        return self._day(time, blob_date), hours_until(time)
 
-    def _date(self, time: datetime) -> int:
+    def _day(self, time: datetime, blob_date: str) -> int:
         try:
             local = time.astimezone(self._zone)
         except OverflowError:  # in the years 1 and 9999, local time may exceed datetime's range
             local = time
-        return self._dates[local.date().isoformat()]
+        return self._days[blob_date, local.date().isoformat()]
 
     def _read_singly(self, file: SourceFile, raw: bytes) -> Iterator[tuple[Record, bytes]]:
         """Yields the records that the reference reads from a line. Each comes with the content that
@@ -218,14 +228,13 @@ class _Reader:
         hash of the content that this plain line would have. So if a plain line contains a copy of
         the record, both have the same key.
         """
-        keys = np.array([int(record.key[:16], 16) for record, _ in records], np.uint64)
-        contents = [content for _, content in records]
-        found = [record for record, _ in records]
+        found, contents = zip(*records, strict=True)
+        keys = np.array([int(record.key[:16], 16) for record in found], np.uint64)
         measurement = self._shape.measurement
         self._add(
             file,
             np.ones(len(found), np.bool_),
-            np.array([self._date(record.time) for record in found]),
+            np.array([self._day(record.time, file.blob_date) for record in found]),
             [sendable(record.operation_id) for record in found],
             hour=[hours_until(record.time) for record in found],
             series=[self._series_of(record) for record in found],
@@ -243,37 +252,17 @@ class _Reader:
         return self._series[tuple(map(sendable, (str(record.kind), record.name, *dims)))]
 
     def _add(
-        self, file: SourceFile, plain: Any, dates: Any, operations: Sequence[str], **columns: Any
+        self, file: SourceFile, plain: Any, days: Any, operations: Sequence[str], **columns: Any
     ) -> None:
-        records = np.empty(len(dates), RECORD)
+        records = np.empty(len(days), RECORD)
         for name, values in columns.items():
             records[name] = values
         hashes = _hashed(operations)
         records["unit"] = np.where(hashes == NO_OPERATION, records["key"], hashes)
         records["late"] = file.hour and records["hour"] < hours_until(file.hour - LATE_AFTER)
-        group = (self._blob_dates[file.blob_date] * DATES_MAX + dates) * BUCKETS
-        group += (records["unit"] % BUCKETS).astype(np.int64)
-        self._records.append(records[plain])
-        self._groups.append(group[plain])
+        self._records.append(records.compress(plain))
+        self._of_days.append(days[plain])
         self.held_bytes += self._records[-1].nbytes
-
-    def _blocks(self) -> Iterator[Row]:
-        if not self._records:
-            return
-        records, groups = np.concatenate(self._records), np.concatenate(self._groups)
-        order = np.argsort(groups, kind="stable")
-        records, groups = records[order], groups[order]
-        series, dates, blob_dates = list(self._series), list(self._dates), list(self._blob_dates)
-        edges = [*np.flatnonzero(np.diff(groups, prepend=-1)), len(groups)]
-        for start, end in pairwise(edges):
-            days, bucket = divmod(int(groups[start]), BUCKETS)
-            blob_date, event_date = divmod(days, DATES_MAX)
-            yield {
-                "blob_date": blob_dates[blob_date],
-                "event_date": dates[event_date],
-                "bucket": bucket,
-                **packed(records[start:end], series),
-            }
 
 
 def sendable(text: str) -> str:

@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.errors import BadInput, first_line
+from spark_jobs.errors import JobError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,32 +31,31 @@ Controls = Mapping[str, Mapping[str, float]]
 
 
 def read_controls(location: str, spark: Callable[[], SparkSession]) -> Controls:
-    """Reads a local file, or a file that Spark can open (abfss://…). Raises BadInput."""
+    """Reads a local file, or a file that Spark can open (abfss://…). Raises JobError."""
     try:
-        if "://" not in location:
-            return controls_of(Path(location).read_text(encoding="utf-8"), location)
-        rows = spark().read.text(location, wholetext=True).collect()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--control {location}: {error}") from error
-    except BadInput:
+        if "://" in location:
+            texts = [row[0] for row in spark().read.text(location, wholetext=True).collect()]
+        else:
+            texts = [Path(location).read_text(encoding="utf-8")]
+    except JobError:
         raise
     except Exception as error:  # PySpark has no common class for errors of the JVM
-        raise BadInput(f"--control {location}: {first_line(error)}") from error
-    if len(rows) != 1:
-        raise BadInput(f"--control {location}: is not one file; name one")
-    return controls_of(str(rows[0][0]), location)
+        raise JobError(f"--control {location}: {first_line(error)}") from error
+    if len(texts) != 1:
+        raise JobError(f"--control {location}: is not one file; name one")
+    return controls_of(texts[0], location)
 
 
 def controls_of(text: str, where: str) -> Controls:
     """Parses the text of a file. A CSV file has the columns date and value, and the column event if
-    figures differ by event. Raises BadInput, which names file and line.
+    figures differ by event. Raises JobError, which names file and line.
     """
     text = text.removeprefix("\ufeff")
     controls = (
         {"": _platform_metric(text, where)} if text.lstrip()[:1] == "{" else _csv(text, where)
     )
     if not any(controls.values()):
-        raise BadInput(f"--control {where}: holds no day")
+        raise JobError(f"--control {where}: holds no day")
     return controls
 
 
@@ -64,13 +63,13 @@ def _csv(text: str, where: str) -> Controls:
     rows = csv.DictReader(io.StringIO(text))
     missing = COLUMNS - set(rows.fieldnames or ())
     if missing:
-        raise BadInput(f"--control {where}: has no column {' and '.join(sorted(missing))}")
+        raise JobError(f"--control {where}: has no column {' and '.join(sorted(missing))}")
     controls: dict[str, dict[str, float]] = {}
     for row in rows:
         try:
             day, value = date.fromisoformat(row["date"]), _figure(row["value"])
         except (ValueError, TypeError) as error:
-            raise BadInput(f"--control {where}, line {rows.line_num}: {error}") from error
+            raise JobError(f"--control {where}, line {rows.line_num}: {error}") from error
         controls.setdefault(row.get("event") or "", {})[day.isoformat()] = value
     return controls
 
@@ -89,7 +88,7 @@ def _platform_metric(text: str, where: str) -> Mapping[str, float]:
                 days[day] = days.get(day, 0.0) + _figure(figures[0])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"has no {error}" if isinstance(error, KeyError) else error
-        raise BadInput(
+        raise JobError(
             f"--control {where}: is not what `az monitor metrics list` prints: {reason}"
         ) from error
     return days

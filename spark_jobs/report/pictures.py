@@ -1,6 +1,4 @@
-"""Draws each series: raw and adjusted figures with their 95 % interval, the sampling rate, and
-verdicts.
-"""
+"""Draws each series: raw and adjusted figures with their 95 % interval, the rate, and verdicts."""
 
 from __future__ import annotations
 

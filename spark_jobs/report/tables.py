@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
-from spark_jobs.errors import BadOutput, first_line
+from spark_jobs.errors import JobError, first_line
 from spark_jobs.model import UNIX_START, Totals, hours_until
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 def open_tables(location: str, environ: Mapping[str, str]) -> TableServiceClient:
     """``location`` is a table endpoint, which is opened with managed identity, or the name of a
-    variable that holds a connection string. Raises BadOutput."""
+    variable that holds a connection string. Raises JobError."""
     from azure.data.tables import TableServiceClient
 
     if location.startswith(("http://", "https://")):
@@ -33,14 +33,14 @@ def open_tables(location: str, environ: Mapping[str, str]) -> TableServiceClient
         return TableServiceClient(location, credential=DefaultAzureCredential())
     connection_string = environ.get(location, "")
     if not connection_string:
-        raise BadOutput(
+        raise JobError(
             f"--tables {location}: is neither an endpoint such as"
             " https://ACCOUNT.table.core.windows.net nor a variable with a connection string"
         )
     try:
         return TableServiceClient.from_connection_string(connection_string)
     except ValueError as error:
-        raise BadOutput(f"--tables {location}: {error}") from error
+        raise JobError(f"--tables {location}: {error}") from error
 
 
 def usual_week(
@@ -50,48 +50,40 @@ def usual_week(
     An hour without records counts as zero if it is after the event's first hour and its date is
     complete and has telemetry of any event. Any other hour without records is unknown.
     """
-    hours = _hours_of(totals, event)
-    if not hours:
+    items, records = dict[int, float](), dict[int, int]()
+    for (_, series), day in totals.items():
+        for hour, count, weight_sum in day.hours if series.event == event else ():
+            items[hour] = items.get(hour, 0.0) + weight_sum
+            records[hour] = records.get(hour, 0) + count
+    if not items:
         return NoProfile(time_zone, f"there are no records of {event}")
-    with_data = {day for (day, _), sums in totals.days.items() if sums.records}
+    with_data = {date for (date, _), day in totals.items() if day.sums.records}
     dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
     if not dates:
         return NoProfile(time_zone, f"no date on which {event} could have occurred is complete")
     zone = ZoneInfo(time_zone)
     end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
-    first = max(min(hours), hours_until(end - timedelta(weeks=WEEKS, days=1)))
+    first = max(min(items), hours_until(end - timedelta(weeks=WEEKS, days=1)))
     counts = [
-        HourCount(start, *hours.get(number, (0.0, 0)))
+        HourCount(start, items.get(number, 0.0), records.get(number, 0))
         for number in range(first, hours_until(end) + 1)
         if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
     ]
     week = week_profile(counts, end, time_zone)
     if isinstance(week, UsualWeek):
         return week
-    since = (UNIX_START + timedelta(hours=min(hours))).astimezone(zone).date()
+    since = (UNIX_START + timedelta(hours=min(items))).astimezone(zone).date()
     return NoProfile(time_zone, f"{event} has records since {since} only: {week.reason}")
 
 
-def _hours_of(totals: Totals, event: str) -> dict[int, tuple[float, int]]:
-    """Returns items and records by hour."""
-    of_event: dict[int, tuple[float, int]] = {}
-    for (_, series), hours in totals.hours.items():
-        for hour in hours if series.event == event else ():
-            items, records = of_event.get(hour.hour, (0.0, 0))
-            of_event[hour.hour] = items + hour.weight_sum, records + hour.records
-    return of_event
-
-
 def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
-    """Returns whether the whole hour is in these local dates. In some zones, it may be in two
-    dates.
-    """
+    """Returns whether the whole hour is in these local dates. In some zones, it may be in two."""
     last_quarter = start + timedelta(minutes=45)
     return all(at.astimezone(zone).date() in dates for at in (start, last_quarter))
 
 
 def write(service: TableServiceClient, table: str, rows: Iterable[Row]) -> None:
-    """Replaces rows that have the same keys. Raises BadOutput."""
+    """Replaces rows that have the same keys. Raises JobError."""
     from azure.core.exceptions import AzureError
     from azure.data.tables import UpdateMode
 
@@ -102,7 +94,7 @@ def write(service: TableServiceClient, table: str, rows: Iterable[Row]) -> None:
                 [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in batch]
             )
     except AzureError as error:
-        raise BadOutput(f"--tables: table {table}: {first_line(error)}") from error
+        raise JobError(f"--tables: table {table}: {first_line(error)}") from error
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -26,7 +27,7 @@ ALL_REQUESTS = "requests/duration"
 """The standard metric that every SDK sends. Its item count is the number of requests."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrendInputs:
     """The inputs of trends besides sums. ``controls`` has figures by event and date; figures under
     an empty name apply to all other events.
@@ -41,6 +42,22 @@ class TrendInputs:
     unreadable: Collection[str] = ()
     """Event dates with records that cannot be read again."""
 
+    @cached_property
+    def complete(self) -> set[str]:
+        """Event dates that are over and whose blob dates were all read."""
+        read = {day for day in self.blob_dates if day != UNDATED}
+        if not read:
+            event_dates = {day for each in self.blob_dates.values() for day in each.records}
+            return {day for day in event_dates if day < self.today.isoformat()}
+        zone = ZoneInfo(self.shape.time_zone)
+        first, last = date.fromisoformat(min(read)), date.fromisoformat(max(read))
+        days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
+        return {
+            day.isoformat()
+            for day in days
+            if all(utc.isoformat() in read and utc < self.today for utc in _utc_dates(day, zone))
+        }
+
 
 def trends_of(days: Days, inputs: TrendInputs) -> list[Trend]:
     """Returns a trend for each series and day, from the first day to the last complete day.
@@ -50,13 +67,13 @@ def trends_of(days: Days, inputs: TrendInputs) -> list[Trend]:
     by_series: dict[Series, dict[str, Sums]] = {}
     for (day, series), sums in days.items():
         by_series.setdefault(series, {})[day] = sums
-    complete = complete_dates(inputs)
-    inputs = replace(inputs, controls={**automatic_controls(days, complete), **inputs.controls})
+    automatic = automatic_controls(days, inputs.complete)
+    inputs = replace(inputs, controls={**automatic, **inputs.controls})
     events = [series for series in by_series if series.kind != RecordKind.METRIC]
     return [
         trend
         for series in sorted(events, key=lambda s: (s.event, s.kind, s.dims))
-        for trend in _of_series(series, by_series[series], complete, inputs)
+        for trend in _of_series(series, by_series[series], inputs)
     ]
 
 
@@ -73,39 +90,23 @@ def automatic_controls(days: Days, complete: Collection[str]) -> Mapping[str, Co
     return {"": controls.get(ALL_REQUESTS, {}), **controls}
 
 
-def complete_dates(inputs: TrendInputs) -> set[str]:
-    """Returns the event dates that are over and whose blob dates were all read."""
-    read = {day for day in inputs.blob_dates if day != UNDATED}
-    if not read:
-        event_dates = {day for each in inputs.blob_dates.values() for day in each.event_dates}
-        return {day for day in event_dates if day < inputs.today.isoformat()}
-    zone = ZoneInfo(inputs.shape.time_zone)
-    first, last = date.fromisoformat(min(read)), date.fromisoformat(max(read))
-    days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
-    return {
-        day.isoformat()
-        for day in days
-        if all(utc.isoformat() in read and utc < inputs.today for utc in _utc_dates(day, zone))
-    }
-
-
 def _utc_dates(day: date, zone: ZoneInfo) -> set[date]:
     start = datetime.combine(day, time(), zone)
     end = datetime.combine(day + timedelta(days=1), time(), zone) - timedelta(seconds=1)
     return {start.astimezone(UTC).date(), end.astimezone(UTC).date()}
 
 
-def _of_series(
-    series: Series, sums: Mapping[str, Sums], complete: Collection[str], inputs: TrendInputs
-) -> list[Trend]:
-    dates = sorted(set(sums) | {day for day in complete if day > min(sums)})
+def _of_series(series: Series, sums: Mapping[str, Sums], inputs: TrendInputs) -> list[Trend]:
+    dates = sorted(set(sums) | {day for day in inputs.complete if day > min(sums)})
     figures = {day: sums.get(day, NO_SUMS).figures for day in dates}
 
     def judged(
         of: Literal["count", "total"], controls: Controls, **rules: Any
     ) -> Sequence[Verdict]:
         days = [day_of(figures[d], date.fromisoformat(d), of, controls.get(d)) for d in dates]
-        return judge_all([replace(d, excluded=str(d.day) not in complete) for d in days], **rules)
+        return judge_all(
+            [replace(d, excluded=str(d.day) not in inputs.complete) for d in days], **rules
+        )
 
     controls = inputs.controls.get(series.event, inputs.controls.get("", {}))
     verdicts = judged("count", controls, holidays=inputs.holidays)
@@ -114,7 +115,7 @@ def _of_series(
         counts = {day: figures[day].count.value for day in dates}  # the control series of a sum
         of_sums = judged("total", counts, by=judge_measured)
     return [
-        _trend(series, day, sums.get(day, NO_SUMS), of_count, of_sum, complete, inputs)
+        _trend(series, day, sums.get(day, NO_SUMS), of_count, of_sum, inputs)
         for day, of_count, of_sum in zip(dates, verdicts, of_sums, strict=True)
     ]
 
@@ -125,12 +126,11 @@ def _trend(
     sums: Sums,
     of_count: Verdict,
     of_sum: Verdict | None,
-    complete: Collection[str],
     inputs: TrendInputs,
 ) -> Trend:
     blob_date = inputs.blob_dates.get(day, inputs.blob_dates.get(UNDATED, BlobDate()))
-    figures = sums.figures
-    if day not in complete:
+    figures, complete = sums.figures, day in inputs.complete
+    if not complete:
         of_count = replace(of_count, kind=VerdictKind.UNCERTAIN, reason=INCOMPLETE)
         of_sum = of_sum and replace(of_sum, kind=VerdictKind.UNCERTAIN, reason=INCOMPLETE)
     both = combined(of_count, of_sum, inputs.shape.measurement)
@@ -158,7 +158,7 @@ def _trend(
         duplicates_removed=sums.duplicates,
         quarantined=blob_date.quarantined,
         late_share=sums.late / sums.records if sums.records else None,
-        complete=day in complete,
+        complete=complete,
         warnings=tuple(_warnings(figures, blob_date, unreadable=day in inputs.unreadable)),
         verdict=str(both.kind),
         reason=both.reason,

@@ -1,14 +1,18 @@
-"""Turns blocks of whole operations into sums by day and hour, in the tasks of the second Spark job.
+"""Turns blocks into sums by day and hour, in the tasks of the second Spark job.
 
-Copies are counted once, and each operation adds to the variances as ``shared.sampling.estimates``
-describes. Records are added in the order of their hashes, and buckets in the order of their
-numbers, so the sums are equal to the last bit, whichever files and tasks the records came from.
+The job divides each date into buckets of whole operations. A task holds one bucket at a time, so
+its memory does not grow with the date. Copies are counted once, and each operation adds to the
+variances as ``shared.sampling.estimates`` describes. Records are added in the order of their
+hashes, and buckets in the order of their numbers, so the sums are equal to the last bit, whichever
+files and tasks the records came from.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -16,91 +20,125 @@ import numpy as np
 import pyarrow as pa
 
 from shared.sampling.estimates import NAMES, Sums, sums_of
-from spark_jobs.model import HourSums, Series, Totals
-from spark_jobs.read.blocks import RECORD, Numbered, SeriesNames, unpacked
+from spark_jobs.model import DaySums, HourSums, Series, Totals
+from spark_jobs.read.blocks import RECORD, Batches, batches, in_task, joined, packed, starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+BUCKET_RECORDS = 1 << 16
+"""The number of records, with copies, for which a date gets one more bucket. A task that adds up a
+bucket needs about 250 bytes for each of its records. The sums of a date are added bucket by bucket,
+so their last digits depend on this number and on the number of records of the date.
+"""
+PARTS = 64
+"""The most parts of a date. One task adds up all buckets of a part, and the driver adds up the
+parts, so this number limits the tasks of a date and the memory of the driver.
+"""
+JOINED_BLOCKS = 16
+"""The number of blocks that are divided together: so many that the pieces do not become tiny."""
 COUNTS = ("records", "duplicates", "late", "doubtful", "valued")
 HOUR = {"hour": pa.int32(), "records": pa.int64(), "weight_sum": pa.float64()}
-SCHEMA = pa.schema(
+DIVIDED = pa.schema(
     {
         "event_date": pa.string(),
+        "part": pa.int32(),
         "bucket": pa.int32(),
+        "series": pa.string(),
+        "block": pa.binary(),
+    }
+)
+"""A row for each block of a bucket."""
+SUMS = pa.schema(
+    {
+        "part": pa.int32(),
+        "date": pa.string(),
         "kind": pa.string(),
-        "name": pa.string(),
+        "event": pa.string(),
         "dims": pa.list_(pa.string()),
         **{name: pa.int64() if name in COUNTS else pa.float64() for name in NAMES},
         "hours": pa.list_(pa.struct(HOUR)),
     }
 )
-"""A row for one series in one bucket of a date, with the hours that have records."""
+"""A row for each series in a part of a date, with the hours that have records."""
 
 Columns = dict[str, Any]
+Row = Mapping[str, Any]
 
 
-def sums_by_bucket(blocks: DataFrame, tasks: int) -> DataFrame:
-    """Returns rows of ``SCHEMA``. One task gets all blocks of a bucket of a date."""
+def sums_by_part(blocks: DataFrame, records: Mapping[str, int], tasks: int) -> DataFrame:
+    """Returns rows of ``SUMS``. ``blocks`` has the columns event_date, series and block;
+    ``records`` has the number of records of each event date.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    met = blocks.repartition(tasks, "event_date", "bucket")
-    return met.mapInArrow(_work, from_arrow_schema(SCHEMA)).select(*SCHEMA.names)
+    divide = in_task(partial(divided, buckets=bucket_counts(records)))
+    moved = blocks.mapInArrow(divide, from_arrow_schema(DIVIDED))
+    met = moved.repartition(tasks, "event_date", "part")
+    ordered = met.sortWithinPartitions("event_date", "part", "bucket")
+    return ordered.mapInArrow(in_task(sums_of_blocks), from_arrow_schema(SUMS))
 
 
-def _work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
-    yield from sums_of_blocks(batches)
+def bucket_counts(records: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns the number of buckets of each date from its number of records."""
+    return {day: -(-count // BUCKET_RECORDS) for day, count in records.items()}
 
 
-def sums_of_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Adds up whole buckets: turns the columns event_date, bucket, series and block into those of
-    ``SCHEMA``. Yields only one batch, because Spark needs about a millisecond for each batch.
+def divided(blocks: Iterable[pa.RecordBatch], buckets: Mapping[str, int]) -> Batches:
+    """Divides blocks into those of buckets: turns the columns event_date, series and block into
+    those of ``DIVIDED``. ``buckets`` has the number of buckets of each event date.
     """
-    buckets: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
+    for batch in blocks:
+        for first in range(0, batch.num_rows, JOINED_BLOCKS):
+            rows = _rows([batch.slice(first, JOINED_BLOCKS)])
+            yield from batches(_divided(rows, buckets), DIVIDED)
+
+
+def _divided(rows: Iterable[Sequence[Any]], buckets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    for event_date, of_date in groupby(rows, itemgetter(0)):
+        series, found = joined(row[1:] for row in of_date)
+        count = buckets[event_date]
+        groups = (found["unit"] % count).astype(np.min_scalar_type(count))
+        for bucket, block in packed(found, series, groups):
+            yield {"event_date": event_date, "part": bucket % PARTS, "bucket": bucket, **block}
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[Any]]:
     for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        for event_date, bucket, series, block in zip(*columns, strict=True):
-            buckets.setdefault((event_date, bucket), []).append((series, block))
-    sums = [_sums_of_bucket(*place, buckets.pop(place)) for place in sorted(buckets)]
-    if sums:
-        yield from pa.Table.from_batches(sums).combine_chunks().to_batches()
+        for row in zip(*batch.columns, strict=True):
+            yield [value.as_py() for value in row]
 
 
-def _sums_of_bucket(
-    event_date: str, bucket: int, blocks: Sequence[tuple[str, bytes]]
-) -> pa.RecordBatch:
-    series: Numbered[SeriesNames] = Numbered()
-    with np.errstate(over="ignore", invalid="ignore"):  # measurements may be of any size
-        records = _without_copies(_concatenated(blocks, series))
-        sums = _sums(records, len(series))
-    columns = {
-        "event_date": [event_date] * len(series),
-        "bucket": [bucket] * len(series),
-        "kind": [names[0] for names in series],
-        "name": [names[1] for names in series],
-        "dims": [names[2:] for names in series],
-        **sums,
-    }
-    arrays = [pa.array(columns[each.name], each.type) for each in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def _concatenated(blocks: Sequence[tuple[str, bytes]], series: Numbered[SeriesNames]) -> Columns:
-    parts = [unpacked(*block) for block in blocks]
-    records = np.concatenate([records for _, records in parts])
-    numbers = [
-        np.array([series[each] for each in names])[records["series"]] for names, records in parts
+def sums_of_blocks(blocks: Iterable[pa.RecordBatch]) -> Batches:
+    """Adds up whole parts: turns rows of ``DIVIDED``, ordered by date, part and bucket, into rows
+    of ``SUMS``. Yields only one batch, because Spark needs about a millisecond for each batch.
+    """
+    rows = [
+        {"part": part, **row}
+        for (event_date, part), of_part in groupby(_rows(blocks), itemgetter(0, 1))
+        for row in rows_of(totals_of(_of_buckets(event_date, of_part)))
     ]
-    columns = {name: np.ascontiguousarray(records[name]) for name in RECORD.names or ()}
-    return {**columns, "series": np.concatenate(numbers)}
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=SUMS)
 
 
-def _without_copies(rows: Columns) -> Columns:
+def _of_buckets(event_date: str, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
+    """Yields a row for each series of each bucket, in the order of the buckets."""
+    for _, of_bucket in groupby(rows, itemgetter(2)):
+        names, found = joined(row[3:] for row in of_bucket)
+        with np.errstate(over="ignore", invalid="ignore"):  # measurements may be of any size
+            sums = _sums(_without_copies(found), len(names))
+        for (kind, event, *dims), *values in zip(names, *sums.values(), strict=True):
+            row = dict(zip(sums, values, strict=True))
+            yield {"date": event_date, "kind": kind, "event": event, "dims": dims, **row}
+
+
+def _without_copies(found: Any) -> Columns:
     """Returns one row for each record, in the order of hashes. The order of copies is irrelevant.
 
     Two different records can have the same key if a sender gave both the same id.
     """
+    rows = {name: np.ascontiguousarray(found[name]) for name in RECORD.names or ()}
     key, others = rows["key"], [rows[name] for name in ("hour", "series", "unit")]
     order = np.argsort(key)
     one, next_one = order[:-1], order[1:]
@@ -108,7 +146,7 @@ def _without_copies(rows: Columns) -> Columns:
     if any((column[one[tied]] != column[next_one[tied]]).any() for column in others):
         order = np.lexsort([*others, key])
     rows = {name: column[order] for name, column in rows.items()}
-    first = _starts(*[rows[name] for name in ("key", "hour", "series", "unit")])
+    first = starts(*[rows[name] for name in ("key", "hour", "series", "unit")])
     return {
         **{name: rows[name][first] for name in ("unit", "series", "hour")},
         "k": np.maximum.reduceat(rows["k"], first),
@@ -119,7 +157,7 @@ def _without_copies(rows: Columns) -> Columns:
     }
 
 
-def _sums(records: Columns, count: int) -> Columns:
+def _sums(records: Columns, count: int) -> dict[str, list[Any]]:
     """Returns one value for each of ``count`` series in each column."""
     series, k, valued = records["series"], records["k"], ~np.isnan(records["x"])
     x = np.where(valued, records["x"], 0.0)
@@ -131,7 +169,7 @@ def _sums(records: Columns, count: int) -> Columns:
 
     weight_max = np.zeros(count)
     np.maximum.at(weight_max, series, k)
-    return {
+    columns = {
         "records": np.bincount(series, minlength=count),
         "duplicates": total(records["copies"]).astype(np.int64),
         "late": total(records["late"]).astype(np.int64),
@@ -148,8 +186,9 @@ def _sums(records: Columns, count: int) -> Columns:
         "sum_shares": total(t, operations),
         "count_share_squares": total(c * c, operations),
         "sum_share_squares": total(t * t, operations),
-        "hours": _by_hour(series, records["hour"], k, count),
     }
+    lists = {name: column.tolist() for name, column in columns.items()}
+    return {**lists, "hours": _by_hour(series, records["hour"], k, count)}
 
 
 def _shares(unit: Any, series: Any, k: Any, x: Any) -> tuple[Any, Any, Any]:
@@ -159,11 +198,11 @@ def _shares(unit: Any, series: Any, k: Any, x: Any) -> tuple[Any, Any, Any]:
     sampled = np.flatnonzero(k > 1)
     order = sampled[np.lexsort((k[sampled], series[sampled], unit[sampled]))]
     unit, series, k, x = unit[order], series[order], k[order], x[order]
-    levels = _starts(unit, series, k)
+    levels = starts(unit, series, k)
     level = np.repeat(np.arange(len(levels)), np.diff(levels, append=len(order)))
     weight = k[levels]
     counts, totals = weight * np.bincount(level), weight * np.bincount(level, x)
-    lightest = np.isin(levels, _starts(unit, series), assume_unique=True)
+    lightest = np.isin(levels, starts(unit, series), assume_unique=True)
     for above in np.flatnonzero(~lightest)[::-1]:  # few, as most operations have one rate
         counts[above - 1] += counts[above]
         totals[above - 1] += totals[above]
@@ -176,9 +215,7 @@ def _shares(unit: Any, series: Any, k: Any, x: Any) -> tuple[Any, Any, Any]:
 
 
 def _by_hour(series: Any, hour: Any, k: Any, count: int) -> list[list[tuple[int, int, float]]]:
-    """Returns the hours with records of each series, each with its hour, number of records, and sum
-    of weights.
-    """
+    """Returns hour, number of records and sum of weights of each series' hours with records."""
     first = int(hour.min())
     width = int(hour.max()) - first + 1
     place = series * width + (hour - first)
@@ -190,27 +227,24 @@ def _by_hour(series: Any, hour: Any, k: Any, count: int) -> list[list[tuple[int,
     ]
 
 
-def _starts(*columns: Any) -> Any:
-    """Returns the indexes at which runs of equal rows begin."""
-    changed = np.zeros(len(columns[0]), np.bool_)
-    changed[:1] = True
-    for column in columns:
-        changed[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(changed)
+def rows_of(totals: Totals) -> Iterator[Row]:
+    """Yields a row for each date and series."""
+    for (date, series), (sums, hours) in totals.items():
+        names = {"date": date, "kind": series.kind, "event": series.event, "dims": series.dims}
+        yield {**names, **asdict(sums), "hours": hours}
 
 
-def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
-    """Adds up the buckets of each date and series, in the order of their numbers."""
-    days: dict[tuple[str, Series], Sums] = {}
-    hours: dict[tuple[str, Series], dict[int, HourSums]] = {}
-    order = itemgetter("event_date", "kind", "name", "dims", "bucket")
-    for row in sorted(rows, key=order):
-        key = row["event_date"], Series(row["kind"], row["name"], tuple(row["dims"]))
-        days[key] = days.get(key, Sums()).merge(sums_of(row))
-        of_series = hours.setdefault(key, {})
+def totals_of(rows: Iterable[Row]) -> Totals:
+    """Adds up the rows of each date and series in the given order."""
+    days: dict[tuple[str, Series], tuple[Sums, dict[int, HourSums]]] = {}
+    for row in rows:
+        key = row["date"], Series(row["kind"], row["event"], tuple(row["dims"]))
+        sums, hours = days.get(key, (None, {}))
+        days[key] = (sums.merge(sums_of(row)) if sums else sums_of(row)), hours
         for hour, records, weight_sum in row["hours"]:
-            before = of_series.get(hour, HourSums(hour, 0, 0.0))
-            of_series[hour] = HourSums(
-                hour, before.records + records, before.weight_sum + weight_sum
-            )
-    return Totals(days, {key: [each[hour] for hour in sorted(each)] for key, each in hours.items()})
+            _, before, weight_before = hours.get(hour, (hour, 0, 0.0))
+            hours[hour] = HourSums(hour, before + records, weight_before + weight_sum)
+    return {
+        key: DaySums(sums, [each for _, each in sorted(hours.items())])
+        for key, (sums, hours) in sorted(days.items(), key=itemgetter(0))
+    }

@@ -190,7 +190,7 @@ def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ())
         same: dict[str, Any] = {"weight_sum": items, "weight_square_sum": items, "weight_max": 1}
         sums[at, ORDERS] = Sums(items, valued=valued, adjusted_sum=amount, raw_sum=amount, **same)
         sums[at, OTHERS] = Sums(items, **same)
-    read = {str(each): BlobDate(event_dates=(str(each),)) for each in known}
+    read = {str(each): BlobDate(records={str(each): 1}) for each in known}
     return trends_of(sums, TrendInputs(Shape(measurement), read, date(2017, 7, 1)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from spark_jobs.model import Extracted, Shape, Totals
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import files, lines
 from spark_jobs.read.sources import LocalFiles
+from spark_jobs.sums import totals
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
 from tests.spark.telemetry import batches_of_task, total_of
@@ -37,8 +39,9 @@ def engine(spark: SparkSession) -> Engine:
 
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Splits lines, operations and copies between many tasks."""
+    """Splits lines, operations and copies between many tasks, and dates into many buckets."""
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+    monkeypatch.setattr(totals, "BUCKET_RECORDS", 1)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -51,17 +54,17 @@ def test_the_engine_computes_what_the_oracle_computes(
     partials = (tmp_path / "partials").as_uri()
     quarantine = (tmp_path / "quarantine").as_uri()
     found = engine.extract(source, source.files(), shape, partials, quarantine)
-    dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
-    read = {day: partials for day, blob_date in found.blob_dates.items() if blob_date.records}
+    records = counted(found)
+    read = {day for day, blob_date in found.blob_dates.items() if blob_date.records}
     quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
-    assert_right(tmp_path / "in", shape, engine.total(read, dates, 1), quarantined)
+    assert_right(tmp_path / "in", shape, engine.total({partials: read}, records), quarantined)
     assert_quarantined(tmp_path / "quarantine", found)
     again, some = (tmp_path / "again").as_uri(), sorted(read)[::2]
     engine.extract(
         source, [f for f in source.files() if f.blob_date in some], shape, again, f"{quarantine}2"
     )
-    of_two_runs = {day: again if day in some else partials for day in read}
-    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, dates, 1_000_000), quarantined)
+    of_two_runs = {again: some, partials: read.difference(some)}
+    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, records), quarantined)
 
 
 def test_a_task_that_fails_after_reading_and_is_retried_counts_once(
@@ -86,12 +89,19 @@ def test_a_task_that_fails_after_reading_and_is_retried_counts_once(
     found = engine.extract(source, source.files(), SHAPES[0], store.url("twice"), store.url("q2"))
     assert len(list(failed.iterdir())) > 5
     assert found == once_read
-    dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
     once, twice = (
-        engine.total(dict.fromkeys(found.blob_dates, store.url(folder)), dates, 1)
+        engine.total({store.url(folder): list(found.blob_dates)}, counted(found))
         for folder in ("once", "twice")
     )
     assert once == twice
+
+
+def counted(found: Extracted) -> Counter[str]:
+    """Returns the number of records of each event date."""
+    counts = Counter[str]()
+    for blob_date in found.blob_dates.values():
+        counts.update(blob_date.records)
+    return counts
 
 
 @pytest.mark.parametrize("seed", range(2, 8))
@@ -139,8 +149,8 @@ def assert_right(root: Path, shape: Shape, found: Totals, quarantined: int) -> N
     wanted, wanted_quarantined = expected(root, shape)
     assert quarantined == wanted_quarantined > 20
     computed = {
-        (day, series.kind, series.event, series.dims): (sums, found.hours[day, series])
-        for (day, series), sums in found.days.items()
+        (day, series.kind, series.event, series.dims): sums_and_hours
+        for (day, series), sums_and_hours in found.items()
     }
     assert set(computed) == set(wanted)
     for key, (figures, copies, late) in wanted.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.read import files, sources
 from spark_jobs.read.files import Chunk, SourceFile, is_export, spread
-from spark_jobs.read.sources import LocalFiles, blocks_of
+from spark_jobs.read.sources import LocalFiles, pieces_of
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_each_line_is_read_once_wherever_a_file_is_divided(
         found = [
             line
             for start, end in zip(edges, edges[1:], strict=False)
-            for block in blocks_of(LocalFiles(str(path)), Chunk(file, start, end))
+            for block in pieces_of(LocalFiles(str(path)), Chunk(file, start, end))
             for line in block.split(b"\n")
         ]
     assert [line for line in found if line] == [line for line in lines if line]
@@ -115,7 +115,7 @@ def test_concatenated_compressed_files_are_read_in_small_pieces(
         mock.patch.object(sources, "READ_BYTES", read_bytes),
         mock.patch.object(sources, "PACKED_BYTES", 50),
     ):
-        blocks = list(blocks_of(LocalFiles(str(path)), chunk))
+        blocks = list(pieces_of(LocalFiles(str(path)), chunk))
     assert b"\n".join(blocks).split(b"\n") == lines
 
 
@@ -125,4 +125,4 @@ def test_lines_that_are_appended_after_the_listing_are_left_to_the_next_run(tmp_
     (listed,) = LocalFiles(str(tmp_path)).files()
     path.write_bytes(b"one\ntwo\nthree\n")
     (chunk,) = spread([listed], 1)[0]
-    assert b"".join(blocks_of(LocalFiles(str(tmp_path)), chunk)) == b"one\ntwo"
+    assert b"".join(pieces_of(LocalFiles(str(tmp_path)), chunk)) == b"one\ntwo"

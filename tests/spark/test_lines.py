@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.model import Shape
 from spark_jobs.read import lines
-from spark_jobs.read.blocks import unpacked
+from spark_jobs.read.blocks import joined
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
 from tests.spark.telemetry import event, total_of
@@ -74,7 +74,7 @@ def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
     """Returns sorted records with date and series; NaN is a text, so that it equals itself."""
     found = []
     for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
-        series, block = unpacked(row["series"], row["block"])
+        series, block = joined([(row["series"], row["block"])])
         names = [name for name in block.dtype.names or () if keys or name not in ("key", "unit")]
         for record in block:
             values = {name: record[name].item() for name in names}
@@ -161,7 +161,7 @@ def test_records_that_differ_in_one_property_are_not_copies() -> None:
     written = [line % entry for entry in entries]
     bodies = [f'{{"records": [{one}, {one}]}}' for one in written]
     turned = [line.replace('"tenant": "t1"%s', '"b": "1", "tenant": "t1"')]
-    (sums,) = total_of(read([*written, *bodies, *turned]))[0].days.values()
+    ((sums, _),) = total_of(read([*written, *bodies, *turned]))[0].values()
     assert (sums.records, sums.duplicates) == (5, 11)
 
 
@@ -177,7 +177,7 @@ def test_records_are_the_same_however_many_lines_are_read_together(
     with mock.patch.object(lines, "HELD_BYTES_MAX", held_bytes_max):
         batches = list(batches_of(pieces, SHAPE))
     assert len(records(batches)) == 18
-    ((_, sums),) = total_of(batches)[0].days.items()
+    ((sums, _),) = total_of(batches)[0].values()
     assert (sums.records, sums.duplicates) == (9, 9)
 
 
@@ -192,13 +192,13 @@ def test_records_with_one_number_and_different_names_are_different_records() -> 
         )
 
     totals, _ = total_of(read([classic(name) for name in "ABAB"]))
-    assert [(sums.records, sums.duplicates) for sums in totals.days.values()] == [(1, 1), (1, 1)]
+    assert [(sums.records, sums.duplicates) for sums, _ in totals.values()] == [(1, 1), (1, 1)]
 
 
 def test_records_that_differ_in_the_version_of_their_sdk_alone_are_copies() -> None:
     some = [event("2017-05-15T09:30:00", SDKVersion=version) for version in ("a", "b")]
     body = json.dumps({"records": [json.loads(some[0])]})
-    (sums,) = total_of(read([*some, body]))[0].days.values()
+    ((sums, _),) = total_of(read([*some, body]))[0].values()
     assert (sums.records, sums.duplicates) == (1, 2)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -12,14 +12,14 @@ import pytest
 
 from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
-from spark_jobs.engine import Engine
-from spark_jobs.errors import BadInput, BadOutput
+from spark_jobs.engine import Engine, Partials
+from spark_jobs.errors import JobError
 from spark_jobs.job import Done, Request, run
-from spark_jobs.model import BlobDate, Extracted, Series, Shape, Totals
+from spark_jobs.model import BlobDate, DaySums, Extracted, Series, Shape, Totals
 from spark_jobs.publish import publishing
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import SourceFile
-from spark_jobs.read.sources import Source
+from spark_jobs.read.sources import LocalFiles, Source
 
 DAY = "2017-05-15"
 SHAPE = Shape("Amount")
@@ -27,17 +27,13 @@ ORDERS = Series("event", "OrderPlaced")
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(LocalFiles):
     """A source of files with one record a byte, all of the file's own date."""
 
     sizes: Mapping[str, int]
-    name: str = "files"
 
     def files(self) -> list[SourceFile]:
         return [SourceFile(f"{day}/PT1H.json", size) for day, size in self.sizes.items()]
-
-    def read(self, path: str, start: int, end: int) -> bytes:
-        raise NotImplementedError
 
 
 @dataclass
@@ -63,28 +59,27 @@ class Counting(Engine):
         if self.meet is not None:
             self.meet.wait(20)
         if self.fail == "extract":
-            raise RuntimeError("task 3: spark_jobs.errors.BadInput: a.json: no permission\n at x")
+            raise RuntimeError("task 3: spark_jobs.errors.JobError: a.json: no permission\n at x")
         return Extracted(
-            {f.blob_date: BlobDate(f.size_bytes, f.size_bytes, 0, (f.blob_date,)) for f in files}
+            {f.blob_date: BlobDate(f.size_bytes, {f.blob_date: f.size_bytes}) for f in files}
         )
 
-    def total(
-        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
-    ) -> Totals:
+    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
         if self.fail == "total":
             raise RuntimeError("out of memory")
         counts = {
             day: int((Path(folder.removeprefix("file://")) / f"blob_date={day}/part").read_text())
-            for day, folder in partials.items()
+            for folder, days in partials.items()
+            for day in days
         }
-        return Totals({(d, ORDERS): Sums(records=n, weight_sum=n) for d, n in counts.items()})
+        return {(d, ORDERS): DaySums(Sums(n, weight_sum=n)) for d, n in counts.items()}
 
 
 def compute(
     output: Path, sizes: Mapping[str, int], run_id: str, engine: Counting | None = None
 ) -> Done:
     days = [f"2017-05-{int(day):02d}" for day in sizes]
-    found = Files(dict(zip(days, sizes.values(), strict=True)))
+    found = Files("files", dict(zip(days, sizes.values(), strict=True)))
     request = Request(SHAPE, run_id, date(2017, 7, 1))
     return run(found, LocalStore(output), engine or Counting(), request)
 
@@ -97,13 +92,13 @@ def counts(trends: Sequence[Trend]) -> dict[int, int]:
 def test_a_run_that_fails_changes_no_file(step: str, tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    with pytest.raises((BadInput, RuntimeError)):
+    with pytest.raises((JobError, RuntimeError)):
         compute(tmp_path, {"15": 9}, "second", Counting(fail=step))
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
 def test_the_message_of_a_bad_input_in_a_task_is_that_of_the_job(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^a\.json: no permission$"):
+    with pytest.raises(JobError, match=r"^a\.json: no permission$"):
         compute(tmp_path, {"15": 9}, "run", Counting(fail="extract"))
 
 
@@ -138,7 +133,7 @@ def test_of_two_runs_that_read_the_same_date_the_one_that_saw_more_bytes_stays(
     compute(tmp_path, {"15": 8}, "late")
     meet.wait(20)
     early.join()
-    assert publishing.latest(LocalStore(tmp_path), SHAPE).entries[DAY].read.records == 8
+    assert publishing.latest(LocalStore(tmp_path), SHAPE).entries[DAY].read.records == {DAY: 8}
 
 
 def test_superseded_folders_are_deleted_after_a_week_and_needed_ones_stay(tmp_path: Path) -> None:
@@ -173,14 +168,14 @@ def test_folders_of_a_killed_run_are_deleted_after_a_week_and_needed_ones_stay(
 def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     request = Request(Shape("Items"), "second", date(2017, 7, 1))
-    with pytest.raises(BadOutput, match="'measurement': 'Amount'"):
-        run(Files({DAY: 3}), LocalStore(tmp_path), Counting(), request)
+    with pytest.raises(JobError, match="'measurement': 'Amount'"):
+        run(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request)
 
 
 def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) -> None:
     """Its partials cannot be added to those of the earlier format."""
     compute(tmp_path, {"15": 3, "16": 4}, "first")
-    found = Files({DAY: 3, "2017-05-16": 5})
+    found = Files("files", {DAY: 3, "2017-05-16": 5})
     request = Request(SHAPE, "second", date(2017, 7, 1), since=date(2017, 5, 16))
     done = run(found, LocalStore(tmp_path), Counting("other"), request)
     assert counts(done.trends) == {15: 3, 16: 5}
@@ -190,7 +185,7 @@ def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) 
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     (tmp_path / "manifests/000000002.json").write_text("{")
-    with pytest.raises(BadOutput, match="000000002"):
+    with pytest.raises(JobError, match="000000002"):
         compute(tmp_path, {"15": 3}, "second")
 
 
@@ -203,6 +198,6 @@ def test_dates_without_files_within_a_range_count_as_read(tmp_path: Path) -> Non
 
 def test_today_is_not_complete(tmp_path: Path) -> None:
     request = Request(SHAPE, "run", date(2017, 5, 15))
-    (trend,) = run(Files({DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
+    (trend,) = run(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
     assert not trend.complete
     assert trend.verdict == "uncertain"

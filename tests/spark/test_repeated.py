@@ -33,8 +33,10 @@ Published = dict[str, bytes]
 
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Splits lines, operations and copies between many tasks."""
+    """Splits lines, operations and copies between many tasks, and dates into many buckets: 151
+    buckets, so that the 64 parts have several of them."""
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+    monkeypatch.setattr(totals, "BUCKET_RECORDS", 1)
 
 
 def late_lines() -> list[str]:
@@ -151,7 +153,7 @@ def test_three_killed_executors_give_the_same_bytes(
     killed = tmp_path / "killed"
     killed.mkdir()
     monkeypatch.setattr(engine_module, "batches_of", dying_at_first(lines.batches_of, killed, 3))
-    monkeypatch.setattr(totals, "_work", dying_at_first(totals._work, killed, 1))
+    monkeypatch.setattr(totals, "sums_of_blocks", dying_at_first(totals.sums_of_blocks, killed, 1))
     compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert len(list(killed.iterdir())) >= 3
     assert published(tmp_path / "out") == expected_bytes
@@ -184,6 +186,7 @@ def test_a_spark_connect_server_of_its_own_gives_the_same_bytes(
         "from pathlib import Path;"
         "from spark_jobs.engine import Engine; from spark_jobs.session import open_session;"
         "from tests.spark.telemetry import compute; from tests.spark.test_repeated import SHAPE;"
+        "from spark_jobs.sums import totals; totals.BUCKET_RECORDS = 1;"
         "spark = open_session(); assert 'connect' in type(spark).__module__;"
         "compute(Engine(spark), Path(sys.argv[1]), Path(sys.argv[2]), shape=SHAPE);"
         "spark.stop()"

@@ -11,14 +11,13 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import session
 from spark_jobs.errors import JobError
-from spark_jobs.session import SMALL_HEAP, SMALL_JVM, collector, cores, with_defaults
+from spark_jobs.session import SMALL_HEAP, cores, java_options, with_defaults
 
 
 @pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC", "-XX:+UseParallelGC", SMALL_HEAP])
 def test_the_jvm_starts_with_the_collector_that_the_environment_names(chosen: str) -> None:
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": chosen, "JDK_JAVA_OPTIONS": ""}
-    options = [*SMALL_JVM.split(), *collector(environment)]
-    command = ["java", *options, "-XX:+PrintCommandLineFlags", "-version"]
+    command = ["java", *java_options(environment).split(), "-XX:+PrintCommandLineFlags", "-version"]
     started = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=False
     )

@@ -14,11 +14,10 @@ from azure.storage.blob import BlobServiceClient
 
 from spark_jobs.azure_blobs import BlobStore, open_container
 from spark_jobs.engine import Engine
-from spark_jobs.errors import BadOutput, JobError
+from spark_jobs.errors import JobError
 from spark_jobs.job import Request, run
 from spark_jobs.model import Shape
-from spark_jobs.publish.shared_folder import marker_beside, require
-from spark_jobs.publish.stores import LocalStore, Store, store_of
+from spark_jobs.publish.stores import LocalStore, Store, marker_beside, require, store_of
 from spark_jobs.read.sources import LocalFiles
 from tests.spark.telemetry import event, put
 
@@ -134,7 +133,7 @@ def test_a_job_publishes_to_a_storage_account(
     ],
 )
 def test_an_output_that_cannot_be_published_to_is_refused(location: str, message: str) -> None:
-    with pytest.raises(BadOutput, match=message):
+    with pytest.raises(JobError, match=message):
         store_of(location)
 
 
@@ -167,7 +166,7 @@ def test_a_task_on_a_machine_without_the_output_folder_writes_nothing(tmp_path: 
         require(marker)
         moved = tmp_path / "partials"
         moved.rename(tmp_path / "not shared")
-        with pytest.raises(BadOutput, match=f"--output {tmp_path}: .* does not share this folder"):
+        with pytest.raises(JobError, match=f"--output {tmp_path}: .* does not share this folder"):
             require(marker)
         (tmp_path / "not shared").rename(moved)
     assert list(moved.iterdir()) == []
@@ -196,5 +195,5 @@ def test_a_missing_container_is_an_error_that_names_it(
 ) -> None:
     blob_store.container.delete_container()
     monkeypatch.setattr("spark_jobs.azure_blobs.open_container", lambda *_: blob_store.container)
-    with pytest.raises(BadOutput, match="there is no container telemetry"):
+    with pytest.raises(JobError, match="there is no container telemetry"):
         store_of("abfss://telemetry@account.dfs.core.windows.net/trends")

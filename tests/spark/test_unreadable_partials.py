@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -19,9 +19,9 @@ from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import PREFIX
 from spark_jobs import event_trends
-from spark_jobs.engine import Engine
+from spark_jobs.engine import Engine, Partials
 from spark_jobs.job import Done, Request, run
-from spark_jobs.model import Extracted, Totals
+from spark_jobs.model import DaySums, Extracted, Totals
 from spark_jobs.publish.stores import LocalStore
 from tests.spark.telemetry import compute, event, put
 from tests.spark.test_publishing import ORDERS, SHAPE, Counting, Files, counts
@@ -77,16 +77,14 @@ def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_re
             assert of(done, day).adjusted_sum == of(first, day).adjusted_sum
             assert any("cannot be read again" in text for text in of(done, day).warnings)
         assert not of(done, LEFT[1]).warnings
-        assert set(done.unreadable.blob_dates) == set(GONE)
-        assert done.unreadable.event_dates == set(GONE)
-        summary = done.unreadable.summary()
-        assert f"{GONE[0]} to {GONE[1]}" in summary
-        assert old(spark).name in summary
-        assert new(spark).name in summary
+        gone = f"{GONE[0]} to {GONE[1]}"
+        assert done.warning == (
+            f"files of {gone}, because some or all of them are gone and {new(spark).name} cannot"
+            f" read partials of {old(spark).name}; the published totals of {gone} stay"
+        )
         report = json.loads((output / f"results/{night}/report.json").read_text())
-        assert [found["blob_date"] for found in report["unreadable"]] == list(GONE)
-        assert report["unreadable"][0]["event_dates"] == [GONE[0]]
-        assert report["unreadable"][0]["engine"] == old(spark).name
+        assert report["unreadable"] == {day: [day] for day in GONE}
+        assert report["warning"] == done.warning
 
 
 def test_the_command_succeeds_and_names_the_dates_that_it_could_not_read(
@@ -101,8 +99,7 @@ def test_the_command_succeeds_and_names_the_dates_that_it_could_not_read(
     assert code == 0
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "cannot be read again" in x]
     assert line.startswith(PREFIX)
-    assert f"2 dates of files ({GONE[0]} to {GONE[1]})" in line
-    assert "their files are gone" in line
+    assert f"files of {GONE[0]} to {GONE[1]}, because some or all of them are gone" in line
 
 
 # --- the same rules without Spark -------------------------------------------------------
@@ -111,7 +108,7 @@ def test_the_command_succeeds_and_names_the_dates_that_it_could_not_read(
 def night(
     output: Path, sizes: dict[str, int], run_id: str, engine: Engine, dates: tuple[str, str]
 ) -> Done:
-    found = Files({f"2017-05-{day}": size for day, size in sizes.items()})
+    found = Files("files", {f"2017-05-{day}": size for day, size in sizes.items()})
     since, until = (date.fromisoformat(f"2017-05-{day}") for day in dates)
     request = Request(SHAPE, run_id, date(2017, 7, 1), since, until)
     return run(found, LocalStore(output), engine, request)
@@ -122,20 +119,20 @@ def test_a_date_in_another_format_with_some_files_deleted_is_not_read_again(tmp_
     night(tmp_path, {"15": 9, "16": 4}, "first", Counting("old"), ("15", "16"))
     done = night(tmp_path, {"15": 3, "16": 5}, "second", Counting("new"), ("16", "16"))
     assert counts(done.trends) == {15: 9, 16: 5}
-    assert "some of their files are gone" in done.unreadable.summary()
+    assert "files of 2017-05-15, because some or all of them are gone" in done.warning
 
 
 def test_partials_that_cannot_be_read_are_kept_for_an_engine_that_can(tmp_path: Path) -> None:
     """Returning to the old engine, or restoring the files, repairs the date."""
     night(tmp_path, {"15": 9, "16": 4}, "first", Counting("old"), ("15", "16"))
     done = night(tmp_path, {"16": 5}, "second", Counting("new"), ("16", "16"))
-    assert set(done.unreadable.blob_dates) == {"2017-05-15"}
+    assert done.warning.startswith("files of 2017-05-15, ")
     assert (tmp_path / "partials/first/blob_date=2017-05-15/part").exists()
     back = night(tmp_path, {"16": 6}, "third", Counting("old"), ("16", "16"))
-    assert not back.unreadable.blob_dates
+    assert not back.warning
     assert counts(back.trends) == {15: 9, 16: 6}
     again = night(tmp_path, {"15": 9, "16": 7}, "fourth", Counting("new"), ("16", "16"))
-    assert not again.unreadable.blob_dates
+    assert not again.warning
     assert counts(again.trends) == {15: 9, 16: 7}
 
 
@@ -155,13 +152,11 @@ class ClockAhead(Counting):
     def extract(self, *arguments: Any) -> Extracted:
         found = super().extract(*arguments)
         (blob_date,) = found.blob_dates.values()
-        dates = ("2017-05-15", "2017-05-17")
-        return Extracted({"2017-05-15": replace(blob_date, event_dates=dates)})
+        records = {"2017-05-15": 8, "2017-05-17": 1}
+        return Extracted({"2017-05-15": replace(blob_date, records=records)})
 
-    def total(
-        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
-    ) -> Totals:
-        return Totals({(day, ORDERS): Sums(1, weight_sum=1) for day in event_dates})
+    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
+        return {(day, ORDERS): DaySums(Sums(1, weight_sum=1)) for day in records}
 
 
 def test_a_date_with_one_unreadable_record_still_gets_its_new_totals(

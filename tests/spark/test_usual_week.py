@@ -11,7 +11,7 @@ import pytest
 from shared.adapters.tables.scaling_rows import profile_of
 from shared.sampling.estimates import Sums
 from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek, profile_row
-from spark_jobs.model import HourSums, Series, Totals, hours_until
+from spark_jobs.model import DaySums, HourSums, Series, Totals, hours_until
 from spark_jobs.report.tables import usual_week
 
 ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
@@ -45,7 +45,7 @@ def totals(
             key = day, series
             sums[key] = sums.get(key, Sums()).merge(Sums(records, weight_sum=items))
             hours.setdefault(key, []).append(HourSums(hours_until(hour), records, items))
-    return Totals(sums, hours)
+    return {key: DaySums(sums[key], hours[key]) for key in sums}
 
 
 def since(first: datetime, items: float = 60) -> Load:
@@ -160,7 +160,7 @@ def test_days_begin_at_local_midnight_even_when_the_clocks_change(time_zone: str
 
 
 def test_without_records_or_complete_dates_there_is_no_usual_week() -> None:
-    nothing = usual_week(Totals(), "OrderPlaced", COMPLETE, "UTC")
+    nothing = usual_week({}, "OrderPlaced", COMPLETE, "UTC")
     assert isinstance(nothing, NoProfile)
     assert "no records of OrderPlaced" in nothing.reason
     incomplete = usual_week(totals({ORDERS: lambda _: 60}), "OrderPlaced", [], "UTC")
