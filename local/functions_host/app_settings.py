@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.azurite import connection_string
+from local.azurite import USUAL_PORTS, connection_string
 from local.functions_host.errors import HostStartFailed
 from shared.settings.json_files import read_json
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
 # The Python SDK does not accept the short form that the host accepts for an emulator.
 _EMULATOR_SHORT_FORM = "usedevelopmentstorage=true"
-_EMULATOR = connection_string({"blob": 10000, "queue": 10001, "table": 10002})
+_EMULATOR = connection_string(USUAL_PORTS)
 _EXPRESSION = re.compile(r"%([^%\s]+)%")
 
 
