@@ -1,7 +1,12 @@
-"""Azurite, Microsoft's storage emulator, as a process on free loopback ports."""
+"""Azurite, Microsoft's storage emulator, as a process on free loopback ports.
+
+``python -m local.azurite`` runs it on its usual ports, for ``func start``, until Ctrl-C.
+"""
 
 import re
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -17,12 +22,15 @@ PUBLIC_KEY = (
 )
 SCRIPT = Path(__file__).parent / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 SERVICES = ("blob", "queue", "table")
+USUAL_PORTS = {"blob": 10000, "queue": 10001, "table": 10002}
+FREE_PORTS = dict.fromkeys(SERVICES, 0)
 
 # Azurite ends when its standard input closes, so no orphan is left however this process dies.
 # It ends by SIGTERM, because it then saves what it keeps in a folder.
 _STOP = '()=>process.kill(process.pid,"SIGTERM")'
 _END_WITH_PARENT = f'data:text/javascript,process.stdin.on("end",{_STOP}).resume().unref()'
 _LISTENING = re.compile(r"Azurite (\w+) service is successfully listening at http://[\d.]+:(\d+)")
+_IN_USE = re.compile(r"EADDRINUSE: address already in use (\S+)")
 # With the emulator's default of 5 s, it closes connections that a client still keeps for reuse.
 _KEEP_ALIVE_SECONDS = 60
 _START_LIMIT_SECONDS = 30.0
@@ -47,8 +55,9 @@ class AzuriteFailed(RuntimeError):
 class Azurite:
     """A storage emulator with blobs, queues and tables, kept in memory or in `folder`."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, ports: Mapping[str, int] = FREE_PORTS) -> None:
         self._folder = folder
+        self._wanted_ports = ports
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
         self._ports: dict[str, int] = {}
@@ -60,7 +69,7 @@ class Azurite:
 
     def start(self) -> None:
         """Start the emulator and return when all three services listen."""
-        command = _command(self._folder)
+        command = _command(self._folder, self._wanted_ports)
         # A file rather than a pipe: a pipe that nobody reads would block the emulator.
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
@@ -94,7 +103,7 @@ class Azurite:
             if len(ports) == len(SERVICES):
                 return ports
             if self._process.poll() is not None:
-                raise AzuriteFailed(f"Azurite ended during its start. Output:\n{self._printed()}")
+                raise AzuriteFailed(_why_it_ended(self._printed()))
             time.sleep(_POLL_SECONDS)
         raise AzuriteFailed(
             f"Azurite did not listen within {_START_LIMIT_SECONDS:.0f} s. "
@@ -114,16 +123,22 @@ class Azurite:
         self.stop()
 
 
-def _command(folder: Path | None) -> list[str]:
+def _command(folder: Path | None, wanted_ports: Mapping[str, int]) -> list[str]:
     node = find_node()
     if not SCRIPT.is_file():
         raise NodeMissing("Azurite is not installed. Run `make setup`.")
     storage = ["--inMemoryPersistence"] if folder is None else ["--location", str(folder)]
-    ports = [f"--{service}Port=0" for service in SERVICES]
+    ports = [f"--{service}Port={wanted_ports[service]}" for service in SERVICES]
     keep_alive = [f"--{service}KeepAliveTimeout={_KEEP_ALIVE_SECONDS}" for service in SERVICES]
     # Current SDKs request API versions that this emulator serves but does not list.
     quiet = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
     return [node, "--import", _END_WITH_PARENT, str(SCRIPT), *quiet, *storage, *ports, *keep_alive]
+
+
+def _why_it_ended(printed: str) -> str:
+    if taken := _IN_USE.search(printed):
+        return f"Azurite cannot use {taken[1]}: another process does, perhaps another Azurite"
+    return f"Azurite ended during its start. Output:\n{printed}"
 
 
 def _listening_ports(printed: str) -> dict[str, int]:
@@ -139,3 +154,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
     process.stdin.close()
+
+
+def main() -> int:
+    ended = {signal.SIGINT, signal.SIGTERM}
+    try:
+        with Azurite(ports=USUAL_PORTS):
+            signal.pthread_sigmask(signal.SIG_BLOCK, ended)
+            ports = ", ".join(f"{service} {port}" for service, port in USUAL_PORTS.items())
+            print(f"Azurite is listening: {ports} (press Ctrl-C to stop)", flush=True)
+            signal.sigwait(ended)
+    except (AzuriteFailed, NodeMissing) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -135,7 +135,7 @@ def counted(rows: DataFrame) -> list[Row]:
 
 
 def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
-    """Returns the counts by blob date, including dates whose files have no lines. Raises JobError."""
+    """Returns the counts by blob date, including dates without lines. Raises JobError."""
     blob_dates, sizes = {}, bytes_by_date(files)
     if unlisted := {group.blob_date for group in groups} - sizes.keys():
         raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")

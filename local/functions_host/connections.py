@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.azurite import connection_string
+from local.azurite import USUAL_PORTS, connection_string
 from local.functions_host.errors import HostStartFailed
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
@@ -16,7 +16,7 @@ MANAGED_IDENTITY = "managedidentity"
 NAMESPACE = "fullyQualifiedNamespace"
 # The Python SDK does not accept the short form that the host accepts for an emulator.
 _EMULATOR_SHORT_FORM = "usedevelopmentstorage=true"
-_EMULATOR = connection_string({"blob": 10000, "queue": 10001, "table": 10002})
+_EMULATOR = connection_string(USUAL_PORTS)
 
 
 @dataclass(frozen=True, slots=True)

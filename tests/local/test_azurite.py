@@ -1,5 +1,6 @@
 """The storage emulator: starting, keeping data, error messages, and leaving no process behind."""
 
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from azure.data.tables import TableServiceClient
 from azure.storage.queue import QueueServiceClient
 
 import local.azurite
-from local.azurite import Azurite, AzuriteFailed
+from local.azurite import FREE_PORTS, Azurite, AzuriteFailed
 from local.node import NodeMissing, find_node
 
 ROOT = Path(__file__).parents[2]
@@ -103,3 +104,12 @@ def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch.setattr(local.azurite, "SCRIPT", script)
     with pytest.raises(AzuriteFailed, match="no such luck"):
         Azurite().start()
+
+
+def test_the_error_for_a_port_in_use_names_the_port(azurite: Azurite) -> None:
+    (port,) = re.findall(r"BlobEndpoint=http://127.0.0.1:(\d+)", azurite.connection_string)
+    taken = Azurite(ports={**FREE_PORTS, "blob": int(port)})
+    with pytest.raises(AzuriteFailed) as raised:
+        taken.start()
+    other = "another process does, perhaps another Azurite"
+    assert str(raised.value) == f"Azurite cannot use 127.0.0.1:{port}: {other}"

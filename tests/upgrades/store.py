@@ -46,6 +46,7 @@ from shared.sampling.profile import profile_row
 from shared.sampling.trend_rows import from_json, trend_row
 from shared.settings.connections import StorageConnection
 from spark_jobs.publish import publishing, results
+from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import LocalStore
 from tests.builders import NOW
 from tests.contract.ingestion import Store
@@ -140,8 +141,7 @@ async def write(at: Stores) -> dict[str, Any]:
     await at.table(TRENDS).overwrite(trend_row(values.TREND))
     await at.notifications.save(values.NOTIFICATION)
     await at.notifications.save_progress("decisions", values.PROGRESS)
-    at.output.write("manifests/000000001.json", publishing.encode(values.MANIFEST))
-    results.write(at.output, values.MANIFEST.results, values.TOTALS, [values.TREND], {})
+    _publish(at.output)
     notification = values.NOTIFICATION
     found = {
         "state": {
@@ -225,6 +225,17 @@ def _messages() -> dict[str, Any]:
         "event hub": [values.READING],
         "token of a link": token,
     }
+
+
+def _publish(output: LocalStore) -> None:
+    def write_results(new: Manifest, _changed: set[str], _old: str) -> None:
+        for name, content in results.files_of(values.TOTALS, [values.TREND], {}).items():
+            output.write(f"results/{new.results}/{name}", content)
+
+    manifest = values.MANIFEST
+    publishing.publish(
+        output, Manifest(), manifest.entries, values.SHAPE, manifest.results, write_results
+    )
 
 
 # --- reading ----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
 from shared.sampling.profile import HourMethod, UsualWeek
 from shared.sampling.trend_rows import Trend
-from spark_jobs.model import BlobDate, HourSums, Series, Shape, Totals
+from spark_jobs.model import BlobDate, DaySums, HourSums, Series, Shape
 from spark_jobs.publish.publishing import Entry, Manifest
 from tests.builders import NOW, ago
 
@@ -190,6 +190,7 @@ RUN = Run(
     warning="2026-02-27",
     retry_at=NOW + timedelta(minutes=10),
     untold=True,
+    notifying_until=NOW + timedelta(minutes=2),
 )
 TREND = Trend(
     date=DAY.isoformat(),
@@ -223,15 +224,13 @@ TREND = Trend(
     evidence={"median": 320.0},
 )
 SERIES = Series("AppEvents", "checkout", ("CH",))
-TOTALS = Totals(
-    {(DAY.isoformat(), SERIES): Sums(*range(1, 1 + len(NAMES)))},
-    {(DAY.isoformat(), SERIES): [HourSums(492_264, 100, 330.0)]},
-)
+DAY_SUMS = DaySums(Sums(*range(1, 1 + len(NAMES))), [HourSums(492_264, 100, 330.0)])
+TOTALS = {(DAY.isoformat(), SERIES): DAY_SUMS}
 SHAPE = Shape("Amount", ("country",), "Europe/Berlin")
 MANIFEST = Manifest(
     1,
     SHAPE,
-    {DAY.isoformat(): Entry("run-1", "arrow-1", BlobDate(4096, 101, 1, (DAY.isoformat(),)))},
+    {DAY.isoformat(): Entry("run-1", "arrow-1", BlobDate(4096, {DAY.isoformat(): 101}, 1))},
     "run-1",
 )
 

@@ -1,0 +1,105 @@
+"""The files for editors, pre-commit and GitHub name commands, tools and files that exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+TOOLS = Path(sys.executable).parent
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+FIELDS = {"dropdown", "input", "textarea"}
+
+
+def editor(name: str) -> Any:
+    return json.loads((ROOT / name).read_text(encoding="utf-8"))
+
+
+def commands(text: str) -> Iterator[str]:
+    """The single commands of a line of shell."""
+    yield from (each.strip() for each in text.split("&&"))
+
+
+def assert_exists(command: str) -> None:
+    program, *arguments = command.split()
+    if program == "make":
+        assert set(arguments) <= TARGETS, command
+    elif program.startswith(".venv/bin/"):
+        assert (TOOLS / program.removeprefix(".venv/bin/")).exists(), command
+        if arguments[:1] == ["-m"]:
+            assert importlib.util.find_spec(arguments[1]), command
+    else:
+        assert program == "npm", command
+
+
+def test_the_tasks_run_commands_and_depend_on_tasks_that_exist() -> None:
+    tasks = {task["label"]: task for task in editor(".vscode/tasks.json")["tasks"]}
+    for task in tasks.values():
+        assert task.get("dependsOn", task["label"]) in tasks
+        if task["type"] == "shell":
+            assert_exists(task["command"])
+    launched = editor(".vscode/launch.json")["configurations"]
+    assert {each["preLaunchTask"] for each in launched} <= tasks.keys()
+    for each in launched:
+        assert "module" not in each or importlib.util.find_spec(each["module"])
+
+
+def test_f5_starts_azurite_and_the_host_and_attaches_as_the_functions_extension_does() -> None:
+    tasks = {task["label"]: task for task in editor(".vscode/tasks.json")["tasks"]}
+    host = tasks["func: host start"]
+    assert (host["type"], host["command"], host["isBackground"]) == ("func", "host start", True)
+    azurite = tasks[host["dependsOn"]]["problemMatcher"]["background"]
+    source = (ROOT / "local" / "azurite.py").read_text(encoding="utf-8")
+    for line in azurite["endsPattern"].split("|"):
+        assert line.removeprefix("^") in source, "the task is ready when Azurite prints this"
+    assert editor(".vscode/settings.json")["azureFunctions.pythonVenv"] == ".venv"
+
+
+def test_the_dev_container_runs_commands_that_exist() -> None:
+    container = editor(".devcontainer/devcontainer.json")
+    for command in commands(container["postCreateCommand"]):
+        assert_exists(command)
+    recommended = set(editor(".vscode/extensions.json")["recommendations"])
+    assert recommended <= set(container["customizations"]["vscode"]["extensions"])
+
+
+def test_every_hook_of_pre_commit_runs_a_tool_of_the_project() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
+    assert [hook["id"] for hook in hooks] == ["ruff-format", "ruff", "mypy", "lint-imports"]
+    for hook in hooks:
+        assert_exists(hook["entry"])
+
+
+@pytest.mark.parametrize("name", ["bug", "feature", "question"])
+def test_an_issue_template_has_the_form_that_github_requires(name: str) -> None:
+    path = ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml"
+    template = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= template.keys()
+    asked = [element for element in template["body"] if element["type"] != "markdown"]
+    assert {element["type"] for element in asked} <= FIELDS
+    ids = [element["id"] for element in asked]
+    assert len(set(ids)) == len(ids)
+    for element in asked:
+        assert element["attributes"]["label"]
+        assert element["type"] != "dropdown" or element["attributes"]["options"]
+    pages = re.findall(r"docs/[\w-]+\.md", path.read_text(encoding="utf-8"))
+    assert [page for page in pages if not (ROOT / page).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", ".github/pull_request_template.md"],
+)
+def test_every_link_of_the_pages_outside_docs_has_a_target(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
