@@ -117,15 +117,12 @@ def java_options(environment: Mapping[str, str]) -> str:
 
 @cache
 def cores(spark: SparkSession) -> int:
-    """Returns the number of tasks that run at a time.
-
-    The executors of a cluster register one after another, and a standalone cluster does not say how
-    many there will be. So there the number is that at which it stops growing.
+    """Returns the number of tasks that run at a time. The executors of a cluster register one after
+    another, so there it is the number that stops growing.
     """
     count = parts_of_a_range(spark)
-    if str(spark.conf.get("spark.master", "")).startswith("local"):
-        return count
-    for _ in range(SETTLINGS_MAX):
+    is_local = str(spark.conf.get("spark.master", "")).startswith("local")
+    for _ in range(0 if is_local else SETTLINGS_MAX):
         time.sleep(SETTLE_SECONDS)
         before, count = count, parts_of_a_range(spark)
         if count <= before:
@@ -134,9 +131,7 @@ def cores(spark: SparkSession) -> int:
 
 
 def parts_of_a_range(spark: SparkSession) -> int:
-    """Returns the number of parts into which Spark divides a range: one for each core that it knows
-    now.
-    """
+    """Returns the number of parts into which Spark divides a range: one for each known core."""
     from pyspark.sql import functions as F
 
     parts = spark.range(1 << 12).select(F.spark_partition_id().alias("part"))

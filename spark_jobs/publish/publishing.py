@@ -25,8 +25,7 @@ from spark_jobs.publish.stores import Store
 MANIFESTS = "manifests"
 RUN_TIME = "%Y%m%dT%H%M%S"
 KEPT_VERSIONS = 3
-"""The number of versions that are kept, so that a reader of an older version still finds its files.
-"""
+"""The number of versions that are kept, so that a reader of an old one still finds its files."""
 TRIES = 20
 OLD_AFTER = timedelta(days=7)
 """The age after which a run can no longer be working."""

@@ -1,6 +1,4 @@
-"""Reads and writes the results folder of a version: sums for later versions, and trends for
-readers.
-"""
+"""Reads and writes the results folder of a version: its sums, its trends and its report."""
 
 from __future__ import annotations
 

@@ -31,15 +31,7 @@ from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import parts_of, read_line
 from shared.sampling.weights import weigh
 from spark_jobs.model import ROLE, Shape, hours_until
-from spark_jobs.read.blocks import (
-    RECORD,
-    SCHEMA,
-    Numbered,
-    Row,
-    batches,
-    concatenated,
-    packed,
-)
+from spark_jobs.read.blocks import RECORD, SCHEMA, Numbered, Row, batches, concatenated, packed
 from spark_jobs.read.files import SourceFile
 
 LATE_AFTER = timedelta(hours=1)
