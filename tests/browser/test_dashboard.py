@@ -153,7 +153,7 @@ async def test_an_open_breaker_needs_attention_and_is_closed_by_a_button(
     isolate = f"{system.host.url}/api/breakers/metric_ingest/isolate"
     await tab.page.request.post(
         isolate,
-        data={"reason": "trying it", "by": "anna"},
+        data={"reason": "trying it"},
         headers={"x-functions-key": system.host.keys.function("breaker_isolate")},
     )
     await tab.page.evaluate(REFRESH)

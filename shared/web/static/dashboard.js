@@ -195,9 +195,10 @@
   // --- overrides -------------------------------------------------------------------------------
 
   function overrideOf(form) {
-    const { what, count, by, reason } = form.elements, lasts = form.elements.for.value.trim();
-    if (what.value === "clear") return { clear: true, by: by.value };
-    const common = { by: by.value, reason: reason.value, ...(lasts && { for: lasts }) };
+    const { what, count } = form.elements;
+    const given = names => Object.fromEntries(names.map(name => [name, form.elements[name].value.trim()]).filter(([, text]) => text));
+    if (what.value === "clear") return { clear: true, ...given(["by"]) };
+    const common = given(["by", "reason", "for"]);
     if (what.value === "floor" || what.value === "exact") return { ...common, [what.value]: count.valueAsNumber };
     return what.value === "freeze" ? { ...common, freeze_scale_in: true } : { ...common, mode: what.value };
   }
