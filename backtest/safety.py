@@ -35,7 +35,7 @@ Writer = Literal["app", "abandoned request", "operator"]
 
 @dataclass(slots=True)
 class Safety:
-    """Collects violations. ``broken`` holds the first violations, ``count`` is the total number."""
+    """Collects violations. ``broken`` holds the first ones. ``count`` is the total number."""
 
     resource: Resource
     timing: ActionTiming

@@ -2,9 +2,9 @@
 
 Values are recorded per minute, and published `lag_seconds` after their minute is over. Until then,
 a point has a `timeStamp` and no value. The same holds for a minute without any data, unless the
-metric is zero-filled. A dimension value without any data has no series. A sum may be incomplete
-when it is first published: the share `late_share` of it is missing from the newest published
-minute.
+metric is zero-filled. A dimension value without any data has no series. When a
+minute is first published, its sum may be incomplete: in the newest published minute, the share
+`late_share` of the values is still missing.
 
 Sources: "Migrate from the metrics API to the getBatch API" and "Azure Monitor REST API, Metrics -
 List", both on learn.microsoft.com.

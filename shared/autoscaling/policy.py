@@ -32,7 +32,7 @@ CAPACITY_MAX = 10**6
 """A recommendation of a higher capacity counts as a failure of the policy."""
 
 FAILED = "error"
-"""The rule name in the recommendation that is used instead if a policy fails."""
+"""If a policy fails, the app recommends the current capacity under this rule name."""
 
 
 RATE_ERROR_MAX = 0.25
@@ -170,8 +170,8 @@ def held_at_maximum(
 ) -> bool:
     """Whether the capacity is at the maximum, and the policy recommends no less.
 
-    It is not always known whether the policy needs more, because a policy that reads the limits
-    stays within them. If minimum and maximum are equal, no recommendation can matter.
+    The policy may want more instances than the maximum. This is not always visible, because a
+    policy that reads the limits recommends no more than the maximum. If minimum and maximum are equal, no recommendation can matter.
     """
     if current is None or not candidates or limits.minimum == limits.maximum:
         return False
@@ -216,8 +216,8 @@ class Policy(Protocol):
         """The metric whose course over time the policy uses.
 
         To explain a decision, the app looks for a value of a metric that would have led to another
-        decision. For this metric, it tries other values of only the newest sample. For any other
-        metric, it tries other values of all samples in the window.
+        decision. For the metric named here, it varies only the newest sample. For every other
+        metric, it varies all samples in the window.
         """
         return None
 

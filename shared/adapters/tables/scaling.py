@@ -299,8 +299,8 @@ def _evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
-    """The evidence with plain values only. A rule can put any value into its evidence, so all other
-    values are converted to text.
+    """The evidence with plain values only. A rule can put any value into its evidence. Values that
+    are not plain are converted to text.
     """
     items = list(evidence.items())[:EVIDENCE_ITEMS_MAX]
     return {_text_of(key): _plain(value) for key, value in items}

@@ -54,7 +54,9 @@ PLAN_CAPACITY_MAX = 100
 """The most instances that any tier of App Service Plans has (Isolated v2)."""
 
 WINDOW_SECONDS_MAX = 14_400
-"""Four hours. At one sample every 15 s, the rows of a resource have room for this many seconds."""
+"""Four hours. The table rows that store the state of a resource have room for the samples of this
+many seconds, at one sample every 15 s.
+"""
 
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")

@@ -44,7 +44,9 @@ LONG_STEPS = 30.0
 and samples are kept for 30 minutes.
 """
 HELD_ON_MEMORY_MAX = 1
-"""A scale-in keeps at most this many instances only because earlier arrivals were higher."""
+"""If the present arrivals do not need an instance, but earlier arrivals did, a scale-in may keep it.
+It keeps at most this many such instances.
+"""
 MEMORABLE_SHARE = 1 / 3
 """An instance is kept because of earlier arrivals only if work was waiting in at least this share
 of the samples of the last ``IDLE_STEPS``. An empty queue does not show how much work arrived.

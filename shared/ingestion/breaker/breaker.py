@@ -128,7 +128,9 @@ def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -
 
 
 def break_seconds(breaks: int, times: BreakerTimes) -> float:
-    """The length of an open interval that follows ``breaks`` consecutive open intervals."""
+    """The length of the next open interval. ``breaks`` is the number of consecutive open intervals
+    before it.
+    """
     exponent = min(breaks, 100)  # a larger exponent only reaches the cap again, or overflows
     return min(times.break_seconds * times.break_factor**exponent, times.break_seconds_max)
 
@@ -243,7 +245,9 @@ def _until(now: datetime, times: BreakerTimes) -> datetime:
 
 
 def close(breaker: Breaker, epoch: int, closed_by: str, now: datetime) -> Breaker | None:
-    """Close the breaker on behalf of a person. None unless ``epoch`` is the present incident."""
+    """Close the breaker on behalf of a person. None if it is closed already, or if ``epoch`` is not
+    the present incident.
+    """
     if breaker.mode is BreakerMode.CLOSED or breaker.epoch != epoch:
         return None
     return replace(_closed(breaker, f"closed by {closed_by}", closed_by, now), breaks=0)

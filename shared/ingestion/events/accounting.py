@@ -324,8 +324,9 @@ class CommitStatus(StrEnum):
 def commit_status(commit: Commit, stored: Checkpoint | None) -> CommitStatus:
     """The status of a commit, judged by the checkpoint that is stored now.
 
-    NOT_APPLIED is true for this moment only, because the lost request may still arrive. It is safe
-    to repeat the commit under the same condition, because only one of the two can be written.
+    NOT_APPLIED is true for this moment only, because the lost request may still arrive. The
+    commit can be repeated with the same conditional write, because the store accepts at most one
+    of the two requests: the lost one or the repeated one.
     Raises Fenced.
     """
     if stored is not None and stored.txid == commit.checkpoint.txid:
