@@ -85,8 +85,8 @@ INTERVAL_MAX = 1.5
 items that this sample counted are missing. Such an interval is left out.
 """
 LATE_MAX = timedelta(minutes=5)
-"""If a sample is missing, the app waits for it. It stops waiting when the newest sample is this much
-newer than the last sample before the gap.
+"""If a sample is missing, the app waits for it. It stops waiting when the newest sample is this
+much newer than the last sample before the gap.
 """
 
 Pair = tuple[float, float]

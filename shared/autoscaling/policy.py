@@ -171,7 +171,8 @@ def held_at_maximum(
     """Whether the capacity is at the maximum, and the policy recommends no less.
 
     The policy may want more instances than the maximum. This is not always visible, because a
-    policy that reads the limits recommends no more than the maximum. If minimum and maximum are equal, no recommendation can matter.
+    policy that reads the limits recommends no more than the maximum. If minimum and maximum are
+    equal, no recommendation can matter.
     """
     if current is None or not candidates or limits.minimum == limits.maximum:
         return False

@@ -44,8 +44,8 @@ LONG_STEPS = 30.0
 and samples are kept for 30 minutes.
 """
 HELD_ON_MEMORY_MAX = 1
-"""If the present arrivals do not need an instance, but earlier arrivals did, a scale-in may keep it.
-It keeps at most this many such instances.
+"""If the present arrivals do not need an instance, but earlier arrivals did, a scale-in may keep
+it. It keeps at most this many such instances.
 """
 MEMORABLE_SHARE = 1 / 3
 """An instance is kept because of earlier arrivals only if work was waiting in at least this share
