@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -13,13 +14,15 @@ from azure.eventhub.aio import EventHubProducerClient
 from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.event_hubs.hub import EventHubReader
+from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.memory.ingestion import MemoryHubReader
-from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.errors import HubUnavailable, NotFound
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
+from tests.local.polling import until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -121,6 +124,32 @@ async def test_a_span_is_read_back_without_events_that_retention_removed(rig: Hu
     await rig.forget_all()
     assert await rig.hub.read_back(STREAM, Span(3, 8)) == ReadBack((), 8)
     assert await rig.hub.sequence_at(STREAM, NOON) == OLD + NEW
+
+
+async def test_a_consumer_group_that_does_not_exist_is_reported_by_name(rig: HubRig) -> None:
+    await rig.hub.check_group("$Default", "0")
+    with pytest.raises(NotFound, match=r"consumer group '?mistyped"):
+        await rig.hub.check_group("mistyped", "0")
+
+
+async def test_a_consumer_group_whose_partition_has_a_reader_exists_and_the_reader_stays() -> None:
+    """The trigger reads with an epoch, and the hub then refuses a reader without one."""
+    batches = list[Sequence[Event]]()
+
+    async def deliver(events: Sequence[Event]) -> None:
+        batches.append(events)
+
+    async with AmqpStandIn() as stand_in:
+        stand_in.broker.declare_hub("telemetry", HubProperties(partition_count=1))
+        connection = a_connection(stand_in)
+        receiver = EventHubReceiver(connection, "$Default", wait_seconds=0.2)
+        receiving = asyncio.create_task(receiver.receive("0", None, 1, deliver))
+        await until(lambda: bool(batches), 20)
+        await EventHubReader(connection, "$Default").check_group("$Default", "0")
+        seen = len(batches)
+        await until(lambda: len(batches) > seen, 20)
+        receiving.cancel()
+        await asyncio.wait([receiving])
 
 
 async def test_an_unreachable_hub_raises_hub_unavailable() -> None:
