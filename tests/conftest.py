@@ -15,6 +15,7 @@ settings.register_profile("any load", deadline=None, suppress_health_check=[Heal
 settings.load_profile("any load")
 
 
+@pytest.hookimpl(optionalhook=True)  # absent with -p no:xdist
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto`: 1.5 workers for each core, because tests often wait for emulators."""
     return math.ceil((os.cpu_count() or 1) * 1.5)

@@ -91,7 +91,8 @@ async def validate(
     app: App,
     resource: Name = "",
     connect: Annotated[
-        bool, typer.Option("--connect", help="Also check all sources and permissions.")
+        bool,
+        typer.Option("--connect", help="Also check all sources, the event hub, and permissions."),
     ] = False,
 ) -> Answer:
     """Check the rules and the settings."""
@@ -103,6 +104,8 @@ async def validate(
         checks = await connected.check_all(
             resources, *access, timeout, app.scaling.platform_metrics
         )
+        if app.settings.ingestion.hub is not None:
+            checks += await app.ingestion.check_hub()
         checks = [{**check, "told": with_remedy(check["told"])} for check in checks]
     answer = {
         "ok": all(check["ok"] for check in checks),

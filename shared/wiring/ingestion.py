@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
@@ -30,6 +30,7 @@ from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Stream
+from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker import BreakerController, Hub
 from shared.ingestion.ownership.ports import PartitionReceiver
 from shared.settings.ingestion import BreakerSettings
@@ -118,6 +119,12 @@ class IngestionParts(IngestionStores):
         from shared.adapters.event_hubs.hub import EventHubReader  # noqa: PLC0415  heavy to import
 
         return EventHubReader(self.connection, self.settings.read_back_consumer_group)
+
+    async def check_hub(self) -> list[dict[str, Any]]:
+        """Whether the hub and both consumer groups can be read, for ``validate --connect``."""
+        groups = (self.settings.consumer_group, self.settings.read_back_consumer_group)
+        seconds = self._app.settings.source_timeout_seconds
+        return await check_hub.run(self.hub, self.connection.hub, groups, seconds)
 
     @cached_property
     def receiver(self) -> PartitionReceiver:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.administration import service_bus
+from local.amqp_broker.model.properties import HubProperties
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
@@ -114,6 +116,35 @@ async def test_validate_says_what_happens_until_the_throughput_is_known(
     monkeypatch.setenv("InstanceRatePerMinute", "30")
     assert await run("validate", "--json") == DONE
     assert json.loads(capsys.readouterr().out)["first_hour"] == []
+
+
+async def test_validate_checks_the_event_hub_and_both_consumer_groups(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AmqpStandIn() as hubs:
+        hubs.broker.declare_hub("metrics", HubProperties(partition_count=2))
+        monkeypatch.setenv("EventHubConnection", hubs.connection_string)
+        monkeypatch.setenv("EventHubReadBackConsumerGroup", "mistyped")
+        found = await hub_checks(run, capsys)
+        ok, told = found.pop("consumer group mistyped")
+        assert not ok
+        assert "event hub metrics has no consumer group 'mistyped': create it, or correct" in told
+        assert found == {
+            "partitions": (True, "has 2 partition(s)"),
+            "consumer group $Default": (True, "exists and may be read"),
+        }
+        monkeypatch.setenv("EventHubName", "absent")
+        ((what, (ok, told)),) = (await hub_checks(run, capsys)).items()
+        assert (what, ok) == ("partitions", False)
+        assert "'absent' could not be found" in told
+
+
+async def hub_checks(run: Run, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[bool, str]]:
+    code = await run("validate", "--connect", "--json")
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    assert code == (DONE if all(check["ok"] for check in checks) else FAILED)
+    of_hub = [check for check in checks if check["resource"].startswith("event hub ")]
+    return {check["what"]: (check["ok"], check["told"]) for check in of_hub}
 
 
 async def test_validate_warns_of_an_unknown_setting(

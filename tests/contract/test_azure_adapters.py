@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 from azure.storage.queue import QueueClient
 
 from local.azure_apis import arm_errors
@@ -21,7 +24,7 @@ from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import is_loopback
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.adapters.readers import AzureReader
+from shared.adapters.readers import AzureReader, ServiceBusReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.autoscaling import (
     IngestionBreaker,
@@ -30,15 +33,18 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.declaring import MetricSource
+from shared.autoscaling.declaring import Count, MetricSource
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.settings import Settings, SettingsError
 from tests.builders import NOW, plan
+from tests.emulators.rig import Bus, running_bus
+from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 ID = PlanId(plan().subscription_id, plan().resource_group, plan().name)
+ServiceBusSource = ServiceBusQueue | ServiceBusSubscription
 GIVEN = {"active": 42, "dead_letter": 3, "scheduled": 7}
 
 
@@ -252,6 +258,44 @@ async def test_each_source_is_read_with_the_servers_time(
     reading = await reader.read(source)
     assert reading.value == value
     assert abs(reading.time - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+@pytest.fixture(params=["queue", "subscription"])
+async def filled(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, ServiceBusSource]]:
+    """Two messages that wait, one dead letter, and one scheduled message, in a broker."""
+    async with running_bus() as bus:
+        source: ServiceBusSource
+        async with ServiceBusClient.from_connection_string(
+            bus.connection.connection_string
+        ) as client:
+            if request.param == "queue":
+                source = ServiceBusQueue(await bus.queue())
+                sender = client.get_queue_sender(source.queue)
+                receiver = client.get_queue_receiver(source.queue)
+            else:
+                source = ServiceBusSubscription(await bus.topic("billing"), "billing")
+                sender = client.get_topic_sender(source.topic)
+                receiver = client.get_subscription_receiver(source.topic, source.subscription)
+            async with sender, receiver:
+                await sender.send_messages([ServiceBusMessage(b"work") for _ in range(3)])
+                later = datetime.now(UTC) + timedelta(hours=1)
+                await sender.schedule_messages(ServiceBusMessage(b"later"), later)
+                (message,) = await receiver.receive_messages(1, max_wait_time=20)
+                await receiver.dead_letter_message(message)
+        yield bus, source
+
+
+@pytest.mark.filterwarnings(*[each.args[0] for each in LEAVES_SOCKETS_OPEN])
+@pytest.mark.parametrize(("count", "value"), [("active", 2), ("dead_letter", 1), ("scheduled", 1)])
+async def test_the_messages_of_a_source_are_counted_as_the_broker_counts_them(
+    filled: tuple[Bus, ServiceBusSource], count: Count, value: int
+) -> None:
+    bus, source = filled
+    reader = ServiceBusReader(bus.administration)
+    try:
+        assert (await reader.read(replace(source, count=count))).value == value
+    finally:
+        await reader.close()
 
 
 @pytest.mark.parametrize(

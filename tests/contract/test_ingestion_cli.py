@@ -6,18 +6,15 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubProducerClient
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.queue.aio import QueueClient
 
-from local.amqp_broker import AmqpStandIn
-from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
 from shared import settings
 from shared.autoscaling import HubMetric, Threshold
@@ -29,6 +26,7 @@ from shared.ingestion.events import process_batch
 from shared.ingestion.events.survey import Span
 from shared.wiring.app import App
 from tests.builders import resource
+from tests.emulators.rig import Bus, Hub, a_partition, an_empty_hub, running_bus
 from tests.settings.test_settings import SINGLE
 
 pytestmark = [
@@ -49,10 +47,11 @@ def metric(number: int) -> bytes:
 class Rig:
     """A partition whose events all failed, because their metric was not declared."""
 
-    def __init__(
-        self, file: Path, stand_in: AmqpStandIn, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        self.file, self.stand_in, self.capsys = file, stand_in, capsys
+    def __init__(self, file: Path, hub: Hub, bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
+        self.file, self.hub, self.bus, self.capsys = file, hub, bus, capsys
+
+    def id_of(self, number: int) -> str:
+        return f"{self.hub.connection.hub}:0:{number}"
 
     async def main(self, *arguments: str) -> tuple[int, str]:
         self.capsys.readouterr()
@@ -73,35 +72,27 @@ async def rig(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Rig]:
     kept = dict(os.environ)
-    with Azurite() as azurite:
-        async with AmqpStandIn() as stand_in:
-            stand_in.namespace.declare_queue("rescue")
-            groups = HubProperties(partition_count=1, consumer_groups=("$Default", "readback"))
-            stand_in.broker.declare_hub("metrics", groups)
-            values = {
-                **SINGLE,
-                "AzureWebJobsStorage": azurite.connection_string,
-                "ServiceBusConnection": stand_in.connection_string,
-                "EventHubConnection": stand_in.connection_string,
-            }
-            file = tmp_path / "local.settings.json"
-            file.write_text(json.dumps({"Values": values}), encoding="utf-8")
-            settings.add_file(file)
-            await fail_all(stand_in)
-            yield Rig(file, stand_in, capsys)
+    async with AsyncExitStack() as stack:
+        azurite = stack.enter_context(Azurite())
+        hub = await stack.enter_async_context(an_empty_hub())
+        bus = await stack.enter_async_context(running_bus())
+        values = {
+            **SINGLE,
+            **hub.settings,
+            "AzureWebJobsStorage": azurite.connection_string,
+            "ServiceBusConnection": bus.connection.connection_string,
+        }
+        file = tmp_path / "local.settings.json"
+        file.write_text(json.dumps({"Values": values}), encoding="utf-8")
+        settings.add_file(file)
+        await fail_all(hub)
+        yield Rig(file, hub, bus, capsys)
     os.environ.clear()
     os.environ.update(kept)
 
 
-async def fail_all(stand_in: AmqpStandIn) -> None:
-    producer = EventHubProducerClient.from_connection_string(
-        stand_in.connection_string, eventhub_name="metrics"
-    )
-    async with producer:
-        batch = await producer.create_batch(partition_id="0")
-        for body in [*map(metric, range(GOOD)), BINARY]:
-            batch.add(EventData(body))
-        await producer.send_batch(batch)
+async def fail_all(hub: Hub) -> None:
+    await hub.send(*map(metric, range(GOOD)), BINARY)
     async with App() as app:
         line = app.ingestion.pipeline("0")
         back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
@@ -143,15 +134,16 @@ async def test_dead_letters_are_listed_shown_and_redriven_once(
     fix_handler(monkeypatch)
     code, output = await rig.letters("redrive", "--all")
     assert (code, len(output["done"]), len(output["failed"])) == (FAILED, GOOD, 1)
-    assert await sent_ids() == [f"metrics:0:{n}" for n in range(GOOD)]
+    assert await sent_ids() == [rig.id_of(n) for n in range(GOOD)]
     assert await rig.remaining() == [GOOD]
 
-    code, output = await rig.letters("redrive", "0", str(GOOD), "--to-queue", "rescue")
+    rescue = await rig.bus.queue()
+    code, output = await rig.letters("redrive", "0", str(GOOD), "--to-queue", rescue)
     assert (code, len(output["done"])) == (DONE, 1)
-    client = ServiceBusClient.from_connection_string(rig.stand_in.connection_string)
-    async with client, client.get_queue_receiver("rescue") as receiver:
+    client = ServiceBusClient.from_connection_string(rig.bus.connection.connection_string)
+    async with client, client.get_queue_receiver(rescue) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        assert message.message_id == f"metrics:0:{GOOD}"
+        assert message.message_id == rig.id_of(GOOD)
         assert b"".join(message.body) == BINARY
     assert await rig.remaining() == []
     assert (await rig.main("dead-letters", "show", "0", "1"))[0] == FAILED
@@ -191,7 +183,7 @@ async def test_a_replay_keeps_its_own_accounting(rig: Rig, monkeypatch: pytest.M
     assert [letter["sequence"] for letter in of_replay["dead_letters"]] == [GOOD]
     code, text = await rig.main("replay", "0", "--into", "for-real", "--send")
     assert (code, "0 to 4 of 4: 4 effects, 1 dead letters, 0 missing" in text) == (DONE, True)
-    assert await sent_ids() == [f"metrics:0:{n}" for n in range(GOOD)]
+    assert await sent_ids() == [rig.id_of(n) for n in range(GOOD)]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +233,15 @@ async def test_send_reading_sends_an_event_that_the_app_can_decode(
     assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))
 
 
-async def test_a_value_with_a_time_in_the_future_is_sent_with_a_warning(rig: Rig) -> None:
-    words = ("send-reading", "shop", "load", "42.5", "--time", "2126-03-01T12:00:00Z")
-    assert await asyncio.to_thread(main, [*words, "--settings", str(rig.file)]) == DONE
-    told = rig.capsys.readouterr().err
+async def test_a_value_with_a_time_in_the_future_is_sent_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["send-reading", "shop", "load", "42.5", "--time", "2126-03-01T12:00:00Z"]
+    monkeypatch.chdir(tmp_path)  # where no local.settings.json is
+    async with a_partition() as hub:
+        values = {**SINGLE, **hub.settings, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        assert await asyncio.to_thread(main, words) == DONE
+    told = capsys.readouterr().err
     assert "note: the scaling logic will refuse this value: 2126-03-01T12:00:00+00:00 is" in told

@@ -20,14 +20,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubProducerClient
 from sqlalchemy import Column, MetaData, String, Table, delete, func, select
 from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, handling, own, totals
-from local.amqp_broker import AmqpStandIn
-from local.amqp_broker.model.properties import HubProperties
 from shared import settings
 from shared.adapters.memory.ingestion import MemoryHubReader
 from shared.adapters.sql.engine import Sql
@@ -44,6 +40,7 @@ from shared.wiring.ingestion import IngestionParts
 from tests.bindings.test_ingestion_functions import ENVIRON, batch, imported
 from tests.builders import resource
 from tests.contract.test_device_totals import exact, read_totals, readings
+from tests.emulators.rig import Hub, an_empty_hub
 from tests.local.polling import POLL_SECONDS
 from tests.settings.test_settings import SINGLE
 
@@ -193,21 +190,14 @@ async def test_a_dead_letter_that_fails_again_reveals_no_secret(app: App) -> Non
 
 
 class Processes:
-    """Processes of ``run --handler``, and a hub on this machine."""
+    """Processes of ``run --handler``, and a hub."""
 
-    def __init__(self, stand_in: AmqpStandIn, url: str, log: Path) -> None:
-        self.stand_in = stand_in
-        self.hub_name = f"devices-{uuid.uuid4().hex[:8]}"
-        stand_in.broker.declare_hub(
-            self.hub_name,
-            HubProperties(partition_count=1, consumer_groups=("$Default", "readback")),
-        )
+    def __init__(self, hub: Hub, url: str, log: Path) -> None:
+        self.hub = hub
         self.environ = {
             **SINGLE,
+            **hub.settings,
             "AzureWebJobsStorage": NO_STORAGE,
-            "ServiceBusConnection": stand_in.connection_string,
-            "EventHubConnection": stand_in.connection_string,
-            "EventHubName": self.hub_name,
             "IngestionDatabaseUrl": url,
             "OwnershipRenewSeconds": "0.5",
             "OwnershipExpireSeconds": "3",
@@ -227,16 +217,9 @@ class Processes:
         return process
 
     async def send(self, count: int) -> None:
-        producer = EventHubProducerClient.from_connection_string(
-            self.stand_in.connection_string, eventhub_name=self.hub_name
-        )
-        async with producer:
-            events = readings(count)
-            for first in range(0, count, 100):
-                sent = await producer.create_batch(partition_id="0")
-                for event in events[first : first + 100]:
-                    sent.add(EventData(event.body))
-                await producer.send_batch(sent)
+        events = readings(count)
+        for first in range(0, count, 100):
+            await self.hub.send(*[event.body for event in events[first : first + 100]])
 
     async def total(self) -> int:
         query = select(func.coalesce(func.sum(totals.c.events), 0))
@@ -249,15 +232,15 @@ class Processes:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def checkpoint(self) -> int:
-        query = select(checkpoints.c.sequence).where(checkpoints.c.hub == self.hub_name)
+        query = select(checkpoints.c.sequence).where(checkpoints.c.hub == self.hub.connection.hub)
         query = query.where(~checkpoints.c.consumer_group.contains("~"))
         return int(await self.sql.read(lambda c: c.execute(query).scalar_one()))
 
 
 @pytest.fixture
 async def processes(url: str, tmp_path: Path) -> AsyncIterator[Processes]:
-    async with AmqpStandIn() as stand_in:
-        processes = Processes(stand_in, url, tmp_path / "run.log")
+    async with an_empty_hub() as hub:
+        processes = Processes(hub, url, tmp_path / "run.log")
         await processes.sql.write(lambda c: c.execute(delete(totals)))
         yield processes
         for process in processes.running:

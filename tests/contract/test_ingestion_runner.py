@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubProducerClient
 from sqlalchemy import select
 
-from local.amqp_broker import AmqpStandIn
-from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.sql.schema import effects
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ports import Handler
@@ -21,6 +17,7 @@ from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.ownership.processor import run_processor
 from shared.wiring.app import App
 from shared.wiring.runner import Runner
+from tests.emulators.rig import Hub, an_empty_hub
 from tests.local.polling import POLL_SECONDS, until
 from tests.settings.test_settings import SINGLE
 
@@ -45,7 +42,7 @@ def handler_of(_stream: Stream) -> Handler:
 @dataclass
 class Fleet:
     app: App
-    stand_in: AmqpStandIn
+    hub: Hub
     sent: int = 0
     running: list[tuple[Runner, asyncio.Event, asyncio.Task[None]]] = field(default_factory=list)
 
@@ -63,14 +60,8 @@ class Fleet:
 
     async def send(self) -> None:
         """Send one event to each partition."""
-        producer = EventHubProducerClient.from_connection_string(
-            self.stand_in.connection_string, eventhub_name="metrics"
-        )
-        async with producer:
-            for partition in range(PARTITIONS):
-                batch = await producer.create_batch(partition_id=str(partition))
-                batch.add(EventData(f"{partition}.{self.sent}"))
-                await producer.send_batch(batch)
+        for partition in range(PARTITIONS):
+            await self.hub.send(f"{partition}.{self.sent}", partition=str(partition))
         self.sent += 1
 
     async def values(self) -> list[str]:
@@ -94,19 +85,16 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with AmqpStandIn() as stand_in:
-        groups = HubProperties(partition_count=PARTITIONS, consumer_groups=("$Default", "readback"))
-        stand_in.broker.declare_hub("metrics", groups)
+    async with an_empty_hub(PARTITIONS) as hub:
         environ = {
             **SINGLE,
+            **hub.settings,
             "AzureWebJobsStorage": NO_STORAGE,
-            "EventHubConnection": stand_in.connection_string,
-            "ServiceBusConnection": stand_in.connection_string,
             "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
             "IngestionHandler": f"{__name__}:handler_of",
         }
         async with App(environ) as app:
-            fleet = Fleet(app, stand_in)
+            fleet = Fleet(app, hub)
             yield fleet
             while fleet.running:
                 await fleet.stop()

@@ -12,12 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubProducerClient
 from sqlalchemy import select
 
-from local.amqp_broker import AmqpStandIn
-from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.sql.schema import effects
 from shared.ingestion.concurrency import task_runner
@@ -30,6 +26,7 @@ from shared.wiring.app import App
 from shared.wiring.runner import Runner
 from tests.contract import test_ingestion_runner
 from tests.contract.test_ingestion_runner import NO_STORAGE
+from tests.emulators.rig import Hub, an_empty_hub
 from tests.local.polling import POLL_SECONDS, until
 from tests.settings.test_settings import SINGLE
 
@@ -44,7 +41,7 @@ SECONDS_MAX = 40.0
 class World:
     """A hub of one partition, and the settings of an app that reads it."""
 
-    stand_in: AmqpStandIn
+    hub: Hub
     environ: dict[str, str]
 
     @asynccontextmanager
@@ -64,14 +61,11 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with AmqpStandIn() as stand_in:
-        groups = HubProperties(partition_count=1, consumer_groups=("$Default", "readback"))
-        stand_in.broker.declare_hub("metrics", groups)
+    async with an_empty_hub() as hub:
         environ = {
             **SINGLE,
+            **hub.settings,
             "AzureWebJobsStorage": NO_STORAGE,
-            "EventHubConnection": stand_in.connection_string,
-            "ServiceBusConnection": stand_in.connection_string,
             "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
             "IngestionHandler": f"{test_ingestion_runner.__name__}:handler_of",
             "BalancingSeconds": "0.5",
@@ -79,15 +73,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             "OwnershipExpireSeconds": "6",
         }
         monkeypatch.setattr(tail, "IDLE", timedelta(seconds=0.5))
-        yield World(stand_in, environ)
-
-
-async def send(stand_in: AmqpStandIn, body: str) -> None:
-    producer = EventHubProducerClient.from_connection_string(
-        stand_in.connection_string, eventhub_name="metrics"
-    )
-    async with producer:
-        await producer.send_event(EventData(body))
+        yield World(hub, environ)
 
 
 async def taken_in(app: App, *bodies: str) -> None:
@@ -110,7 +96,7 @@ async def test_a_mistyped_consumer_group_is_logged_and_its_partitions_are_releas
     async with world.running(receiver=impatient):
         given_up = "[partition_given_up] 0 under epoch 1: HubSilent"
         await until(lambda: given_up in caplog.text, SECONDS_MAX)
-        assert "consumer group 'mistyped' of hub 'metrics'" in caplog.text
+        assert f"consumer group 'mistyped' of hub '{connection.hub}'" in caplog.text
         await until(lambda: "[partition_taken] 0 under epoch 2" in caplog.text, SECONDS_MAX)
 
 
@@ -131,12 +117,15 @@ async def test_events_that_the_receiver_does_not_deliver_are_read_by_the_tail_wa
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running() as app:
-        await send(world.stand_in, "first")
+        await world.hub.send("first")
         await taken_in(app, "first")
     async with world.running(tail_seconds=0.5, receiver=DeafReceiver()) as app:
-        await send(world.stand_in, "second")
+        await world.hub.send("second")
         await taken_in(app, "first", "second")
-    assert "[tail_found] metrics/0: no event was delivered after event 0" in caplog.text
+    assert (
+        f"[tail_found] {world.hub.connection.hub}/0: no event was delivered after event 0"
+        in caplog.text
+    )
 
 
 class FailsAtFirst(TailWatch):
@@ -157,10 +146,10 @@ async def test_the_tail_watch_continues_after_a_failure(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running() as app:
-        await send(world.stand_in, "first")
+        await world.hub.send("first")
         await taken_in(app, "first")
     watch = FailsAtFirst(task_runner(1))
     async with world.running(0.5, tail_watch=watch, receiver=DeafReceiver()) as app:
-        await send(world.stand_in, "second")
+        await world.hub.send("second")
         await taken_in(app, "first", "second")
     assert "[tails_failed] ExceptionGroup: tails (1 sub-exception)" in caplog.text

@@ -1,10 +1,15 @@
-"""The command that sends the lines of a file to a Service Bus queue."""
+"""The command that sends the lines of a file to a Service Bus queue.
+
+The queue is in a broker on loopback, or in Microsoft's emulator.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,20 +20,28 @@ from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
+from tests.emulators.rig import Bus, bus_in_thread
 
 Write = Callable[[str], str]
 
 
+@dataclass(frozen=True)
+class Jobs:
+    """A queue that only these tests use."""
+
+    bus: Bus
+    name: str
+
+
 @pytest.fixture(scope="module")
-def bus() -> Iterator[AmqpStandIn]:
-    with in_thread(AmqpStandIn()) as running:
-        running.namespace.declare_queue("jobs")
-        yield running
+def jobs() -> Iterator[Jobs]:
+    with bus_in_thread() as bus:
+        yield Jobs(bus, asyncio.run(bus.queue()))
 
 
 @pytest.fixture(autouse=True)
-def _connected(bus: AmqpStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ServiceBusConnection", bus.connection_string)
+def _connected(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ServiceBusConnection", jobs.bus.connection.connection_string)
 
 
 @pytest.fixture
@@ -40,10 +53,11 @@ def write(tmp_path: Path) -> Write:
     return _write
 
 
-def received(bus: AmqpStandIn) -> list[tuple[str, str | None]]:
+def received(jobs: Jobs) -> list[tuple[str, str | None]]:
+    string = jobs.bus.connection.connection_string
     with (
-        ServiceBusClient.from_connection_string(bus.connection_string) as client,
-        client.get_queue_receiver("jobs") as receiver,
+        ServiceBusClient.from_connection_string(string) as client,
+        client.get_queue_receiver(jobs.name) as receiver,
     ):
         messages = receiver.receive_messages(10, 0.5)
         for each in messages:
@@ -52,46 +66,46 @@ def received(bus: AmqpStandIn) -> list[tuple[str, str | None]]:
 
 
 def test_the_lines_of_a_file_are_sent_in_order(
-    bus: AmqpStandIn, write: Write, capsys: pytest.CaptureFixture[str]
+    jobs: Jobs, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [{"body": "text", "message_id": "1"}, {"body": {"a": [1, "ü"]}, "subject": "s"}]
     file = write("\n".join(map(json.dumps, lines)) + "\n\n")
-    assert main(["send-messages", file, "--queue", "jobs"]) == DONE
-    assert received(bus) == [("text", None), ('{"a":[1,"\\u00fc"]}', "application/json")]
+    assert main(["send-messages", file, "--queue", jobs.name]) == DONE
+    assert received(jobs) == [("text", None), ('{"a":[1,"\\u00fc"]}', "application/json")]
     assert "2 message(s) sent in 1 batch(es)" in capsys.readouterr().out
-    assert main(["send-messages", file, "--queue", "jobs", "--json"]) == DONE
+    assert main(["send-messages", file, "--queue", jobs.name, "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["sent"] == 2
-    received(bus)
+    received(jobs)
 
 
 def test_raw_lines_from_standard_input_are_sent_as_bodies(
-    bus: AmqpStandIn, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"n": 1}\n[2]\n'))
-    assert main(["send-messages", "-", "--queue", "jobs", "--raw", "--order", "free"]) == DONE
-    assert sorted(body for body, _ in received(bus)) == ["[2]", '{"n": 1}']
+    assert main(["send-messages", "-", "--queue", jobs.name, "--raw", "--order", "free"]) == DONE
+    assert sorted(body for body, _ in received(jobs)) == ["[2]", '{"n": 1}']
 
 
 def test_bad_lines_are_reported_by_number_and_nothing_is_sent(
-    bus: AmqpStandIn, write: Write, capsys: pytest.CaptureFixture[str]
+    jobs: Jobs, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write('{"body": 1}\n{"body": 2, "sesion_id": "x"}\n\nnonsense\n{"body": 3}')
-    assert main(["send-messages", file, "--queue", "jobs"]) == WRONG
+    assert main(["send-messages", file, "--queue", jobs.name]) == WRONG
     errors = capsys.readouterr().err
     assert "line 2: unknown field 'sesion_id'" in errors
     assert "line 4: Expecting value" in errors
-    assert received(bus) == []
+    assert received(jobs) == []
 
 
 def test_a_missing_file_a_missing_connection_and_a_huge_message_are_refused(
-    write: Write, capsys: pytest.CaptureFixture[str]
+    jobs: Jobs, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["send-messages", "no/such/file", "--queue", "jobs"]) == WRONG
+    assert main(["send-messages", "no/such/file", "--queue", jobs.name]) == WRONG
     file = write('{"body": 1}')
-    assert main(["send-messages", file, "--queue", "jobs", "--connection", "Elsewhere"]) == WRONG
+    assert main(["send-messages", file, "--queue", jobs.name, "--connection", "Elsewhere"]) == WRONG
     assert "Elsewhere" in capsys.readouterr().err
     file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}))
-    assert main(["send-messages", file, "--queue", "jobs"]) == WRONG
+    assert main(["send-messages", file, "--queue", jobs.name]) == WRONG
     assert "#0 (huge)" in capsys.readouterr().err
 
 
@@ -100,18 +114,21 @@ def test_a_queue_that_does_not_exist_is_reported(
 ) -> None:
     file = write('{"body": 1}')
     assert main(["send-messages", file, "--queue", "nowhere"]) == FAILED
-    assert "'nowhere' could not be found" in capsys.readouterr().err
+    assert "nowhere' could not be found" in capsys.readouterr().err
 
 
 def test_an_unreachable_endpoint_is_reported_at_once_and_given_up(
-    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs,
+    write: Write,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with in_thread(AmqpStandIn()) as gone:
         monkeypatch.setenv("ServiceBusConnection", gone.connection_string)
     file = write('{"body": 1}')
-    assert main(["send-messages", file, "--queue", "jobs", "--tries", "2"]) == FAILED
+    assert main(["send-messages", file, "--queue", jobs.name, "--tries", "2"]) == FAILED
     first, failed, error = capsys.readouterr().err.splitlines()
-    assert first.startswith("1 message(s) to jobs at 127.0.0.1")
+    assert first.startswith(f"1 message(s) to {jobs.name} at 127.0.0.1")
     assert failed.endswith("; next attempt in 0.5 s")
     assert error.startswith("error: no connection: ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from shared.datasets.processing import decode_work
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
 from shared.wiring.batch_sender import batch_sender
+from tests.emulators.rig import SERVICE_BUS, Limit, running_bus, skip
 
 DAILY = Period()
 WINDOW = DAILY.memory + timedelta(hours=12)
@@ -97,6 +99,8 @@ class ProcessingRig:
 async def processing_rig(
     window: timedelta = WINDOW, start: datetime = MORNING
 ) -> AsyncIterator[ProcessingRig]:
+    if os.environ.get(SERVICE_BUS):
+        skip(Limit.INSIDE)
     clock = VirtualClock(start)
     async with AmqpStandIn(clock=clock) as bus:
         rig = ProcessingRig(bus, clock, window)
@@ -176,6 +180,21 @@ async def test_in_a_week_with_late_data_every_day_is_processed_after_its_last_da
     ]
     on_time = [moment for times in processed.values() for moment in times[:1]]
     assert {moment.hour for moment in on_time} == {1}
+
+
+async def test_the_queues_pass_the_check_as_the_broker_describes_them() -> None:
+    async with running_bus() as bus:
+        working = await bus.queue(requires_session=True)
+        window = timedelta(days=2)
+        processing = await bus.queue(duplicate_window=window, forward_to=working)
+        reader = ServiceBusQueueReader(bus.administration)
+        try:
+            assert await reader.facts(processing) == QueueDescription(
+                processing, window, requires_session=False, forward_to=working
+            )
+            await check_queues.run(processing, working, [DAILY], reader)
+        finally:
+            await reader.close()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The sender over real AMQP: azure-servicebus and a broker on loopback."""
+"""The sender over real AMQP: azure-servicebus and a broker on loopback, or Microsoft's emulator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from proton import Message as ProtonMessage
 
-from local.amqp_broker import AmqpStandIn, faults, in_thread
-from local.amqp_broker.model.properties import QueueProperties
+from local.amqp_broker import AmqpStandIn, faults
 from shared.adapters.service_bus.encoder import encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
 from shared.adapters.service_bus.link import ServiceBusLink
@@ -26,10 +25,12 @@ from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from shared.wiring.batch_sender import batch_sender
+from tests.emulators.rig import Bus, administration_client, bus_in_thread
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 pytestmark = LEAVES_SOCKETS_OPEN
 LIMIT = 256 * 1024
+LATER_SECONDS = 3
 QUICK = RetryBudget(pause_seconds=0.001, busy_seconds=0.001)
 
 
@@ -38,19 +39,27 @@ def now() -> datetime:
 
 
 @pytest.fixture(scope="module")
-def bus() -> Iterator[AmqpStandIn]:
-    with in_thread(AmqpStandIn()) as running:
-        window = timedelta(minutes=10)
-        for queue in ("jobs", "faulty", "exact"):
-            running.namespace.declare_queue(queue, QueueProperties(duplicate_window=window))
-        running.namespace.declare_topic("news")
-        running.namespace.declare_subscription("news", "all")
+def bus() -> Iterator[Bus]:
+    with bus_in_thread() as running:
         yield running
 
 
 @pytest.fixture
-def connection(bus: AmqpStandIn) -> ServiceBusConnection:
-    return ServiceBusConnection("Bus", bus.connection_string)
+def connection(bus: Bus) -> ServiceBusConnection:
+    return bus.connection
+
+
+@pytest.fixture
+async def jobs(bus: Bus) -> str:
+    """A new queue that detects duplicates."""
+    return await bus.queue(duplicate_window=timedelta(minutes=5))
+
+
+async def waiting(bus: Bus, queue: str) -> int:
+    """How many messages wait in a queue, as its administration says."""
+    async with administration_client(bus.administration) as administration:
+        facts = await administration.get_queue_runtime_properties(queue)
+    return facts.active_message_count or 0
 
 
 def received(
@@ -94,7 +103,9 @@ async def send(sender: BatchSender, messages: list[Message], order: Order = Orde
         await sender.link.close()
 
 
-async def test_messages_are_received_as_they_were_sent(connection: ServiceBusConnection) -> None:
+async def test_messages_are_received_as_they_were_sent(
+    connection: ServiceBusConnection, jobs: str
+) -> None:
     message = Message(
         b"body",
         "id",
@@ -104,8 +115,8 @@ async def test_messages_are_received_as_they_were_sent(connection: ServiceBusCon
         time_to_live=timedelta(hours=1),
         application_properties={"n": 2**40, "text": "ü", "yes": True, "half": 0.5},
     )
-    await send(batch_sender(connection, "jobs", now), [message, Message("second", "id2")])
-    first, second = await asyncio.to_thread(received, connection, 2, "jobs")
+    await send(batch_sender(connection, jobs, now), [message, Message("second", "id2")])
+    first, second = await asyncio.to_thread(received, connection, 2, jobs)
     assert (b"".join(first.body), b"".join(second.body)) == (b"body", b"second")
     assert (first.message_id, first.correlation_id, first.subject) == ("id", "c", "s")
     assert (first.content_type, first.time_to_live) == ("text/plain", timedelta(hours=1))
@@ -116,23 +127,34 @@ async def test_messages_are_received_as_they_were_sent(connection: ServiceBusCon
 # The client leaves the sockets of broken connections to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_ten_thousand_messages_arrive_once_and_in_order_despite_link_failures(
-    bus: AmqpStandIn, connection: ServiceBusConnection
+    bus: Bus, connection: ServiceBusConnection, jobs: str
 ) -> None:
+    stand_in = bus.inside()
     randomly = random.Random(11)
     sizes = [min(60_000, int(randomly.lognormvariate(6.5, 1.2))) for _ in range(10_000)]
     messages = [Message(bytes(size), f"m{place}") for place, size in enumerate(sizes)]
-    bus.faults.arm(faults.size_exceeded("faulty"), skip=3)
-    bus.faults.arm(faults.drop_after_accept("faulty"), skip=8)
-    bus.faults.arm(faults.throttle("faulty"), skip=12, times=2)
-    bus.faults.arm(faults.drop_before_accept("faulty"), skip=18)
-    result = await send(batch_sender(connection, "faulty", now, budget=QUICK), messages)
+    stand_in.faults.arm(faults.size_exceeded(jobs), skip=3)
+    stand_in.faults.arm(faults.drop_after_accept(jobs), skip=8)
+    stand_in.faults.arm(faults.throttle(jobs), skip=12, times=2)
+    stand_in.faults.arm(faults.drop_before_accept(jobs), skip=18)
+    result = await send(batch_sender(connection, jobs, now, budget=QUICK), messages)
     assert (result.sent, result.refused) == (10_000, ())
     assert result.retries == 5
     assert result.resent_unknown > 0
-    assert bus.namespace.counts("faulty", now()).active == 10_000
-    arrived = stored(bus, "faulty")
+    assert await waiting(bus, jobs) == 10_000
+    arrived = stored(stand_in, jobs)
     assert [m.id for m in arrived] == [m.message_id for m in messages]
     assert [len(m.body) for m in arrived] == sizes
+
+
+async def test_messages_of_several_batches_arrive_in_order(
+    connection: ServiceBusConnection, jobs: str
+) -> None:
+    messages = [Message(bytes(900), f"m{place}") for place in range(1000)]
+    result = await send(batch_sender(connection, jobs, now), messages)
+    assert result.batches > 1
+    arrived = await asyncio.to_thread(received, connection, 1000, jobs)
+    assert [message.message_id for message in arrived] == [m.message_id for m in messages]
 
 
 def filling(surplus: int) -> list[Message]:
@@ -144,19 +166,19 @@ def filling(surplus: int) -> list[Message]:
 
 
 async def test_a_batch_of_exactly_the_maximum_size_is_accepted(
-    connection: ServiceBusConnection,
+    connection: ServiceBusConnection, jobs: str
 ) -> None:
-    full = await send(batch_sender(connection, "exact", now), filling(0))
+    full = await send(batch_sender(connection, jobs, now), filling(0))
     assert (full.batches, full.bytes, full.retries) == (1, LIMIT, 0)
     renamed = [m._replace(message_id=f"{m.message_id}2"[1:]) for m in filling(1)]
-    more = await send(batch_sender(connection, "exact", now), renamed)
+    more = await send(batch_sender(connection, jobs, now), renamed)
     assert (more.batches, more.retries) == (2, 0)
 
 
 async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
-    connection: ServiceBusConnection,
+    connection: ServiceBusConnection, jobs: str
 ) -> None:
-    sender = batch_sender(connection, "exact", now)
+    sender = batch_sender(connection, jobs, now)
     await sender.send([Message(b"", "opens")])
     assert sender.limits == BatchLimits(LIMIT)
     sender.limits = BatchLimits(LIMIT + 1)
@@ -165,23 +187,37 @@ async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
     assert (result.batches, result.retries) == (2, 1)
 
 
-async def test_batches_can_be_sent_to_topics(connection: ServiceBusConnection) -> None:
-    sender = batch_sender(connection, "news", now, topic=True)
+async def test_batches_can_be_sent_to_topics(bus: Bus, connection: ServiceBusConnection) -> None:
+    topic = await bus.topic("all")
+    sender = batch_sender(connection, topic, now, topic=True)
     await send(sender, [Message("one", "1"), Message("two", "2")])
-    arrived = await asyncio.to_thread(received, connection, 2, "news/all")
+    arrived = await asyncio.to_thread(received, connection, 2, f"{topic}/all")
     assert [str(m) for m in arrived] == ["one", "two"]
 
 
+async def test_a_message_with_a_known_id_is_dropped_and_a_scheduled_one_waits(
+    bus: Bus, connection: ServiceBusConnection, jobs: str
+) -> None:
+    due = now() + timedelta(seconds=LATER_SECONDS)
+    later = Message(b"later", "later", scheduled_at=due)
+    for _ in range(2):
+        await send(batch_sender(connection, jobs, now), [later, Message(b"now", "now")])
+    assert await waiting(bus, jobs) == 1
+    arrived = await asyncio.to_thread(received, connection, 2, jobs)
+    assert [message.message_id for message in arrived] == ["now", "later"]
+    assert now() >= due
+
+
 async def test_an_untested_version_of_the_client_encodes_messages_itself(
-    connection: ServiceBusConnection,
+    connection: ServiceBusConnection, jobs: str
 ) -> None:
     assert filling_for("7.16.0") is fill_by_add_message
     assert filling_for("8.0.0b1") is fill_by_add_message
-    link = ServiceBusLink(connection, "jobs", now, version="7.16.0")
+    link = ServiceBusLink(connection, jobs, now, version="7.16.0")
     messages = [Message(bytes(900), f"c{place}") for place in range(600)]
     result = await send(BatchSender(link, asyncio.sleep, lambda: "call", QUICK), messages)
     assert (result.sent, result.batches, result.retries) == (600, 3, 0)
-    arrived = await asyncio.to_thread(received, connection, 600, "jobs")
+    arrived = await asyncio.to_thread(received, connection, 600, jobs)
     assert [m.message_id for m in arrived] == [m.message_id for m in messages]
 
 
@@ -195,17 +231,16 @@ def test_batches_of_the_installed_and_the_pinned_client_are_filled_directly() ->
 async def test_a_queue_that_does_not_exist_is_reported_without_long_retries(
     connection: ServiceBusConnection,
 ) -> None:
-    with pytest.raises((LinkFailed, SendingStopped), match="'nowhere' could not be found"):
+    with pytest.raises((LinkFailed, SendingStopped), match=r"nowhere' could not be found"):
         await send(batch_sender(connection, "nowhere", now), [Message(b"")])
 
 
 async def test_a_message_above_the_links_limit_is_refused_before_anything_is_sent(
-    bus: AmqpStandIn, connection: ServiceBusConnection
+    bus: Bus, connection: ServiceBusConnection, jobs: str
 ) -> None:
-    before = bus.namespace.counts("jobs", now())
     with pytest.raises(MessagesTooLarge, match="huge"):
         await send(
-            batch_sender(connection, "jobs", now),
+            batch_sender(connection, jobs, now),
             [Message(b"small"), Message(bytes(LIMIT), "huge")],
         )
-    assert bus.namespace.counts("jobs", now()) == before
+    assert await waiting(bus, jobs) == 0

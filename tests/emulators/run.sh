@@ -30,6 +30,5 @@ EVENT_HUBS_EMULATOR="Endpoint=sb://localhost:5673;$local_key;UseDevelopmentEmula
 export SERVICE_BUS_EMULATOR EVENT_HUBS_EMULATOR
 
 # -rs prints the reason for each test that cannot run against an emulator.
-.venv/bin/python -m pytest -rs -p no:xdist tests/emulators \
-    tests/local/test_amqp_queues.py tests/local/test_amqp_sessions.py \
-    tests/local/test_amqp_entities.py tests/local/test_amqp_hubs.py "$@"
+# shellcheck disable=SC2046 # one path a word
+.venv/bin/python -m pytest -rs -p no:xdist $(cat tests/emulators/suites.txt) "$@"

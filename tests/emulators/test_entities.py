@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,40 +15,47 @@ from tests.emulators import rig
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SCRIPT = (rig.FOLDER / "run.sh").read_text()
+HUBS = {hub["Name"]: hub for hub in rig.hubs_of_the_emulator()}
 
 
-def only(values: Any) -> Any:
-    (value,) = values
-    return value
+def test_the_emulator_declares_the_hubs_that_tests_ask_for() -> None:
+    empty = {name: count for count, names in rig.EMPTY_HUBS.items() for name in names}
+    partitions = {name: int(hub["PartitionCount"]) for name, hub in HUBS.items()}
+    assert partitions == {rig.HUB: rig.PARTITIONS, **empty}
+    groups = {
+        name: [group["Name"] for group in hub["ConsumerGroups"]] for name, hub in HUBS.items()
+    }
+    assert groups.pop(rig.HUB) == [*rig.GROUPS]
+    assert all(each == ["readback"] for each in groups.values())
 
 
-def test_the_emulators_declare_the_entities_of_the_stand_in() -> None:
-    namespace = only(rig.declared_entities("service_bus.json"))
-    queues = {queue["Name"]: queue["Properties"] for queue in namespace["Queues"]}
-    assert set(queues) == {rig.JOBS, rig.DAILY}
-    assert not queues[rig.JOBS]["RequiresDuplicateDetection"]
-    assert queues[rig.DAILY]["RequiresDuplicateDetection"]
-    minutes = rig.WINDOW.total_seconds() / 60
-    assert queues[rig.DAILY]["DuplicateDetectionHistoryTimeWindow"] == f"PT{minutes:.0f}M"
-    topic = only(namespace["Topics"])
-    assert (topic["Name"], only(topic["Subscriptions"])["Name"]) == (rig.TOPIC, rig.SUBSCRIPTION)
-    hub = only(only(rig.declared_entities("event_hubs.json"))["Entities"])
-    assert (hub["Name"], int(hub["PartitionCount"])) == (rig.HUB, rig.PARTITIONS)
-    assert tuple(group["Name"] for group in hub["ConsumerGroups"]) == rig.GROUPS
+def test_the_hubs_are_within_the_quotas_of_the_emulator() -> None:
+    """https://learn.microsoft.com/azure/event-hubs/overview-emulator#usage-quotas"""
+    assert len(HUBS) <= 10
+    for hub in HUBS.values():
+        assert int(hub["PartitionCount"]) <= 32
+        assert len(hub["ConsumerGroups"]) <= 20
 
 
-def test_the_entities_are_within_the_quotas_of_the_emulators() -> None:
-    """https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator#usage-quotas"""
-    namespace = only(rig.declared_entities("service_bus.json"))
-    assert len(namespace["Queues"]) + len(namespace["Topics"]) <= 50
-    for queue in namespace["Queues"]:
-        assert queue["Properties"]["DefaultMessageTimeToLive"] == "PT1H"
-    hub = only(only(rig.declared_entities("event_hubs.json"))["Entities"])
-    assert int(hub["PartitionCount"]) <= 32
-    assert len(hub["ConsumerGroups"]) <= 20
-    # The emulators refuse another name.
-    assert namespace["Name"] == "sbemulatorns"
-    assert only(rig.declared_entities("event_hubs.json"))["Name"] == "emulatorNs1"
+@pytest.mark.parametrize(
+    ("file", "key", "name"),
+    [
+        ("event_hubs.json", "NamespaceConfig", "emulatorNs1"),
+        ("service_bus.json", "Namespaces", "sbemulatorns"),
+    ],
+)
+def test_the_namespaces_have_the_only_names_that_the_emulators_accept(
+    file: str, key: str, name: str
+) -> None:
+    document = json.loads((rig.FOLDER / file).read_text())
+    assert [each["Name"] for each in document["UserConfig"][key]] == [name]
+
+
+def test_the_emulator_of_service_bus_is_one_in_which_queues_can_be_created() -> None:
+    """github.com/Azure/azure-service-bus-emulator-installer/issues/17: from version 2.0.0 on."""
+    image = COMPOSE["services"]["service-bus"]["image"]
+    (default,) = re.findall(r"\$\{SERVICE_BUS_EMULATOR_TAG:-(\d+)\.\d+\.\d+\}", image)
+    assert int(default) >= 2
 
 
 def test_the_files_that_compose_mounts_exist() -> None:
@@ -64,7 +72,7 @@ def test_the_script_connects_to_the_published_ports() -> None:
     used = set(re.findall(r"(?:localhost|127\.0\.0\.1):(\d+)", SCRIPT))
     assert used
     assert used <= published
-    assert str(rig.ADMINISTRATION_PORT) in published
+    assert str(rig.DEFAULT_PORT) in published
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:

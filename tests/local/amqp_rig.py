@@ -9,9 +9,7 @@ skipped.
 import asyncio
 import gc
 import os
-import re
 import sys
-import uuid
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,22 +20,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from local.amqp_broker import AmqpStandIn, VirtualClock
-from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 from local.azure_apis.entities import EntityCounts
+from tests.emulators.rig import EVENT_HUBS, SERVICE_BUS, Bus, running_bus
 
-EMULATOR, HUBS_EMULATOR = "SERVICE_BUS_EMULATOR", "EVENT_HUBS_EMULATOR"
-EMULATOR_ADMINISTRATION_PORT = 5300
 WAIT_SECONDS = 20
 NOTHING_SECONDS = 0.3
 """How long to wait for messages that should not arrive."""
 
-_ENDPOINT = re.compile(r"(sb://[^;:/]+)(?::\d+)?")
 THREADS_MAX = 64
 AT_ONCE = 8
 AT_ONCE_IN_EMULATOR = 1
@@ -98,48 +91,29 @@ class ThreadedClient(Threaded):
 
 @dataclass
 class Rig:
-    """One client and its broker. `stand_in` is None if the broker is the emulator."""
+    """One client and its broker."""
 
     kind: str
     client: Any
-    stand_in: AmqpStandIn | None
+    bus: Bus
     clock: VirtualClock
-    connection_string: str
     stack: AsyncExitStack
+
+    @property
+    def connection_string(self) -> str:
+        return self.bus.connection.connection_string
 
     async def queue(self, **properties: Any) -> str:
         """Create a queue with properties of `QueueProperties`."""
-        name = f"queue-{uuid.uuid4().hex[:8]}"
-        declared = QueueProperties(**properties)
-        if self.stand_in is not None:
-            self.stand_in.namespace.declare_queue(name, declared)
-        else:
-            async with self._administration() as administration:
-                await administration.create_queue(name, **_as_created(declared))
-        return name
+        return await self.bus.queue(**properties)
 
     async def topic(self, *subscriptions: str, **properties: Any) -> str:
         """Create a topic. The properties apply to every subscription."""
-        name = f"topic-{uuid.uuid4().hex[:8]}"
-        declared = QueueProperties(**properties)
-        if self.stand_in is not None:
-            self.stand_in.namespace.declare_topic(name, TopicProperties())
-            for subscription in subscriptions:
-                self.stand_in.namespace.declare_subscription(name, subscription, declared)
-            return name
-        async with self._administration() as administration:
-            await administration.create_topic(name)
-            for subscription in subscriptions:
-                await administration.create_subscription(
-                    name, subscription, **_as_created(declared)
-                )
-        return name
+        return await self.bus.topic(*subscriptions, **properties)
 
     def inside(self) -> AmqpStandIn:
         """Return the stand-in, or skip the test if there is none."""
-        if self.stand_in is None:
-            pytest.skip("emulators have no clock to move, no faults to arm and no state to inspect")
-        return self.stand_in
+        return self.bus.inside()
 
     def advance(self, **by: float) -> None:
         """Advance the clock, for example `advance(hours=48)`."""
@@ -166,18 +140,6 @@ class Rig:
         """A client of the same kind with other options."""
         client = _client(self.kind, self.connection_string, keep_alive=0, **options)
         return await self.stack.enter_async_context(client)
-
-    def _administration(self) -> ServiceBusAdministrationClient:
-        string = _ENDPOINT.sub(rf"\g<1>:{EMULATOR_ADMINISTRATION_PORT}", self.connection_string)
-        return ServiceBusAdministrationClient.from_connection_string(string, transport=_Http())
-
-
-class _Http(AioHttpTransport):  # type: ignore[misc]
-    """Rewrites URLs: the administration client requires https, but the emulator serves http."""
-
-    async def send(self, request: Any, **config: Any) -> Any:
-        request.url = request.url.replace("https://", "http://", 1)
-        return await super().send(request, **config)
 
 
 def both(scenario: Scenario) -> Test:
@@ -211,7 +173,7 @@ async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
-    emulated = any(os.environ.get(name) for name in (EMULATOR, HUBS_EMULATOR))
+    emulated = any(os.environ.get(name) for name in (SERVICE_BUS, EVENT_HUBS))
     limit = asyncio.Semaphore(AT_ONCE_IN_EMULATOR if emulated else AT_ONCE)
     for item in request.session.items:
         test = getattr(item, "function", None)
@@ -255,13 +217,10 @@ async def rig(stack: AsyncExitStack, kind: str) -> Rig:
     """A client of this kind, closed with the stack. Without keep-alives it closes faster."""
     options = {"retry_total": 0, "keep_alive": 0}
     clock = VirtualClock()
-    stand_in = None
-    connection_string = os.environ.get(EMULATOR, "")
-    if not connection_string:
-        stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
-        connection_string = stand_in.connection_string
-    client = await stack.enter_async_context(_client(kind, connection_string, **options))
-    return Rig(kind, client, stand_in, clock, connection_string, stack)
+    bus = await stack.enter_async_context(running_bus(clock))
+    string = bus.connection.connection_string
+    client = await stack.enter_async_context(_client(kind, string, **options))
+    return Rig(kind, client, bus, clock, stack)
 
 
 def _client(kind: str, connection_string: str, **options: Any) -> Any:
@@ -317,17 +276,3 @@ async def bodies(receiver: Any, count: int) -> list[str]:
 
 def message(body: str | bytes = "body", **properties: Any) -> ServiceBusMessage:
     return ServiceBusMessage(body, **properties)
-
-
-def _as_created(properties: QueueProperties) -> dict[str, Any]:
-    created = {
-        "lock_duration": properties.lock_duration,
-        "max_delivery_count": properties.max_delivery_count,
-        "requires_session": properties.requires_session,
-        "requires_duplicate_detection": properties.duplicate_window is not None or None,
-        "duplicate_detection_history_time_window": properties.duplicate_window,
-        "default_message_time_to_live": properties.time_to_live,
-        "dead_lettering_on_message_expiration": properties.dead_letters_expired,
-        "forward_to": properties.forward_to,
-    }
-    return {name: value for name, value in created.items() if value is not None}

@@ -25,13 +25,13 @@ from azure.eventhub.exceptions import EventDataSendError, EventHubError
 from local.amqp_broker import AmqpStandIn, VirtualClock, faults
 from local.amqp_broker.model.hub import Partition
 from local.amqp_broker.model.properties import HubProperties
+from tests.emulators.rig import EVENT_HUBS, Limit, skip
 from tests.local.amqp_rig import SIDE_BY_SIDE, Test, Threaded, side_by_side, side_by_side_test
 from tests.local.polling import until
 
 pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-EMULATOR = "EVENT_HUBS_EMULATOR"
 SECONDS_MAX = 60.0
 CLAIM_SECONDS = 1.0
 """How soon a failed reader claims its partition again. The client's default of 30 s is long."""
@@ -96,9 +96,7 @@ class HubRig:
 
     def inside(self) -> AmqpStandIn:
         """Return the stand-in, or skip the test if there is none."""
-        if self.stand_in is None:
-            pytest.skip("emulators have no clock to move, no faults to arm and no state to inspect")
-        return self.stand_in
+        return self.stand_in or skip(Limit.INSIDE)
 
     @property
     def partition(self) -> Partition:
@@ -180,7 +178,7 @@ class HubRig:
 
 async def hub_rig(stack: AsyncExitStack, kind: str) -> HubRig:
     clock = VirtualClock(NOON)
-    if string := os.environ.get(EMULATOR, ""):
+    if string := os.environ.get(EVENT_HUBS, ""):
         partition_id = str(next(_partitions_taken))
         return HubRig(kind, None, clock, string, partition_id, await _end(partition_id), stack)
     stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
@@ -191,7 +189,7 @@ async def hub_rig(stack: AsyncExitStack, kind: str) -> HubRig:
 
 async def _end(partition_id: str) -> int:
     """The newest sequence number in the emulator, which keeps events of earlier runs."""
-    string = os.environ[EMULATOR]
+    string = os.environ[EVENT_HUBS]
     async with AsyncProducer.from_connection_string(string, eventhub_name="telemetry") as client:
         facts = await client.get_partition_properties(partition_id)
     return -1 if facts["is_empty"] else int(facts["last_enqueued_sequence_number"])

@@ -95,7 +95,9 @@ async def test_a_receiver_of_any_session_waits_until_one_has_messages(rig: Rig) 
         queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=WAIT_SECONDS
     )
     opening = asyncio.create_task(rig.open(waiting))
-    await until(lambda: rig.stand_in is None or rig.stand_in.waiting_count == 1, WAIT_SECONDS)
+    await until(
+        lambda: rig.bus.stand_in is None or rig.bus.stand_in.waiting_count == 1, WAIT_SECONDS
+    )
     await sender.send_messages(message("z1", session_id="z"))
     await opening
     assert waiting.session.session_id == "z"

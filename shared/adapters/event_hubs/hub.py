@@ -19,7 +19,7 @@ from azure.eventhub.exceptions import EventHubError
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import event_hub_access
-from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.errors import HubUnavailable, NotFound
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
@@ -29,6 +29,10 @@ from shared.values.redaction import redacting
 from shared.values.text import one_line
 
 Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
+
+NOT_FOUND = "not-found"
+TAKEN = ("link:stolen", "resource-limit-exceeded")
+"""AMQP errors of a consumer group that exists, but admits no further reader without an epoch."""
 
 READ_EVENTS_MAX = 1000
 READ_BYTES_MAX = 8 * 1024 * 1024
@@ -62,6 +66,22 @@ class EventHubReader:
     async def partition_ids(self) -> tuple[str, ...]:
         async with self._asking("partitions") as client:
             return tuple(await client.get_partition_ids())
+
+    async def check_group(self, consumer_group: str, partition_id: str) -> None:
+        """See HubAccess. The reader has no epoch, so it drives out no other reader."""
+        hub = self._connection.hub
+        try:
+            async with self._asking(partition_id, consumer_group, retries=0) as client:
+                await _open_reader(client, consumer_group, partition_id)
+        except HubUnavailable as error:
+            condition = getattr(error.__cause__, "error", "")
+            if condition == NOT_FOUND:
+                raise NotFound(
+                    f"event hub {hub} has no consumer group {consumer_group!r}: create it, or "
+                    "correct its name in the settings"
+                ) from error
+            if condition not in TAKEN:
+                raise
 
     async def state(self, stream: Stream) -> HubState:
         async with self._asking(stream.partition_id) as client:
@@ -135,12 +155,15 @@ class EventHubReader:
         return events
 
     @asynccontextmanager
-    async def _asking(self, what: str) -> AsyncIterator[EventHubConsumerClient]:
+    async def _asking(
+        self, what: str, consumer_group: str = "", retries: int = 1
+    ) -> AsyncIterator[EventHubConsumerClient]:
         """A client for one call. Raises HubUnavailable if the hub does not answer."""
-        where = f"{self._connection.hub}/{what}, consumer group {self._consumer_group}"
+        group = consumer_group or self._consumer_group
+        where = f"{self._connection.hub}/{what}, consumer group {group}"
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                async with consumer_client(self._connection, self._consumer_group, 1) as client:
+                async with consumer_client(self._connection, group, retries) as client:
                     yield client
         except TimeoutError as error:
             seconds = self._timeout_seconds
@@ -149,6 +172,27 @@ class EventHubReader:
             ) from error
         except (EventHubError, OSError) as error:
             raise HubUnavailable(f"{where}: {told(error, self._connection)}") from error
+
+
+async def _open_reader(
+    client: EventHubConsumerClient, consumer_group: str, partition_id: str
+) -> None:
+    """Open a link. ``receive`` would not do: it repeats a refused link without reporting that.
+
+    The service opens a link that it refuses, and closes it in the next frame.
+    """
+
+    async def nothing(_context: PartitionContext, _event: EventData | None) -> None: ...
+
+    reader: Any = client._create_consumer(consumer_group, partition_id, "@latest", nothing)
+    try:
+        await reader._open_with_retry()
+        try:
+            await reader._handler.do_work_async()
+        except Exception as error:
+            raise await reader._handle_exception(error) from error
+    finally:
+        await reader.close()
 
 
 @redacting

@@ -15,7 +15,13 @@ from shared.ingestion.breaker.breaker import LONG_AGO, Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
+from shared.ingestion.errors import (
+    AccountingBroken,
+    BreakerChanged,
+    ClaimLost,
+    CommitRefused,
+    NotFound,
+)
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
 from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.survey import Span
@@ -224,6 +230,7 @@ class MemoryHubReader:
 
     def __init__(self, read_max: int = 100, ids: tuple[str, ...] = ("0",)) -> None:
         self.ids = ids
+        self.groups = {"$Default"}
         self.events: dict[Stream, list[Event]] = defaultdict(list)
         self.created_at = LONG_AGO
         self._last: dict[Stream, int] = {}
@@ -243,6 +250,10 @@ class MemoryHubReader:
 
     async def partition_ids(self) -> tuple[str, ...]:
         return self.ids
+
+    async def check_group(self, consumer_group: str, partition_id: str) -> None:  # noqa: ARG002
+        if consumer_group not in self.groups:
+            raise NotFound(f"consumer group {consumer_group} does not exist")
 
     async def state(self, stream: Stream) -> HubState:
         return HubState(self.created_at, self._last.get(stream, -1))

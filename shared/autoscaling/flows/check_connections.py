@@ -33,7 +33,9 @@ async def check_all(
             checks.append((resource, f"metric {name}", _platform_value(platform, source)))
         plan = resource.target
         checks.append((resource, f"plan {plan.name}", _plan(permissions, plan)))
-    return await asyncio.gather(*(_result(timeout_seconds, *check) for check in checks))
+    return await asyncio.gather(
+        *(check(timeout_seconds, resource.name, what, told) for resource, what, told in checks)
+    )
 
 
 async def _state(store: StateStore, resource: Resource) -> str:
@@ -65,14 +67,15 @@ async def _platform_value(platform: PlatformMetrics | None, source: AzureMonitor
     return f"reads {reading[-1].value:g}, up to {reading[-1].time:%H:%M} UTC"
 
 
-async def _result(
-    timeout_seconds: float, resource: Resource, what: str, check: Awaitable[str]
+async def check(
+    timeout_seconds: float, subject: str, what: str, told: Awaitable[str]
 ) -> dict[str, Any]:
+    """The result of one check: what ``told`` returns, or the error that it raises."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            text, ok = await check, True
+            text, ok = await told, True
     except TimeoutError:
         text, ok = f"no answer within {timeout_seconds:g} s", False
     except Exception as error:  # any failure is a result, so that the other checks continue
         text, ok = f"{type(error).__name__}: {error}", False
-    return {"resource": resource.name, "what": what, "ok": ok, "told": text}
+    return {"resource": subject, "what": what, "ok": ok, "told": text}

@@ -26,7 +26,7 @@ from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
 from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.model import Stream
-from shared.ingestion.ownership.ports import HubPartitions
+from shared.ingestion.ownership.ports import HubAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ ERRORS_SINCE = timedelta(minutes=15)
 """A breaker is shown with the errors from this time before its last change onward."""
 
 
-class Hub(HubReader, HubPartitions, Protocol):
+class Hub(HubReader, HubAccess, Protocol):
     """The partitions of a hub, and the state of each."""
 
 

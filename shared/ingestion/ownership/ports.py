@@ -21,6 +21,17 @@ class HubPartitions(Protocol):
         ...
 
 
+class HubAccess(HubPartitions, Protocol):
+    """Checks that a hub can be read."""
+
+    async def check_group(self, consumer_group: str, partition_id: str) -> None:
+        """Open a reader in the consumer group and close it, without disturbing other readers.
+
+        Raises NotFound if the group does not exist, and HubUnavailable.
+        """
+        ...
+
+
 class PartitionReceiver(Protocol):
     """Delivers a partition's events to one reader, until another reader opens the partition under a
     higher epoch.

@@ -1,0 +1,83 @@
+"""`make emulators` runs the suites, and they take to an emulator where one is named."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.settings.connections import EventHubConnection
+from tests.emulators import rig
+from tests.emulators.imitation import imitated
+
+ROOT = Path(__file__).parents[2]
+SUITES = (rig.FOLDER / "suites.txt").read_text().split()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+CONTRACT = ROOT / "tests" / "contract"
+SECONDS_MAX = 240
+OUTSIDE = {
+    "test_autoscaling_cli.py": "its hub has no events, and its other services are stand-ins",
+    "test_secrets.py": "its services refuse every request",
+    "test_stateful_sending.py": "it moves the clock and arms faults in every example",
+}
+"""Suites with a broker that never run against an emulator, and why."""
+
+
+def test_every_suite_with_a_broker_runs_against_the_emulators_or_says_why_not() -> None:
+    uses_broker = re.compile(r"tests\.emulators\.rig|AmqpStandIn|service_bus\(")
+    found = {
+        file.name for file in CONTRACT.glob("test_*.py") if uses_broker.search(file.read_text())
+    }
+    assert found == {Path(each).name for each in SUITES if "/contract/" in each} | set(OUTSIDE)
+    for each in SUITES:
+        assert (ROOT / each).is_file(), each
+
+
+def test_every_limit_that_skips_a_test_is_in_the_table_of_limits() -> None:
+    table = [line for line in CONTRIBUTING.splitlines() if line.startswith("|")]
+    for limit in rig.Limit:
+        assert any(line.startswith(f"| {limit.value} |") for line in table), limit.value
+
+
+def test_pytest_starts_as_the_scripts_start_it() -> None:
+    """With -p no:xdist, so that two tests never use the same entities at the same time."""
+    (options,) = re.findall(r"pytest (.*) \$\(cat", (rig.FOLDER / "run.sh").read_text())
+    command = [sys.executable, "-m", "pytest", *options.split(), "--collect-only", SUITES[0]]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+async def test_tests_get_what_they_ask_for_from_the_emulator_that_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With stand-ins in the place of the emulators."""
+    async with imitated() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        async with rig.running_bus() as bus, rig.a_partition() as hub:
+            assert bus.connection.connection_string == environment[rig.SERVICE_BUS]
+            assert hub.connection.connection_string == environment[rig.EVENT_HUBS]
+            async with rig.administration_client(bus.administration) as administration:
+                queue = await bus.queue(requires_session=True)
+                assert (await administration.get_queue(queue)).requires_session
+                topic = await bus.topic("all")
+                found = await administration.get_subscription_runtime_properties(topic, "all")
+                assert found.active_message_count == 0
+            for inside in (bus.inside, hub.inside):
+                with pytest.raises(pytest.skip.Exception, match="no clock to move"):
+                    inside()
+
+
+async def test_an_empty_hub_is_used_once_and_then_none_is_left() -> None:
+    """Without the variable there is always another one."""
+    async with imitated() as environment:
+        string = environment[rig.EVENT_HUBS]
+        connection = EventHubConnection("Hub", "pair-1", "imitation", string)
+        assert await rig.next_empty(string, 2) == "pair-1"
+        await rig.Hub(connection, None).send("an event")
+        assert await rig.next_empty(string, 2) is None
