@@ -1,7 +1,7 @@
 #!/bin/sh
 # Deploys the app to a new resource group of the subscription that `az` is logged in to, sends 1,000
 # messages, watches the plan scale out and in again, and removes the resource group, whatever happens.
-# Usage: infra/try.sh REGION. It takes about half an hour and costs less than a dollar.
+# Usage: infra/try.sh REGION. It is expected to take half an hour and to cost less than a dollar.
 # KEEP=1 keeps the resource group. POLL_SECONDS is the pause between two looks.
 set -eu
 cd "$(dirname "$0")/.."

@@ -217,9 +217,7 @@ class Processes:
         return process
 
     async def send(self, count: int) -> None:
-        events = readings(count)
-        for first in range(0, count, 100):
-            await self.hub.send(*[event.body for event in events[first : first + 100]])
+        await self.hub.send(*[event.body for event in readings(count)])
 
     async def total(self) -> int:
         query = select(func.coalesce(func.sum(totals.c.events), 0))
