@@ -4,12 +4,10 @@ partials to sums of dates.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -18,9 +16,9 @@ from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish.stores import marker_beside, require
 from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
-from spark_jobs.read.files import Chunk, SourceFile, bytes_by_date, spread
+from spark_jobs.read.files import SourceFile, bytes_by_date, spread
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import ClusterFiles, Files, Source, pieces_of
+from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_lines, pieces_of_tasks
 from spark_jobs.session import cores
 from spark_jobs.sums.totals import PARTS, sums_by_part, totals_of
 
@@ -33,7 +31,6 @@ COMPLAINTS_MAX = 100
 
 Partials = Mapping[str, Collection[str]]
 """The blob dates whose partials are used, by folder."""
-Pieces = Iterator[tuple[SourceFile, bytes]]
 
 
 class Engine:
@@ -78,11 +75,11 @@ class Engine:
         A task fails if its machine has no file ``marker``; an empty name requires none.
         """
         if isinstance(source, ClusterFiles):  # Spark has split the files itself
-            parts, pieces = source.lines(files), _pieces_of_lines
+            parts, pieces = source.lines(files), pieces_of_lines
         else:
             tasks = spread(files, cores(self._spark))
             parts = self._spark.range(0, len(tasks), 1, len(tasks))
-            pieces = partial(_pieces_of_tasks, source, tasks)
+            pieces = partial(pieces_of_tasks, source, tasks)
 
         def work(batches: Batches) -> Batches:
             require(marker)
@@ -103,22 +100,6 @@ class Engine:
         blocks = partials_of(self._spark, partials, records)
         rows = [row.asDict() for row in sums_by_part(blocks, records, tasks).collect()]
         return totals_of(sorted(rows, key=itemgetter("part")))
-
-
-def _pieces_of_tasks(source: Files, tasks: Sequence[Sequence[Chunk]], numbers: Batches) -> Pieces:
-    """Yields pieces of a task's chunks. Spark sends each task only its number."""
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            for chunk in tasks[number]:
-                yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
-
-
-def _pieces_of_lines(lines: Batches) -> Pieces:
-    """Yields pieces of lines that Spark has read, in columns path and line."""
-    for batch in lines:
-        rows = zip(*[column.to_pylist() for column in batch.columns], strict=True)
-        for path, of_file in groupby(rows, itemgetter(0)):
-            yield SourceFile(unquote(path), 0), b"\n".join(line for _, line in of_file)
 
 
 def counted(rows: DataFrame) -> list[Row]:

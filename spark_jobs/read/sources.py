@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,6 +17,7 @@ from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import Chunk, SourceFile, is_export
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.azure_blobs import AzureBlobs
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 Files: TypeAlias = "LocalFiles | AzureBlobs"
 """A source whose files tasks read themselves."""
 Source: TypeAlias = "Files | ClusterFiles"
+Pieces = Iterator[tuple[SourceFile, bytes]]
 READ_BYTES = 4 << 20
 LINE_END_BYTES = 64 << 10
 PACKED_BYTES = 1 << 20
@@ -124,6 +128,24 @@ def local_path(option: str, location: str) -> str:
         f"{option} {location}: names the machine {url.netloc}; write {path} for a relative path,"
         f" or file:///{path}"
     )
+
+
+def pieces_of_lines(lines: Iterable[pa.RecordBatch]) -> Pieces:
+    """Yields pieces of lines that Spark has read, in columns path and line."""
+    for batch in lines:
+        rows = zip(*[column.to_pylist() for column in batch.columns], strict=True)
+        for path, of_file in groupby(rows, itemgetter(0)):
+            yield SourceFile(unquote(path), 0), b"\n".join(line for _, line in of_file)
+
+
+def pieces_of_tasks(
+    source: Files, tasks: Sequence[Sequence[Chunk]], numbers: Iterable[pa.RecordBatch]
+) -> Pieces:
+    """Yields pieces of a task's chunks. Spark sends each task only its number."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            for chunk in tasks[number]:
+                yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
 
 
 def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes]:

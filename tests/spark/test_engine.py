@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 
 from shared.sampling.estimates import EventEstimates
 from spark_jobs import engine as engine_module
@@ -114,6 +116,40 @@ def test_tasks_without_spark_compute_what_the_oracle_computes(seed: int, tmp_pat
     batches = [batch for task in tasks for batch in batches_of_task(source, task, shape)]
     found, quarantined = total_of(batches)
     assert_right(tmp_path, shape, found, quarantined)
+
+
+class Sent:
+    """Stands for a session and its data frames, and keeps the functions that Spark would send."""
+
+    def __init__(self) -> None:
+        self.functions: list[bytes] = []
+
+    def mapInArrow(self, function: Any, schema: Any) -> Sent:  # noqa: N802, the name of Spark
+        del schema
+        self.functions.append(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self
+
+
+def test_functions_of_tasks_need_no_module_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would start later and need more memory, and these modules do not work in an archive."""
+    sent: Any = Sent()
+    monkeypatch.setattr(engine_module, "cores", lambda _: 2)
+    Engine(sent).rows(LocalFiles("in"), [files.SourceFile("in/a.json", 9)], Shape(), "marker")
+    totals.sums_by_part(sent, {"2017-05-15": 9}, 2)
+    program = (
+        "import pickle, sys; sys.modules.update(dict.fromkeys(['spark_jobs.engine',"
+        " 'spark_jobs.session', 'spark_jobs.job']));"
+        "[pickle.loads(bytes.fromhex(line)) for line in sys.stdin]"
+    )
+    found = "\n".join(function.hex() for function in sent.functions)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=found, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (len(sent.functions), done.returncode) == (3, 0), done.stderr
 
 
 def assert_quarantined(folder: Path, found: Extracted) -> None:
