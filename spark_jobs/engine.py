@@ -139,14 +139,12 @@ def _complaints(groups: Iterable[Row]) -> list[Complaint]:
         Complaint(*key, sum(group.lines for group in same), *min(group.example for group in same))
         for key, same in same_reason.items()
     ]
-    complaints.sort(key=lambda each: (-each.count, each.reason, each.field))
-    return complaints[:COMPLAINTS_MAX]
+    return sorted(complaints, key=lambda c: (-c.count, c.reason, c.field))[:COMPLAINTS_MAX]
 
 
 def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection[str]) -> DataFrame:
-    """Returns the blocks of some event dates."""
+    """Returns the blocks of some event dates. A condition that is a text needs one call to Spark."""
 
-    # As a text, a condition needs only one call to Spark.
     def in_dates(column: str, dates: Iterable[str]) -> str:
         return f"{column} in ({', '.join(map(repr, sorted(dates)))})"
 
