@@ -143,7 +143,7 @@ def _complaints(groups: Iterable[Row]) -> list[Complaint]:
 
 
 def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection[str]) -> DataFrame:
-    """Returns the blocks of some event dates. A condition that is a text needs one call to Spark."""
+    """Returns the blocks of some event dates. A condition as a text needs one call to Spark."""
 
     def in_dates(column: str, dates: Iterable[str]) -> str:
         return f"{column} in ({', '.join(map(repr, sorted(dates)))})"
