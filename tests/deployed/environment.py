@@ -146,7 +146,7 @@ def template_settings(addresses: Mapping[str, str], arm: str, bus: str, hub: str
 
 @asynccontextmanager
 async def deployed(folder: Path) -> AsyncIterator[Deployed]:
-    """Entities move by a clock of their own; tokens expire by the real time."""
+    """Entities move by a clock of their own. Tokens and answers over HTTP have the real time."""
     host, clock = new_host(), MovableClock()
     certificate = Certificate(folder, host)
     async with AsyncExitStack() as stack:
@@ -156,6 +156,7 @@ async def deployed(folder: Path) -> AsyncIterator[Deployed]:
         arm.may_read_operations = False
         arm.metrics.add(NAMESPACE_ID, "CompleteMessage", "IncomingMessages")
         bus = await stack.enter_async_context(service_bus(clock=clock, token_clock=utc_now))
+        bus.administration.clock = utc_now  # else samples would be in the future later
         _declare(bus)
         arm_port = await stack.enter_async_context(behind_tls(arm.port, certificate))
         bus_port = await stack.enter_async_context(behind_tls(bus.amqp.port, certificate))
