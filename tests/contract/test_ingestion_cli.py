@@ -153,13 +153,14 @@ async def test_purging_goes_by_age_and_has_a_dry_run(rig: Rig) -> None:
     code, out = await rig.main("account", "--json")
     (output,) = json.loads(out)["streams"]
     assert (code, output["partition_id"], output["first"], output["last"]) == (DONE, "0", 0, GOOD)
+    hub = output["hub"]
     code, output = await rig.letters("purge", "--older-than", "1d")
     assert (code, output["done"]) == (DONE, [])
     _, output = await rig.letters("purge", "--older-than", "0s", "--dry-run")
     assert (len(output["done"]), len(await rig.remaining())) == (GOOD + 1, GOOD + 1)
     _, text = await rig.main("dead-letters", "purge", "--older-than", "0s", "--dry-run")
     assert text.splitlines() == [
-        *[f"metrics/$Default/0 {number}" for number in range(GOOD + 1)],
+        *[f"{hub}/$Default/0 {number}" for number in range(GOOD + 1)],
         f"dead letters that would be deleted: {GOOD + 1}",
     ]
     _, output = await rig.letters("purge", "--older-than", "0s")

@@ -12,6 +12,7 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import ClientAuthenticationError
 
 from shared.adapters.azure.transport import is_loopback
+from shared.values.redaction import redacting
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class LoopbackCredential:
     async def __aexit__(self, *details: object) -> None: ...
 
 
+@redacting
 class Login:
     """The managed identity in Azure, the login of the developer elsewhere.
 
