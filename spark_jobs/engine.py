@@ -1,6 +1,4 @@
-"""The two Spark jobs: one reads files into partials, one for each blob date; the other adds up
-partials to sums of dates.
-"""
+"""The two Spark jobs: one reads files into partials, and the other adds up partials."""
 
 from __future__ import annotations
 
