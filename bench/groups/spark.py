@@ -145,7 +145,7 @@ def _memory_of_a_task() -> Measurement:
         large,
         "MB",
         small,
-        "ratio ≤ 1.2",
+        "ratio ≤ 1.1",
         f"baseline: the same at {SMALL_DATE // 10**6} million",
     )
 
