@@ -24,6 +24,7 @@ from shared.adapters.arm.consumption_switch import AppSettingSwitch
 from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
 from shared.adapters.azure import credentials
+from shared.adapters.azure.credentials import NoLogin
 from shared.adapters.azure.refusals import TEXT_LENGTH_MAX, Access, AccessRefused
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.adapters.event_hubs.hub import send_event
@@ -275,6 +276,15 @@ async def test_a_missing_token_is_one_line_that_says_what_to_check(
     place = CALLS.get(call, ("Databricks workspace https://adb-1",))[0]
     text = checked(caught.value, place, "no token was obtained", "AZURE_CLIENT_ID", "`az login`")
     assert "Attempted credentials" not in text
+
+
+def test_an_error_of_the_login_is_explained_once() -> None:
+    """The error of the login has advice of its own, for places that add none."""
+    error = NoLogin("Attempted credentials:\n\tAzureCliCredential: Azure CLI not found on path")
+    text = ACCESS.refusal(error)
+    assert text is not None
+    assert "no token was obtained (AzureCliCredential: Azure CLI not found on path)" in text
+    assert text.count("`az login`") == 1
 
 
 async def test_a_refusal_keeps_its_status_and_hides_the_error_of_the_client(

@@ -38,12 +38,25 @@ class LoopbackCredential:
     async def __aexit__(self, *details: object) -> None: ...
 
 
+class NoLogin(ClientAuthenticationError):
+    """No login works. The text is one line that says what to do. ``reasons`` is the part of it that
+    says why no login works, for errors that have advice of their own.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.reasons = no_login_reasons(text)
+        super().__init__(
+            f"no login to Azure works ({self.reasons}). Run `az login` on your machine; in Azure, "
+            "give the Function App a managed identity"
+        )
+
+
 @redacting
 class Login:
     """The managed identity in Azure, the login of the developer elsewhere.
 
-    If neither works, the error is one line that says what to do. The client library would write a
-    paragraph for each login that it has tried.
+    If neither works, it raises NoLogin. The error of the client library would have a paragraph for
+    each login that it has tried.
     """
 
     def __init__(self, client_id: str = "") -> None:
@@ -75,20 +88,17 @@ async def _explained(token: Awaitable[T]) -> T:
     try:
         return await token
     except ClientAuthenticationError as error:
-        raise ClientAuthenticationError(no_login(str(error))) from error
+        raise NoLogin(str(error)) from error
 
 
-def no_login(text: str) -> str:
-    """One line for the error of DefaultAzureCredential: the reasons that matter, and the remedy."""
+def no_login_reasons(text: str) -> str:
+    """The reasons that matter in the text of an error of DefaultAzureCredential, in one line."""
     tried = text.partition("\nTo mitigate")[0].split("\n\t")
     reasons = [each for each in tried if each.startswith(OF_OPERATORS)]
     if not tried[-1].startswith("AzureDeveloperCli") and tried[-1] not in reasons:
         reasons.append(tried[-1])  # a login that was refused, so that no other was tried
     shown = [" ".join(each.split())[:REASON_CHARACTERS_MAX].rstrip(". ") for each in reasons]
-    return (
-        f"no login to Azure works ({'; '.join(shown)}). Run `az login` on your machine; in Azure, "
-        "give the Function App a managed identity"
-    )
+    return "; ".join(shown)
 
 
 def credential_for(url: str, client_id: str = "") -> AsyncTokenCredential:

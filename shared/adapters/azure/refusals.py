@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
+from shared.adapters.azure.credentials import NoLogin
 from shared.settings.connections import (
     EventHubConnection,
     ServiceBusConnection,
@@ -190,6 +191,8 @@ def _reason(error: BaseException) -> _Reason | None:
     if isinstance(error, HttpResponseError) and error.status_code is not None:
         refused = error.status_code in REFUSED
         return _Reason(f"{error.status_code} {_code(error)}") if refused else None
+    if isinstance(error, NoLogin):
+        return _Reason(error.reasons, had_token=False)
     if isinstance(error, ClientAuthenticationError):
         return _Reason(str(error.message).partition("\n")[0], had_token=False)
     for each in islice(_causes(error), ERRORS_MAX):
