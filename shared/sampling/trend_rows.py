@@ -18,6 +18,10 @@ KEY_LENGTH_MAX = 400
 """The most characters of a key. The service allows 1 KiB of UTF-16."""
 TEXT_LENGTH_MAX = 16_000
 NOT_IN_KEYS = frozenset("/\\#?%!")
+COUNTS = ("records", "duplicates_removed", "quarantined")
+"""Whole numbers. Rows have them as floating-point numbers, which are exact up to 2⁵³, because the
+client for tables writes an int with 32 bits.
+"""
 
 Row = dict[str, Any]
 
@@ -102,7 +106,8 @@ def trend_row(trend: Trend) -> Row:
     }
     row = {name: value for name, value in {**fields, **texts}.items() if value is not None}
     cut = {name: v[:TEXT_LENGTH_MAX] for name, v in row.items() if isinstance(v, str)}
-    return {**row, **cut, **keys(trend)}
+    counts = {name: float(row[name]) for name in COUNTS}
+    return {**row, **cut, **counts, **keys(trend)}
 
 
 def keys(trend: Trend) -> dict[str, str]:
@@ -132,6 +137,7 @@ def trend_of(row: Mapping[str, Any]) -> Trend:
     fields["dimensions"] = json.loads(row["dimensions"])
     fields["warnings"] = tuple(json.loads(row["warnings"]))
     fields["evidence"] = json.loads(row["evidence"])
+    fields |= {name: int(row[name]) for name in COUNTS if name in row}
     date.fromisoformat(fields["date"])
     return _checked(Trend(**fields))
 

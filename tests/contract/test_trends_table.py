@@ -43,6 +43,20 @@ async def test_trends_of_a_verdict_are_read_and_an_unreadable_row_hides_no_other
     assert "[trend_not_understood] 0" in caplog.text
 
 
+async def test_counts_of_more_than_32_bits_are_read_back_as_whole_numbers(azurite: Azurite) -> None:
+    connection, day = StorageConnection("Storage", azurite.connection_string), "2026-05-01"
+    written = Trend(
+        day, "busy", "AppEvents", records=2**31, duplicates_removed=2**40 + 1, quarantined=2**53 - 1
+    )
+    table = Table(connection, TABLE_NAME)
+    await table.put(trend_row(written), None)
+    await table.close()
+    trends = TableTrends(connection)
+    [read] = [each for each in await trends.since(date.fromisoformat(day)) if each.event == "busy"]
+    await trends.close()
+    assert (read, type(read.records)) == (written, int)
+
+
 async def test_all_pages_of_trends_are_read_and_reaching_the_limit_is_logged(
     azurite: Azurite, caplog: pytest.LogCaptureFixture
 ) -> None:
