@@ -144,7 +144,8 @@ def _mode(now: JsonObject) -> Iterator[Problem]:
 def _of_breakers(breakers: Iterable[JsonObject]) -> Iterator[dict[str, str]]:
     for breaker in breakers:
         if not breaker["closed"]:
-            what = f"circuit breaker {breaker['name']} is {breaker['mode']}: {breaker['reason']}"
+            mode = breaker["mode"].replace("_", " ")
+            what = f"circuit breaker {breaker['name']} is {mode}: {breaker['reason']}"
             todo = "events are held and none is lost; close the breaker when the cause is fixed"
             yield _item("bad", what, todo, "#breakers")
 

@@ -25,7 +25,7 @@ class BreakerSummary(TypedDict):
     close, or no link."""
 
     name: str
-    mode: str
+    mode: BreakerMode
     closed: bool
     since: TimeText | None
     reason: str
@@ -70,7 +70,7 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
     link."""
     return {
         "name": name,
-        "mode": state.mode.value.replace("_", " "),
+        "mode": state.mode,
         "closed": state.mode is BreakerMode.CLOSED,
         "since": stamp(state.changed_at) if state.epoch else None,
         "reason": state.reason,
@@ -92,7 +92,7 @@ def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
         "partition": stream.partition_id,
         "sequence": letter.sequence,
         "failed_at": stamp(letter.failed_at),
-        "kind": letter.kind.value.replace("_", " "),
+        "kind": letter.kind,
         "error": letter.error,
         "attempts": letter.attempts,
         "body": None if letter.body is None else text,

@@ -13,10 +13,13 @@ import pytest
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
+from shared.ingestion.operating.breaker import BreakerView
 from shared.sampling.trend_rows import Trend
 from shared.web import board as board_module
 from shared.web import panels
+from shared.web.attention import attention
 from shared.web.board import Board, RecentLog, cached, read_panel
+from shared.web.breaker_page import view_json
 from shared.web.http import Request
 from shared.web.page import page
 from tests.builders import NOW
@@ -65,6 +68,21 @@ def test_only_a_breaker_that_is_not_closed_has_a_link() -> None:
     assert (shown["mode"], shown["link"]) == ("open", "https://app/x")
     closed = replace(OPEN, mode=BreakerMode.CLOSED, retry_at=None)
     assert panels.breaker("metric_ingest", closed, "https://app/x")["link"] == ""
+
+
+async def test_a_state_is_the_same_word_in_all_json_and_has_spaces_on_pages() -> None:
+    probing = replace(OPEN, mode=BreakerMode.HALF_OPEN)
+    summary = panels.breaker("metric_ingest", probing, "")
+    status = view_json(BreakerView("metric_ingest", probing, NOW, (), ()))
+    assert summary["mode"] == status["mode"] == "half_open"
+    (item,) = attention([], {"breakers": [dict(summary)]})
+    assert "circuit breaker metric_ingest is half open" in item["what"]
+    letter = panels.dead_letter(STREAM, replace(LETTER, kind=FailureKind.TOO_LARGE))
+    text = (await page(board(breakers=[summary], dead_letters=[letter]), Request())).body
+    assert ">half open</span>" in text
+    assert ">too large</b>" in text
+    assert "half_open" not in text
+    assert "too_large" not in text
 
 
 def test_a_body_that_is_not_text_is_shown_in_base64_and_a_missing_one_as_none() -> None:
