@@ -22,13 +22,13 @@ from shared.ingestion.operating.breaker import BreakerController
 from shared.nightly.flows.demand import demand_nightly
 from shared.notifications import flow as notification_flow
 from shared.settings import SettingsError, parse
+from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
 from shared.web import board, breaker_http, dead_letters_http, settings_http
 from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
 from shared.wiring.app import App
 from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
-from shared.wiring.checks import STORAGE
 from shared.wiring.scaling import SEND_SECONDS_MAX
 
 functions = func.FunctionApp()
@@ -86,7 +86,7 @@ async def metric_collector(timer: func.TimerRequest) -> None:
     await _send(app.scaling.metrics_queue, messages.encode_metrics(collection.metrics))
 
 
-@scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
+@scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=HOST_STORAGE)
 @guard_invocation
 async def scaling_logic(message: func.QueueMessage) -> None:
     """Merge the samples, decide, and send a scale action if the capacity should change.
@@ -99,7 +99,7 @@ async def scaling_logic(message: func.QueueMessage) -> None:
         await _send(app.scaling.actions_queue, [messages.encode_action(action)])
 
 
-@scaling.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
+@scaling.queue_trigger(arg_name="message", queue_name="actions", connection=HOST_STORAGE)
 @guard_invocation
 async def scaler(message: func.QueueMessage) -> None:
     """Execute a scale action: set the capacity of the plan and confirm it."""
@@ -126,14 +126,14 @@ async def reconciler(timer: func.TimerRequest) -> None:
     await _send(app.scaling.actions_queue, [messages.encode_action(action) for action in resent])
 
 
-@scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
+@scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=HOST_STORAGE)
 @guard_invocation
 async def metrics_poison(message: func.QueueMessage) -> None:
     """Record in the decision log that a metric could not be processed, and why."""
     await flows.poison.run_metric(_poison("metrics", message), declared, app.scaling.store)
 
 
-@scaling.queue_trigger(arg_name="message", queue_name="actions-poison", connection=STORAGE)
+@scaling.queue_trigger(arg_name="message", queue_name="actions-poison", connection=HOST_STORAGE)
 @guard_invocation
 async def actions_poison(message: func.QueueMessage) -> None:
     """Log an action that could not be executed. If it is still pending, mark it as failed, so that
@@ -153,7 +153,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
 
 
 @data_sets.queue_trigger(
-    arg_name="message", queue_name=settings.telemetry_queue, connection=STORAGE
+    arg_name="message", queue_name=settings.telemetry_queue, connection=HOST_STORAGE
 )
 @guard_invocation
 async def telemetry_arrived(message: func.QueueMessage) -> None:
@@ -180,7 +180,7 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
 
 
 @data_sets.queue_trigger(
-    arg_name="message", queue_name=f"{settings.telemetry_queue}-poison", connection=STORAGE
+    arg_name="message", queue_name=f"{settings.telemetry_queue}-poison", connection=HOST_STORAGE
 )
 @guard_invocation
 async def telemetry_poison(message: func.QueueMessage) -> None:

@@ -13,6 +13,11 @@ AZURITE_KEY = (  # published by Microsoft and the same for every user
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
+HOST_STORAGE = "AzureWebJobsStorage"
+SERVICES = ("queue", "table")
+HOST_SERVICES = ("blob", *SERVICES)
+"""The Functions host also keeps the leases of timers in blobs."""
+
 
 @dataclass(frozen=True, slots=True)
 class StorageConnection:
@@ -67,13 +72,18 @@ def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnecti
     addresses = _addresses(environ, prefix)
     account = addresses.get("accountName")
     default = f"https://{account}.{{}}.core.windows.net" if account else ""
-    queue = addresses.get("queueServiceUri", default.format("queue"))
-    table = addresses.get("tableServiceUri", default.format("table"))
-    if queue and table:
+    services = HOST_SERVICES if name == HOST_STORAGE else SERVICES
+    names = [f"{service}ServiceUri" for service in services]
+    urls = [
+        addresses.get(each, default.format(service))
+        for each, service in zip(names, services, strict=True)
+    ]
+    if all(urls):
+        *_, queue, table = urls
         return StorageConnection(name, "", queue, table, addresses.get("clientId", ""))
     return (
         f"{prefix} = '': set a storage connection string or, for managed identity, "
-        f"{prefix}__accountName, or both {prefix}__queueServiceUri and {prefix}__tableServiceUri"
+        f"{prefix}__accountName, or {' and '.join(f'{prefix}__{each}' for each in names)}"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.settings import fields
+from shared.settings.connections import HOST_STORAGE
 from shared.settings.fields import Setting, SettingsModel, cron, number, required, setting, whole
 from shared.values.text import NAME, UUID
 
@@ -17,7 +18,7 @@ NAMESPACE_ID = (
 CAPACITY = "`metric_collector`, `scaler`, `reconciler`"
 
 # fmt: off
-STORAGE = Setting("AzureWebJobsStorage", "connection string", "",
+STORAGE = Setting(HOST_STORAGE, "connection string", "",
     "storage account for queues and state: a connection string, or "
     "`AzureWebJobsStorage__accountName` with managed identity", "all", secret=True,
     example="UseDevelopmentStorage=true")

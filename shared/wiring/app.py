@@ -18,7 +18,7 @@ from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.policy import Resource
 from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
-from shared.settings.connections import StorageConnection
+from shared.settings.connections import HOST_STORAGE, StorageConnection
 from shared.wiring import checks
 from shared.wiring.data_sets import DataSetParts
 from shared.wiring.ingestion import IngestionParts
@@ -87,7 +87,7 @@ class App:
     @property
     def storage(self) -> StorageConnection:
         """The storage account with the app's queues and state."""
-        return self.settings.storage(checks.STORAGE)
+        return self.settings.storage(HOST_STORAGE)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
 from shared.settings import Settings, SettingsError
+from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
 
@@ -30,7 +31,6 @@ T = TypeVar("T")
 RULES = "resources"
 """The function that scaling_rules.py must define."""
 
-STORAGE = "AzureWebJobsStorage"
 PROCESSING_CONNECTION = "ServiceBusConnection"
 
 
@@ -58,7 +58,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     if data_set_periods:
         _attempt(all_problems, partial(loaded.service_bus, PROCESSING_CONNECTION))
     outage_classes = _attempt(all_problems, partial(outages, loaded))
-    needed = {(StorageQueue, STORAGE), *connections(declared)}
+    needed = {(StorageQueue, HOST_STORAGE), *connections(declared)}
     connects: Mapping[type, Callable[[str], object]] = {
         StorageQueue: loaded.storage,
         ServiceBusQueue: loaded.service_bus,

@@ -169,8 +169,8 @@ async def test_all_problems_of_settings_and_rules_are_told_together(
         "MaximumCapacity = 3: must be at least MinimumCapacity = 9",
         "ThresholdDown = 10: must be below ThresholdUp = 5",
         "AzureWebJobsStorage = '': set a storage connection string or, for managed identity, "
-        "AzureWebJobsStorage__accountName, or both AzureWebJobsStorage__queueServiceUri and "
-        "AzureWebJobsStorage__tableServiceUri",
+        "AzureWebJobsStorage__accountName, or AzureWebJobsStorage__blobServiceUri and "
+        "AzureWebJobsStorage__queueServiceUri and AzureWebJobsStorage__tableServiceUri",
     )
 
 

@@ -102,6 +102,19 @@ def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:
     assert loaded.service_bus("Prefixed").connection_string == "Endpoint=sb://x"
 
 
+def test_the_storage_of_the_host_needs_the_address_of_its_blobs_too() -> None:
+    """The host keeps the leases of timers there."""
+    services = {f"__{each}ServiceUri": f"https://{each}" for each in ("queue", "table")}
+    other = settings.load({f"OfficeStorage{name}": url for name, url in services.items()})
+    assert other.storage("OfficeStorage").queue_url == "https://queue"
+    host = {f"AzureWebJobsStorage{name}": url for name, url in services.items()}
+    with pytest.raises(SettingsError, match="AzureWebJobsStorage__blobServiceUri and"):
+        settings.load(host).storage("AzureWebJobsStorage")
+    host["AzureWebJobsStorage__blobServiceUri"] = "https://blob"
+    complete = settings.load(host).storage("AzureWebJobsStorage")
+    assert (complete.queue_url, complete.table_url) == ("https://queue", "https://table")
+
+
 @pytest.mark.parametrize("kind", ["storage", "service_bus"])
 @pytest.mark.parametrize(
     ("environ", "problem"),
