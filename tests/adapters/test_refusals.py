@@ -70,19 +70,26 @@ NO_TOKEN = (
     "DefaultAzureCredential failed to retrieve a token from the included credentials.\n"
     "Attempted credentials:\n\tEnvironmentCredential: authentication unavailable.\n"
 )
+WAITED_SECONDS_MAX = 5
 TRACE = "\nRequestId:93f6a0c5-4002-0041-3a63-5c5f3b000000\nTime:2026-01-01T12:00:00.0000000Z"
 MESSAGE = "This request is not authorized to perform this operation using this permission."
 
 
 class Identity:
-    """A credential that has a token, or none."""
+    """A credential that has a token, or none. ``waited_seconds`` is how long clients would have
+    waited between their attempts.
+    """
 
     has_token = True
+    waited_seconds = 0.0
 
     async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         if not self.has_token:
             raise ClientAuthenticationError(NO_TOKEN)
         return AccessToken(TOKEN, 2**33)
+
+    async def wait(self, seconds: float) -> None:
+        self.waited_seconds += seconds
 
     async def close(self) -> None: ...
 
@@ -128,12 +135,10 @@ async def identity(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identity]:
             request.url = url
 
     monkeypatch.setattr(ServerTimeTransport, "send", redirected)
-    monkeypatch.setattr("asyncio.sleep", _at_once)  # the waits between the client's retries
-    yield _use(monkeypatch)
+    used = _use(monkeypatch)
+    monkeypatch.setattr("asyncio.sleep", used.wait)
+    yield used
     await runner.cleanup()
-
-
-async def _at_once(_seconds: float) -> None: ...
 
 
 def _use(monkeypatch: pytest.MonkeyPatch) -> Identity:
@@ -276,6 +281,7 @@ async def test_a_missing_token_is_one_line_that_says_what_to_check(
     place = CALLS.get(call, ("Databricks workspace https://adb-1",))[0]
     text = checked(caught.value, place, "no token was obtained", "AZURE_CLIENT_ID", "`az login`")
     assert "Attempted credentials" not in text
+    assert identity.waited_seconds < WAITED_SECONDS_MAX
 
 
 def test_an_error_of_the_login_is_explained_once() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters.queues import outbox_sender as ingestion_sender
+from shared.adapters.azure.transport import STORAGE_RETRIES
 from shared.adapters.queues.outbox_sender import StorageQueueSender, queue_service
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
@@ -86,8 +86,6 @@ def test_each_message_of_the_outbox_is_sent_at_least_once(azurite: Azurite) -> N
     cleared queues, which takes more than a minute after 200 examples."""
     network = Network()
     connection = StorageConnection("Storage", azurite.connection_string)
-    at_once = patch.dict(
-        ingestion_sender.QUICK_RETRIES, {"initial_backoff": 0, "increment_base": 0}
-    )
+    at_once = patch.dict(STORAGE_RETRIES, {"initial_backoff": 0, "increment_base": 0})
     with asyncio.Runner() as runner, network.installed(), at_once:
         run_machine(lambda: OutboxMachine(runner, network, connection), examples=3, examples_max=20)

@@ -21,6 +21,16 @@ READ_SECONDS = 60.0
 clients; the default of azure-core, 300 s, is as long as a function may run.
 """
 
+STORAGE_RETRIES = {
+    "retry_total": 2,
+    "initial_backoff": 0.2,
+    "increment_base": 1,
+    "random_jitter_range": 0,
+}
+"""Options of the clients of blobs and queues, in seconds. Their own defaults are waits of 15 s and
+more, also after a failed login: a reading would come too late, and a partition would stand still.
+"""
+
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 

@@ -16,7 +16,7 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import queue_access
-from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.azure.transport import STORAGE_RETRIES, ServerTimeTransport
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
@@ -25,13 +25,6 @@ from shared.values.redaction import redacting
 from shared.values.text import one_line
 
 AT_ONCE_MAX = 16
-QUICK_RETRIES = {
-    "retry_total": 2,
-    "initial_backoff": 0.2,
-    "increment_base": 1,
-    "random_jitter_range": 0,
-}
-"""Seconds before a retry. The client's default of 15 s would delay a partition too long."""
 
 
 @redacting
@@ -40,7 +33,7 @@ class StorageQueueSender:
 
     def __init__(self, connection: StorageConnection, queue: str) -> None:
         self._access = queue_access(connection, queue)
-        self._service = queue_service(connection, **QUICK_RETRIES)
+        self._service = queue_service(connection)
         self._queue: QueueClient = self._service.get_queue_client(queue)
         self._run_tasks = task_runner(AT_ONCE_MAX)
 
@@ -84,9 +77,9 @@ def split(body: str) -> Iterator[str]:
         yield json.dumps(element, separators=(",", ":"))
 
 
-def queue_service(connection: StorageConnection, **options: Any) -> QueueServiceClient:
-    """A client of a storage account's queues. ``options`` are those of the SDK's client."""
-    options = {"transport": ServerTimeTransport(), "retry_total": 1, **options}
+def queue_service(connection: StorageConnection) -> QueueServiceClient:
+    """A client of a storage account's queues."""
+    options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
     if connection.connection_string:
         return QueueServiceClient.from_connection_string(connection.connection_string, **options)
     url = connection.queue_url

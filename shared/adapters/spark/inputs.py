@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from azure.core.exceptions import AzureError
@@ -15,7 +16,7 @@ from azure.storage.blob.aio import ContainerClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access
-from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.azure.transport import STORAGE_RETRIES, ServerTimeTransport
 from shared.nightly.errors import InputUnreadable
 from shared.sampling.blob_paths import date_of, may_hold
 from shared.values.redaction import redacting
@@ -69,15 +70,11 @@ class StoredInputs:
         return self._containers[key], prefix
 
     def _open(self, account_url: str, name: str) -> ContainerClient:
-        transport = ServerTimeTransport()
+        options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
         if self._connection_string:
-            return ContainerClient.from_connection_string(
-                self._connection_string, name, transport=transport, retry_total=3
-            )
+            return ContainerClient.from_connection_string(self._connection_string, name, **options)
         credential = credential_for(account_url)
-        return ContainerClient(
-            account_url, name, credential=credential, transport=transport, retry_total=3
-        )
+        return ContainerClient(account_url, name, credential, **options)
 
 
 def parts_of_url(place: str) -> tuple[str, str, str]:
