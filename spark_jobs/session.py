@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shlex
@@ -146,6 +147,7 @@ def send_code(spark: SparkSession) -> None:
     if not (ROOT / "spark_jobs").is_dir():  # an archive of --py-files, which tasks already have
         return
     code = Path(tempfile.mkdtemp(prefix="event_trends_")) / "event_trends_code.zip"
+    atexit.register(shutil.rmtree, code.parent)  # Spark reads the file as long as the job runs
     with zipfile.ZipFile(code, "w") as archive:
         for pattern in CODE:
             for file in sorted(ROOT.glob(pattern)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -73,6 +74,30 @@ def test_the_session_of_these_tests_has_the_settings_of_the_environment(
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert cores(spark) == 2
+
+
+def test_the_code_for_tasks_exists_as_long_as_the_job_and_no_longer(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from spark_jobs.session import send_code
+
+class Session:
+    version = "4.0.0"
+
+    def addArtifacts(self, path, *, pyfile):
+        self.path = path
+
+session = Session()
+send_code(session)
+print(os.path.exists(session.path))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 class Growing:
