@@ -13,6 +13,7 @@ from functools import cache
 from urllib.parse import unquote, urlsplit
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
+from azure.identity import DefaultAzureCredential
 from azure.storage.blob import ContainerClient
 
 from spark_jobs.errors import JobError, first_line
@@ -36,14 +37,14 @@ class AzureBlobs:
 
     def files(self) -> list[SourceFile]:
         container, prefix = self._open()
-        with _errors(f"--input {self.name}"):
+        with azure_errors(f"--input {self.name}"):
             blobs = list(container.list_blobs(name_starts_with=prefix or None))
         files = [SourceFile(blob.name, blob.size) for blob in blobs if is_export(blob.name)]
         return sorted(files, key=lambda file: file.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
         container, _ = self._open()
-        with _errors(f"{self.name}: {path}"):
+        with azure_errors(f"{self.name}: {path}"):
             return bytes(container.download_blob(path, offset=start, length=end - start).readall())
 
     def _open(self) -> tuple[ContainerClient, str]:
@@ -64,10 +65,8 @@ class AzureBlobs:
 def open_container(
     account_url: str, container: str, query: str, connection_string: str
 ) -> ContainerClient:
-    """Returns a client. It uses the connection string if that names this account, otherwise the
-    shared access signature in ``query``, otherwise DefaultAzureCredential. Raises JobError for a
-    malformed connection string.
-    """
+    """Returns a client that uses the connection string if that names this account, otherwise the
+    shared access signature in ``query``, otherwise the login. Raises JobError."""
     if connection_string:
         try:
             client = ContainerClient.from_connection_string(connection_string, container)
@@ -77,14 +76,21 @@ def open_container(
             return client
     if query:
         return ContainerClient.from_container_url(f"{account_url}/{container}?{query}")
-    from azure.identity import DefaultAzureCredential
+    return ContainerClient(account_url, container, credential=login())
 
-    return ContainerClient(account_url, container, credential=DefaultAzureCredential())
+
+@cache
+def login() -> DefaultAzureCredential:
+    """Raises JobError if no login works. Clients would try again for more than a minute."""
+    credential = DefaultAzureCredential()
+    with azure_errors("no login to Azure works: run `az login`, or give the cluster an identity"):
+        credential.get_token("https://storage.azure.com/.default")
+    return credential
 
 
 @contextmanager
-def _errors(where: str) -> Iterator[None]:
-    """Raises JobError for an error of the service."""
+def azure_errors(where: str) -> Iterator[None]:
+    """Raises JobError for an error of an Azure client."""
     try:
         yield
     except AzureError as error:
@@ -110,11 +116,10 @@ class BlobStore:
             raise JobError(f"--output {location}: names no container and account")
         account_url = f"https://{url.hostname.replace('.dfs.', '.blob.')}"
         container = open_container(account_url, url.username, "", connection_string)
-        store = cls(container, url.path.strip("/"), location.rstrip("/"))
-        with _errors(f"--output {location}"):
+        with azure_errors(f"--output {location}"):
             if not container.exists():
                 raise JobError(f"--output {location}: there is no container {url.username}")
-        return store
+        return cls(container, url.path.strip("/"), location.rstrip("/"))
 
     def url(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -153,8 +158,7 @@ class BlobStore:
         """
         path = self._path(name)
         with self._errors():
-            blobs = [*self.container.list_blob_names(name_starts_with=path)]
-            for blob in sorted(blobs, reverse=True):
+            for blob in sorted(self.container.list_blob_names(name_starts_with=path))[::-1]:
                 if f"{blob}/".startswith(f"{path}/"):
                     with suppress(ResourceNotFoundError):
                         self.container.delete_blob(blob)
@@ -163,4 +167,4 @@ class BlobStore:
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def _errors(self) -> AbstractContextManager[None]:
-        return _errors(f"--output {self.root}")
+        return azure_errors(f"--output {self.root}")

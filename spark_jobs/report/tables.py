@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
-from spark_jobs.errors import JobError, first_line
+from spark_jobs.errors import JobError
 from spark_jobs.model import UNIX_START, Totals, hours_until
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ def open_tables(location: str, environ: Mapping[str, str]) -> TableServiceClient
     from azure.data.tables import TableServiceClient
 
     if location.startswith(("http://", "https://")):
-        from azure.identity import DefaultAzureCredential
+        from spark_jobs.azure_blobs import login
 
-        return TableServiceClient(location, credential=DefaultAzureCredential())
-    connection_string = environ.get(location, "")
-    if not connection_string:
+        return TableServiceClient(location, credential=login())
+    if not (connection_string := environ.get(location, "")):
         raise JobError(
             f"--tables {location}: is neither an endpoint such as"
             " https://ACCOUNT.table.core.windows.net nor a variable with a connection string"
@@ -84,22 +83,20 @@ def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
 
 def write(service: TableServiceClient, table: str, rows: Iterable[Row]) -> None:
     """Replaces rows that have the same keys. Raises JobError."""
-    from azure.core.exceptions import AzureError
     from azure.data.tables import UpdateMode
 
-    try:
+    from spark_jobs.azure_blobs import azure_errors
+
+    with azure_errors(f"--tables: table {table}"):
         client = service.create_table_if_not_exists(table)
         for batch in _batches(rows):
             client.submit_transaction(
                 [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in batch]
             )
-    except AzureError as error:
-        raise JobError(f"--tables: table {table}: {first_line(error)}") from error
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     ordered = sorted(rows, key=lambda row: (row["PartitionKey"], row["RowKey"]))
     for _, of_partition in groupby(ordered, key=lambda row: row["PartitionKey"]):
-        partition = list(of_partition)
-        for start in range(0, len(partition), BATCH_ROWS):
-            yield partition[start : start + BATCH_ROWS]
+        while batch := list(islice(of_partition, BATCH_ROWS)):
+            yield batch

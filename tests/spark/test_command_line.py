@@ -10,6 +10,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
@@ -18,7 +19,7 @@ from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.trend_rows import trend_of
-from spark_jobs import event_trends
+from spark_jobs import azure_blobs, event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
 from spark_jobs.job import Request, run
@@ -217,6 +218,40 @@ def test_a_refused_storage_account_is_an_error_without_its_key(
     assert code == 1
     assert error.startswith(f"event_trends: --input {url}: ")
     assert "AAAAAAAA" not in error
+
+
+class NoIdentity:
+    """A login that fails, and counts how often it was tried."""
+
+    tried = 0
+
+    def get_token(self, *_scopes: str, **_options: object) -> None:
+        NoIdentity.tried += 1
+        raise ClientAuthenticationError("DefaultAzureCredential failed.\nAttempted credentials:")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--input", "https://account.blob.core.windows.net/telemetry"],
+        ["--input", ".", "--tables", "https://account.table.core.windows.net"],
+    ],
+)
+def test_without_a_login_to_azure_the_job_ends_at_once_and_says_what_to_do(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(azure_blobs, "DefaultAzureCredential", NoIdentity)
+    monkeypatch.setattr(NoIdentity, "tried", 0)
+    code, error = started(*arguments, tmp_path=tmp_path, capsys=capsys)
+    assert code == 1
+    assert error == (
+        "event_trends: no login to Azure works: run `az login`, or give the cluster an identity:"
+        " DefaultAzureCredential failed.\n"
+    )
+    assert NoIdentity.tried == 1, "a client waits for over a minute before it gives up"
 
 
 def test_a_nightly_run_reads_blobs_and_writes_pictures_and_tables(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from azure.core.credentials import AzureSasCredential
 from azure.storage.blob import BlobServiceClient
 
 from spark_jobs.azure_blobs import BlobStore, open_container
@@ -178,7 +179,10 @@ def test_a_storage_account_needs_no_marker() -> None:
         require(marker)
 
 
-def test_a_connection_string_of_another_account_is_not_used(azurite: Azurite) -> None:
+def test_a_connection_string_of_another_account_is_not_used(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.azure_blobs.login", lambda: AzureSasCredential("of the login"))
     mine = open_container("https://mine.blob.core.windows.net", "c", "", azurite.connection_string)
     assert mine.url == "https://mine.blob.core.windows.net/c"
     url = BlobServiceClient.from_connection_string(azurite.connection_string).url.rstrip("/")
