@@ -1,23 +1,32 @@
-"""Estimating the throughput per instance from the course of the backlog alone. Pure.
+"""Estimates the throughput per instance from the course of the backlog alone. Pure.
 
-While every instance is busy, the backlog grows by ``λ - μ·n`` items a minute: λ arrive, and each of
-the n instances finishes μ. Only a change of n tells the two apart. The model is a linear regression
-against a moving level:
+The model uses these symbols:
+
+- λ: the arrivals, in items per minute.
+- μ: the throughput of a busy instance, in items per minute.
+- n: the capacity, in instances.
+
+While all instances are busy, the backlog grows by λ - μ·n items per minute. Only a change of n
+shows how much of the growth is due to λ, and how much to μ·n. The model is a linear regression of
+deviations from moving averages:
 
     y = growth - mean growth        x = n - mean n        y = -μ·x + noise
 
-Both means are exponential moving averages, so arrivals that wander slowly cancel out. The noise has
-heavy tails (Student's t), and its variance is learned from the residuals. Every minute counts, so a
-change of capacity teaches for as long as the moving averages remember the capacity before it.
+Both means are exponential moving averages, so slow changes of λ cancel out. The noise has the heavy
+tails of Student's t distribution, and its variance is learned from the residuals. The regression
+uses every busy minute. After a change of the capacity, it learns from each minute until the moving
+averages have adapted to the new capacity.
 
-The posterior over log μ multiplies that likelihood by three pieces of prior knowledge:
+The posterior distribution of log μ combines the likelihood of the regression with three
+assumptions:
 
-- Arrivals are not negative, so an instance finishes at least its share of what the backlog falls.
-- A plan is large enough for its load: twice the maximum of instances could keep up with it.
-- Beyond that, a slow instance is more likely than a fast one. This errs on the safe side.
+- Arrivals are not negative. So if the backlog falls, an instance finishes at least its share of the
+  decrease.
+- The plan is large enough for its load: twice the maximum number of instances could serve it.
+- Apart from that, a slow instance is more likely than a fast one. This is the safe assumption.
 
-Decisions use the low end of the posterior. An overrated throughput makes work late without any sign
-in the backlog, while an underrated one costs a few idle instances.
+Decisions use the low end of the posterior. If the assumed throughput is too high, work becomes late
+without any sign in the backlog. If it is too low, only a few instances are idle.
 """
 
 from __future__ import annotations
@@ -34,41 +43,52 @@ from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import BacklogTrend
 
 INTERVAL = timedelta(seconds=55)
-"""Samples that are closer together are skipped: the model works in minutes."""
+"""Samples that are closer together are skipped, because the model works in minutes."""
 INTERVAL_MAX = timedelta(minutes=3)
-"""A longer interval lacks samples. It teaches nothing."""
+"""In a longer interval, samples are missing, so nothing is learned from it."""
 LEVEL_WEIGHT = 0.1
-"""Weight of the newest minute in the moving averages."""
+"""The weight of the newest minute in the moving averages."""
 VARIANCE_WEIGHT = 0.05
-"""The same for the variance of the noise."""
+"""The weight of the newest minute in the variance of the noise."""
 FORGETTING = 0.002
-"""Share of what is known that each busy minute forgets: about eight hours are remembered."""
+"""Each busy minute reduces what was learned before by this share, so about the last eight hours of
+work count.
+"""
 TEMPER = 0.2
-"""Weight of a minute's likelihood. Less than 1, because the noise of adjacent minutes is related.
+"""The weight of the likelihood of a minute. It is less than 1, because the noise of adjacent
+minutes is correlated.
 """
 FREEDOM = 4.0
-"""Degrees of freedom of the noise."""
+"""The degrees of freedom of the noise, which has Student's t distribution."""
 NOISE_MIN = 0.1
-"""The noise is at least this share of the arrivals, however smooth they have been so far."""
+"""The standard deviation of the noise is at least this share of the arrivals, even if the arrivals
+have been steady so far.
+"""
 OUTLIER = 16.0
-"""A squared residual counts for at most this many variances when the variance is learned."""
+"""When the variance is learned, a squared residual counts as at most this many variances."""
 IDLE_SHARE = 0.05
-"""A backlog below this many minutes of work may leave instances idle."""
+"""If the backlog is less than this many minutes of work, instances may be idle."""
 GAP_MAX = 30.0
-"""Minutes without a busy queue, after which the uncertainty about the arrivals grows no more."""
+"""The uncertainty about the arrivals grows for at most this many minutes without a busy queue."""
 DRAIN_GROWTH_MAX = 1.5
-"""A single interval raises the lower bound by at most this factor: messages may also be purged."""
+"""A single interval raises the lower bound of the throughput by at most this factor, because the
+backlog also falls when messages are purged.
+"""
 DRAIN_TOLERANCE = 0.05
-"""How far the throughput may lie below that lower bound, relative to itself."""
+"""The tolerance of that lower bound. A throughput that is lower by more than about this share is
+unlikely.
+"""
 LOAD_INSTANCES_MAX = 2.0
-"""The load needs at most this many times the maximum of instances."""
+"""The load is assumed to need at most this many times the maximum number of instances."""
 CAUTION = 1.25
-"""Decisions use the value that lies this many standard deviations below the likely one."""
+"""Decisions use the throughput that lies this many standard deviations below the likely one."""
 CELLS = 40
 CELL_SPAN = 1000.0
 INFORMATION_SPAN = 5.0
-"""The posterior is computed on this many cells, up to a multiple of its scale, and no further from
-the regression's value than this many standard deviations."""
+"""The posterior is computed at ``CELLS`` points. They reach no higher than ``CELL_SPAN`` times the
+scale of the posterior, and no further from the value of the regression than ``INFORMATION_SPAN``
+standard deviations.
+"""
 
 RATE_MIN = 1e-9
 VALUE_MAX = 1e18
@@ -77,16 +97,17 @@ Samples = Sequence[MetricValue]
 
 
 def low_end(likely: float, deviation: float) -> float:
-    """The throughput that decisions use. ``deviation`` is that of its logarithm."""
+    """The throughput that decisions use. ``deviation`` is the standard deviation of log μ."""
     return likely * math.exp(-CAUTION * deviation)
 
 
 def with_backlog(
     trend: BacklogTrend, backlog: Samples, capacities: Samples, maximum: int
 ) -> BacklogTrend:
-    """The trend with every interval that has ended since it was last updated.
+    """The trend, updated with every interval that has ended since the last update.
 
-    ``backlog`` and ``capacities`` are sorted by time; ``maximum`` is the most instances allowed.
+    ``backlog`` and ``capacities`` are sorted by time. ``maximum`` is the maximum number of
+    instances.
     """
     if not backlog or not capacities:
         return trend
@@ -107,7 +128,7 @@ def with_backlog(
 
 
 def _sound(trend: BacklogTrend) -> BacklogTrend:
-    """A fresh trend in place of one that no measurements lead to, such as a damaged row."""
+    """The trend, or a new trend if its values are impossible, such as those of a damaged row."""
     counts, bounds = (trend.busy, trend.gap), (trend.drained, trend.needed)
     positive = (*counts, *bounds, trend.variance, trend.information)
     within = all(0 <= value <= VALUE_MAX for value in positive)
@@ -118,7 +139,7 @@ def _sound(trend: BacklogTrend) -> BacklogTrend:
 
 
 def _resumed(trend: BacklogTrend, until: datetime) -> BacklogTrend:
-    """The trend from a time on of which the samples are kept."""
+    """The trend, to be continued from ``until``. The time since its last sample counts as idle."""
     if trend.until is None:
         return replace(trend, until=until)
     if until == trend.until:
@@ -130,7 +151,7 @@ def _resumed(trend: BacklogTrend, until: datetime) -> BacklogTrend:
 def _intervals(
     until: datetime | None, backlog: Samples
 ) -> Iterator[tuple[MetricValue, MetricValue]]:
-    """Pairs of samples about a minute apart, from the sample at ``until`` on."""
+    """Pairs of samples that are at least about a minute apart, starting at ``until``."""
     assert until is not None
     first = max(bisect_right(backlog, until, key=time_of) - 1, 0)
     before = backlog[first]
@@ -143,7 +164,7 @@ def _intervals(
 def _capacities(samples: Samples, start: datetime, end: datetime) -> tuple[float, float]:
     """The capacity at the end of an interval, and the highest one during it.
 
-    A change is seen at the next sample of the capacity, so it happened earlier than its sample.
+    A change of the capacity occurs before the first sample that shows it.
     """
     first = max(bisect_right(samples, start, key=time_of) - 1, 0)
     last = max(bisect_right(samples, end, key=time_of), first + 1)
@@ -175,20 +196,20 @@ def _with_minute(
 
 
 def _drained(trend: BacklogTrend, fallen: float) -> BacklogTrend:
-    """The trend with the lower bound after the backlog fell by this much per instance."""
+    """The trend, with the lower bound updated after the backlog fell by ``fallen`` per instance."""
     kept = trend.drained * (1 - FORGETTING)
     return replace(trend, drained=max(kept, min(fallen, DRAIN_GROWTH_MAX * kept or math.inf)))
 
 
 def _idle(trend: BacklogTrend, minutes: float) -> BacklogTrend:
-    """An empty queue hides what arrives."""
+    """The trend after minutes that reveal no arrivals, such as those of an empty queue."""
     return replace(trend, gap=min(trend.gap + minutes, GAP_MAX)) if trend.busy else trend
 
 
 def _with_level(
     trend: BacklogTrend, growth: float, instances: float, weight: float, maximum: int
 ) -> BacklogTrend:
-    """The moving averages with one more minute, and the throughput that the load calls for."""
+    """The trend, with one more minute in its moving averages, and the resulting ``needed``."""
     mean_growth = trend.growth + weight * (growth - trend.growth)
     mean_instances = trend.instances + weight * (instances - trend.instances)
     spare = max(LOAD_INSTANCES_MAX * maximum - mean_instances, 1.0)
@@ -199,7 +220,7 @@ def _with_level(
 def _regressed(
     trend: BacklogTrend, growth: float, instances: float, rate: float, weight: float
 ) -> BacklogTrend:
-    """The regression with one more busy minute."""
+    """The trend, with one more busy minute in its regression."""
     x, y = instances - trend.instances, trend.growth - growth
     arrivals = max(growth + rate * instances, 0.0)
     noise = trend.variance * (1 + weight * (1 + trend.gap)) + _squared(NOISE_MIN * arrivals)
@@ -225,7 +246,7 @@ def _regressed(
 
 @lru_cache(maxsize=256)
 def posterior(trend: BacklogTrend) -> RateEstimate | None:
-    """What is known of the throughput; None before the queue was first seen with work in it."""
+    """The estimate of the throughput; None before any work was seen in the queue."""
     trend = _sound(trend)
     scale = max(trend.drained, trend.needed)
     if not trend.busy or scale < RATE_MIN:
@@ -244,7 +265,7 @@ def posterior(trend: BacklogTrend) -> RateEstimate | None:
 
 
 def _range(trend: BacklogTrend, scale: float) -> tuple[float, float, float]:
-    """The regression's value, and the lowest and highest throughput that need to be looked at."""
+    """The value of the regression, and the lowest and highest throughput that are plausible."""
     low = max(0.8 * trend.drained if trend.drained > 0 else 0.6 * trend.needed, RATE_MIN)
     high = CELL_SPAN * scale
     if trend.information <= 0:
@@ -266,5 +287,5 @@ def _log_density(trend: BacklogTrend, scale: float, regressed: float, rate: floa
 
 
 def _squared(value: float) -> float:
-    """Unlike ``value ** 2`` it raises no error if the square is too large."""
+    """The square. Unlike ``value ** 2``, it raises no error if the result is too large."""
     return value * value

@@ -1,7 +1,9 @@
-"""Counts of finished messages that Azure Monitor has of every Service Bus queue and topic. Pure.
+"""Adds the counts of finished messages that Azure Monitor provides to a resource. Pure.
 
-The throughput per instance is learned from them without a line in the workers. They have no
-dimension for a subscription: those of a topic are those of its subscription only if it has one.
+Azure Monitor counts the finished messages of every Service Bus queue and topic. With these counts,
+the app learns the throughput per instance without a change of the workers. Azure Monitor does not
+distinguish the subscriptions of a topic. So the counts of a topic are those of a subscription only
+if the topic has no other subscription.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ SOLE_CONNECTION = "ServiceBusConnection"
 
 
 def namespace_ids(hosts: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, str]:
-    """The resource ID of the namespace of each connection, whose host names are ``hosts``.
+    """The resource ID of the namespace of each connection.
 
-    The name of a namespace is the first part of its host name. If the only ID belongs to none of
-    them, it is that of ServiceBusConnection: an alias of a namespace has a name of its own.
+    ``hosts`` maps each connection to its host name, which begins with the name of the namespace. If
+    there is a single ID, and no host name matches it, the ID is that of ServiceBusConnection,
+    because its host name may be an alias of the namespace.
     """
     by_name = {each.rpartition("/")[2].lower(): each for each in ids}
     names = {connection: host.partition(".")[0].lower() for connection, host in hosts.items()}
@@ -40,11 +43,11 @@ def namespace_ids(hosts: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, 
 
 
 def with_counts(resource: Resource, namespace_ids: Mapping[str, str]) -> Resource:
-    """The resource with the count of its finished messages, if the rules leave it open.
+    """The resource, with a metric that counts its finished messages.
 
-    ``namespace_ids`` has the resource ID of the namespace of each connection. Nothing is added if
-    the rate is set by hand, another metric counts, or the policy reads no backlog of Service Bus or
-    several.
+    ``namespace_ids`` maps each connection to the resource ID of its namespace. Nothing is added if
+    the throughput is set by hand, if another metric counts items, or if the policy does not read
+    exactly one backlog of Service Bus.
     """
     backlog = counted_backlog(resource)
     if backlog is None or COMPLETED in resource.metrics:
@@ -65,7 +68,11 @@ def with_counts(resource: Resource, namespace_ids: Mapping[str, str]) -> Resourc
 
 
 def counted_backlog(resource: Resource) -> ServiceBusQueue | ServiceBusSubscription | None:
-    """The backlog whose finished messages Azure Monitor can count, if nothing else counts them."""
+    """The backlog whose finished messages Azure Monitor can count.
+
+    None if the throughput is set by hand, if another metric counts items, or if there is no such
+    backlog.
+    """
     throughput = resource.throughput
     declared = throughput.counted_metric
     if throughput.rate_per_instance_minute is not None or declared not in (None, COMPLETED):
@@ -83,7 +90,7 @@ def counting_source(resource: Resource) -> AzureMonitorMetric | None:
 
 
 def shared_topic(resource: Resource) -> ServiceBusSubscription | None:
-    """The subscription whose topic must be asked for its number of subscriptions."""
+    """The subscription whose topic may have other subscriptions; None if no topic is counted."""
     if counting_source(resource) is None:
         return None
     backlog = counted_backlog(resource)
@@ -91,7 +98,10 @@ def shared_topic(resource: Resource) -> ServiceBusSubscription | None:
 
 
 def why_not_counted(resource: Resource) -> str:
-    """Why Azure Monitor counts no finished messages of a resource whose throughput is not known."""
+    """Why Azure Monitor does not count the finished messages of a resource.
+
+    The throughput of the resource must not be set by hand.
+    """
     backlog = counted_backlog(resource)
     if backlog is not None:
         return f"{NAMESPACES_SETTING} has no namespace of {backlog.connection}"
@@ -106,10 +116,11 @@ def why_not_counted(resource: Resource) -> str:
 def with_finishing_workers(
     completed: Iterable[MetricValue], abandoned: Iterable[MetricValue]
 ) -> tuple[list[MetricValue], list[MetricValue]]:
-    """The counts of minutes in which the workers finished messages, and those of the others.
+    """The counts of minutes to learn from, and those of minutes in which the workers failed.
 
-    In the others they abandoned more deliveries than they completed. That happens while something
-    that they depend on fails, and says nothing of what an instance finishes in a minute.
+    The workers failed in a minute if they abandoned more deliveries than they completed. This
+    happens if a service that they depend on fails. The completed messages of such a minute do not
+    show how many messages an instance can finish.
     """
     given_up = {each.time: each.value for each in abandoned}
     finishing, failing = list[MetricValue](), list[MetricValue]()

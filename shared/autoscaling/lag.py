@@ -1,10 +1,11 @@
-"""How far the samples of Azure Monitor lag behind, and how decisions make up for it. Pure.
+"""Computes the lag of samples from Azure Monitor, and compensates for it in decisions. Pure.
 
 Azure Monitor publishes the value of a minute one to ten minutes after that minute. Windows and the
-guard for missing data are meant for samples that arrive at once. Therefore a policy sees the
-samples of such a source moved by the source's current lag, so that the newest one is at ``now``:
-a window of five minutes holds the newest five minutes that are known. The move is bounded. A source
-that lags more than usual grows old like any other, and then counts as missing.
+guard for missing data are meant for samples that arrive at once. Before a policy sees the samples
+of such a source, the app therefore adds the current lag of the source to their times, so that the
+newest sample is at ``now``. A window of five minutes then contains the newest five minutes that are
+known. The added lag is limited. So if a source lags more than usual, its samples grow old as those
+of any other source do, and the metric then counts as missing.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.measurements import Window, span
 
 LAG_SECONDS_MAX = 900.0
-"""The usual lag at most: ten minutes for publishing, one for the minute itself, one until the next
-query, one until a sum is read a second time, and two for a query that fails."""
+"""The longest usual lag, for intervals of a minute: ten minutes for publishing, one for the minute
+itself, one until the next query, one until a sum is read a second time, and two for a failed query.
+"""
 
 NO_LAG = timedelta(0)
 A_MINUTE = timedelta(minutes=1)
@@ -27,7 +29,7 @@ GRAIN = re.compile(r"P(?:(\d+)D|T(?:(\d+)H|(\d+)M))")
 
 
 def grain_of(time_grain: str) -> timedelta:
-    """The length of the interval of one value."""
+    """The length of the interval that one value covers."""
     match = GRAIN.fullmatch(time_grain)
     assert match is not None, "validated with the rules"
     days, hours, minutes = (int(part or 0) for part in match.groups())
@@ -35,7 +37,7 @@ def grain_of(time_grain: str) -> timedelta:
 
 
 def fixed_grain(source: object) -> timedelta | None:
-    """The length of the intervals of a source; None if its samples come whenever they are sent."""
+    """The length of a source's intervals; None if its samples have no fixed intervals."""
     return grain_of(source.time_grain) if isinstance(source, AzureMonitorMetric) else None
 
 
@@ -47,7 +49,7 @@ def usual_lag_seconds(source: object) -> float:
 
 
 def lag_of(source: object, history: Window, now: datetime) -> timedelta:
-    """The age of the newest sample, as far as it is usual for the source."""
+    """The age of the newest sample, but at most the usual lag of the source."""
     usual, newest = usual_lag_seconds(source), history.latest
     if not usual or newest is None:
         return NO_LAG
@@ -55,7 +57,7 @@ def lag_of(source: object, history: Window, now: datetime) -> timedelta:
 
 
 def moved(window: Window, lag: timedelta) -> Window:
-    """The samples with all times later by ``lag``."""
+    """The samples, with ``lag`` added to their times."""
     if not lag:
         return window
     return Window(tuple(replace(sample, time=sample.time + lag) for sample in window.samples))

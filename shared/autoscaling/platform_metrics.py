@@ -1,9 +1,9 @@
-"""Queries of Azure Monitor: what to ask, which points to take, and how long to wait. Pure.
+"""Plans queries of Azure Monitor, selects the points to take, and computes waits. Pure.
 
-Azure Monitor publishes one point per minute and metric, minutes late. A point without a value is a
-minute of which nothing is known yet: it is missing, not zero. Sums and counts may still grow after
-they were first published, because the parts of a service report separately. They are taken once two
-queries have returned the same value.
+Azure Monitor publishes one point per minute and metric, some minutes late. A point without a value
+stands for a minute whose value is not known yet. Such a value is missing, not zero. Sums and counts
+may still grow after they were first published, because the parts of a service report separately.
+The app takes such a point once two queries have returned the same value.
 
 https://learn.microsoft.com/azure/azure-monitor/metrics/migrate-to-batch-api
 """
@@ -22,15 +22,19 @@ from shared.autoscaling.lag import grain_of, usual_lag_seconds
 from shared.autoscaling.measurements import NOTHING, MetricValue, span
 
 QUERY_EVERY = timedelta(seconds=55)
-"""A source is queried once a minute. The collector runs every few seconds, hence the slack."""
+"""A source is queried once a minute. The interval is slightly shorter, because the collector runs
+every few seconds.
+"""
 SETTLED_AFTER = timedelta(minutes=5)
 """A sum that is this old at the first query of a process is taken at once."""
 RESOURCES_MAX = 50
-"""The most resources of a query, a limit of Azure Monitor."""
+"""The maximum number of resources in a query, a limit of Azure Monitor."""
 METRICS_MAX = 20
-"""The most metrics of a query, a limit of Azure Monitor."""
+"""The maximum number of metrics in a query, a limit of Azure Monitor."""
 DENIED_FOR = timedelta(hours=1)
-"""How long the app does not ask again whether it may query a whole subscription."""
+"""If a query of a resource or of a whole subscription is denied, the app waits for this time before
+it repeats the query.
+"""
 WAIT_FIRST = timedelta(minutes=1)
 WAIT_MAX = timedelta(minutes=15)
 RETRY_AFTER_MAX = timedelta(hours=1)
@@ -40,12 +44,12 @@ RESOURCE_ID = re.compile(
 )
 
 
-# --- what to ask ------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MetricQuery:
-    """One request. All resources have the same type; with a region, they are asked as a batch."""
+    """One request. All its resources have the same type. With a region, it is a batch request."""
 
     subscription_id: str
     region: str
@@ -59,19 +63,21 @@ class MetricQuery:
 
     @property
     def place(self) -> str:
-        """What Azure Monitor throttles: a resource, or for a batch its subscription and region."""
+        """The unit that is throttled: a resource, or the subscription and region of a batch."""
         if self.region:
             return f"subscription {self.subscription_id} in {self.region}"
         return self.resource_ids[0]
 
     def start(self, now: datetime) -> datetime:
-        """The beginning of the time that is asked for."""
+        """The beginning of the queried time."""
         return now - max(map(queried_span, self.sources))
 
 
 class _Alike(NamedTuple):
-    """What the sources of one request have in common. The subscription and the region are empty for
-    a resource that is asked alone."""
+    """What the sources of one request have in common.
+
+    A resource that is queried alone has no ``region``. Its ID is in ``alone``.
+    """
 
     subscription_id: str
     region: str
@@ -84,11 +90,12 @@ class _Alike(NamedTuple):
 def plan_queries(
     sources: Iterable[AzureMonitorMetric], regions: Mapping[str, str], denied: Collection[str]
 ) -> list[MetricQuery]:
-    """The requests for the sources, as few as Azure Monitor allows.
+    """The requests for the sources. There are as few as the limits of Azure Monitor allow.
 
-    Resources are batched if their regions are known and the app may query the whole subscription
-    (``denied`` has those that it may not). A batch of one resource needs more rights and saves
-    nothing, so it is asked alone. ``regions`` is by resource ID in lower case.
+    Resources are queried as a batch if their regions are known, and if the app may query the whole
+    subscription. ``denied`` contains the subscriptions that it may not query. A single resource is
+    not queried as a batch, because a batch requires more permissions. ``regions`` maps resource IDs
+    in lower case to regions.
     """
     groups = defaultdict[_Alike, list[AzureMonitorMetric]](list)
     for source in sources:
@@ -134,7 +141,7 @@ def _queries(
 
 
 def one_by_one(query: MetricQuery, *, metrics_too: bool = False) -> list[MetricQuery]:
-    """The same sources, each resource alone, or even each metric of each resource."""
+    """The same sources in one request per resource, or per metric with ``metrics_too``."""
     parts = defaultdict[tuple[str, str], list[AzureMonitorMetric]](list)
     for source in query.sources:
         parts[resource_key(source), source.metric if metrics_too else ""].append(source)
@@ -142,7 +149,7 @@ def one_by_one(query: MetricQuery, *, metrics_too: bool = False) -> list[MetricQ
 
 
 def resource_key(source: AzureMonitorMetric) -> str:
-    """The resource ID in one spelling: Azure ignores its case."""
+    """The resource ID in lower case, because Azure ignores its case."""
     return source.resource_id.rstrip("/").lower()
 
 
@@ -154,13 +161,15 @@ def subscription_and_namespace(resource_id: str) -> tuple[str, str]:
     return match[1].lower(), "/".join([match[2], *types]).lower()
 
 
-# --- what to take -----------------------------------------------------------------------------
+# --- points -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """The value of one interval, which begins at ``start``. An interval of which nothing is known
-    has no point."""
+    """The value of the interval that begins at ``start``.
+
+    An interval whose value is not known has no point.
+    """
 
     start: datetime
     value: float
@@ -168,7 +177,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The starts of the intervals whose points were taken, and values that may still grow."""
+    """The starts of the intervals whose points were taken, and the values that may still grow."""
 
     starts: frozenset[datetime] = frozenset()
     unsettled: Mapping[datetime, float] = field(default_factory=dict)
@@ -180,9 +189,9 @@ def take(
 ) -> tuple[tuple[MetricValue, ...], Taken]:
     """The samples that are new since the last query, oldest first, and what was taken so far.
 
-    A sample is dated by the end of its interval, because a sum or an average holds up to then. A
-    point may be late: it is new even if later ones were taken before. An interval that is not over
-    is left for a later query.
+    The time of a sample is the end of its interval, because a sum or an average refers to the whole
+    interval. Points may be late, so a point is also new if points of later intervals were taken
+    before. An interval that has not ended is left to a later query.
     """
     grain, oldest = grain_of(source.time_grain), now - queried_span(source)
     starts = {start for start in taken.starts if start >= oldest}
@@ -208,7 +217,7 @@ def _settled(point: MetricPoint, taken: Taken, source: AzureMonitorMetric, now: 
 
 
 def combined(values: Sequence[float], aggregation: str) -> float:
-    """One value for several values of a filtered dimension."""
+    """The aggregate of the values of several dimension values that the filter selects."""
     if aggregation in ("total", "count"):
         return sum(values)
     if aggregation == "average":
@@ -217,16 +226,16 @@ def combined(values: Sequence[float], aggregation: str) -> float:
 
 
 def queried_span(source: AzureMonitorMetric) -> timedelta:
-    """How far back a query asks: for as long as a point may be late, and one interval more."""
+    """The time that a query covers: the usual lag, ``SETTLED_AFTER``, and one interval."""
     return span(usual_lag_seconds(source)) + grain_of(source.time_grain) + SETTLED_AFTER
 
 
-# --- how long to wait -------------------------------------------------------------------------
+# --- throttling -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """A place that Azure Monitor throttles is not asked before ``until``."""
+    """The throttling of a place, which is not queried before ``until``."""
 
     refusals: int
     until: datetime
@@ -235,7 +244,7 @@ class Throttling:
 def throttled(
     before: Throttling | None, now: datetime, retry_after: timedelta | None
 ) -> Throttling:
-    """The next wait: twice as long at each refusal in a row, and never shorter than asked for."""
+    """The next wait. It doubles with each consecutive refusal, and is at least ``retry_after``."""
     refusals = before.refusals + 1 if before else 1
     wait = min(WAIT_FIRST * 2 ** min(refusals - 1, 10), WAIT_MAX)
     if retry_after is not None:

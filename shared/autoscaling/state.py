@@ -85,28 +85,28 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class BacklogTrend:
-    """What the course of the backlog has taught about the throughput. See backlog_rate.py."""
+    """What the app has learned about the throughput from the backlog. See backlog_rate.py."""
 
     until: datetime | None = None
     """The time of the last sample that was used."""
     busy: float = 0
-    """Minutes in which all instances were busy."""
+    """The number of minutes in which all instances were busy."""
     gap: float = 0
-    """Minutes since then."""
+    """The number of minutes since the last of them."""
     growth: float = 0
-    """Moving average of the backlog's growth, in items a minute."""
+    """The moving average of the backlog's growth, in items per minute."""
     instances: float = 0
-    """Moving average of the capacity."""
+    """The moving average of the capacity, in instances."""
     variance: float = 0
-    """Of the noise in the growth."""
+    """The variance of the noise in the growth."""
     information: float = 0
-    """Of the regression: 1 / variance of its throughput."""
+    """The information of the regression: 1 / variance of its throughput."""
     weighted_rate: float = 0
-    """The throughput of the regression, times the information."""
+    """The throughput of the regression, multiplied by the information."""
     drained: float = 0
-    """The least that an instance finishes in a minute, by what the backlog fell."""
+    """The lower bound of the throughput that follows from decreases of the backlog."""
     needed: float = 0
-    """The least that it must finish if the plan is large enough for its load."""
+    """The lower bound of the throughput that follows if the plan is large enough for its load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
-"""The share of a topic's messages that reaches one subscription, learned from its backlog. Pure.
+"""Learns the share of a topic's messages that reaches a subscription, from its backlog. Pure.
 
-Azure Monitor counts the incoming messages of a topic, but not those of a subscription, whose filter
-lets only a share p through. In a minute in which n instances were busy throughout, the backlog of
-the subscription grows by
+Azure Monitor counts the incoming messages of a topic, but not those of its subscriptions. The
+filter of a subscription passes only a share p of the messages. In a minute in which all n instances
+were busy, the backlog of the subscription grows by
 
     growth = p·incoming - μ·n
 
-A regression of the growth on both, without a constant, gives p with its standard error, once the
-arrivals and the instances have not always changed together. The finished messages of a minute then
-are p·incoming - growth.
+Here, ``incoming`` is the number of messages that the topic received in that minute, and μ is the
+throughput of an instance in messages per minute. A linear regression of ``growth`` on ``incoming``
+and n, without a constant, gives p and its standard error. It requires that ``incoming`` and n are
+not always proportional to each other. The number of finished messages of a minute is then
+p·incoming - growth.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from shared.autoscaling.measurements import MetricValue, Samples, since, time_of
 from shared.autoscaling.state import BusyIntervals
 
 REMEMBERED = timedelta(hours=1)
-"""How long readings of the backlog and the capacity are kept: counts are minutes late."""
+"""Readings of the backlog and the capacity are kept for this time, because counts are late."""
 OBSERVATIONS_MAX, OBSERVATIONS_MIN = 300, 20
 STANDARD_ERROR_MAX = 0.1
-"""Of the share, relative to it. Half of what a learned rate may have."""
+"""The share is used only if its standard error is at most this share of its value."""
 MINUTE = timedelta(minutes=1)
 
 
@@ -36,16 +38,16 @@ class BusyMinute:
     """A minute in which all instances were busy."""
 
     incoming: float
-    """Messages that arrived at the topic."""
+    """The number of messages that the topic received."""
     busy: float
-    """Instance-minutes."""
+    """The work of the instances, in instance-minutes."""
     growth: float
-    """Of the subscription's backlog, in messages."""
+    """The growth of the subscription's backlog, in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareHistory:
-    """What the share is learned from."""
+    """The readings and busy minutes from which the share is learned."""
 
     backlog: Samples = ()
     capacity: Samples = ()
@@ -72,9 +74,9 @@ def _appended(samples: Samples, value: MetricValue | None) -> Samples:
 def finished(
     history: ShareHistory, incoming: Sequence[MetricValue]
 ) -> tuple[ShareHistory, tuple[MetricValue, ...]]:
-    """The finished messages of each minute, and the history with its busy minutes.
+    """The history with the new busy minutes, and the number of finished messages of each minute.
 
-    There are none while the share is unknown.
+    While the share is unknown, the second part is empty.
     """
     observed = [busy for each in incoming if (busy := _busy_minute(history, each))]
     history = replace(history, minutes=(*history.minutes, *observed)[-OBSERVATIONS_MAX:])
@@ -101,14 +103,14 @@ def _busy_minute(history: ShareHistory, incoming: MetricValue) -> BusyMinute | N
 
 
 def share_of(minutes: Sequence[BusyMinute]) -> float | None:
-    """The share, by least squares; None while its standard error is too large."""
+    """The share, estimated by least squares; None while its standard error is too large."""
     if len(minutes) < OBSERVATIONS_MIN:
         return None
     ii = sum(each.incoming**2 for each in minutes)
     nn = sum(each.busy**2 for each in minutes)
     cross = sum(each.incoming * each.busy for each in minutes)
     determinant = ii * nn - cross * cross
-    if determinant <= 1e-9 * ii * nn:  # both always changed together
+    if determinant <= 1e-9 * ii * nn:  # incoming and n are proportional
         return None
     gi = sum(each.growth * each.incoming for each in minutes)
     gn = sum(each.growth * each.busy for each in minutes)
@@ -121,7 +123,7 @@ def share_of(minutes: Sequence[BusyMinute]) -> float | None:
 
 
 def _growth(backlog: Samples, end: datetime) -> float | None:
-    """By how much the backlog grew in the minute up to ``end``; None if it was not read."""
+    """The growth of the backlog in the minute up to ``end``; None if it was not read."""
     before = bisect_right(backlog, end - MINUTE, key=time_of) - 1
     after = bisect_right(backlog, end, key=time_of) - 1
     if before < 0 or after == before:

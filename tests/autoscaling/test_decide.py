@@ -25,14 +25,14 @@ LOW = [1.0] * 6
 @pytest.mark.parametrize(
     ("backlog", "target", "why"),
     [
-        ([101] * 5, 3, "mean backlog 101 > 100"),
-        ([100] * 5, 2, "between thresholds"),
-        ([0, 0, 0, 0, 501], 3, "mean backlog 100.2 > 100"),
-        ([9] * 5, 1, "maximum backlog 9 < 10"),
-        ([0, 0, 0, 0, 10], 2, "between thresholds"),
-        ([10] * 5, 2, "between thresholds"),
-        ([500] * 4, 2, "4 of 5 samples"),
-        ([], 2, "0 of 5 samples"),
+        ([101] * 5, 3, "the mean backlog is 101, above the upper threshold 100: adding 1 instance"),
+        ([100] * 5, 2, "not above the upper threshold 100"),
+        ([0, 0, 0, 0, 501], 3, "the mean backlog is 100.2, above the upper threshold 100"),
+        ([9] * 5, 1, "the maximum backlog is 9, below the lower threshold 10: removing 1"),
+        ([0, 0, 0, 0, 10], 2, "not above the upper threshold 100"),
+        ([10] * 5, 2, "not above the upper threshold 100"),
+        ([500] * 4, 2, "4 of 5 required samples"),
+        ([], 2, "0 of 5 required samples"),
     ],
 )
 def test_threshold_scales_out_on_a_high_mean_and_in_on_a_low_maximum(
@@ -53,14 +53,14 @@ def test_the_steps_of_a_threshold_are_configurable() -> None:
 def test_only_samples_inside_the_window_are_used() -> None:
     old = {"backlog": Window(tuple(sample(500, 601 + i) for i in range(5)))}
     seen = replace(state(), histories={**state().histories, **old})
-    assert "0 of 5 samples" in decide(resource(), seen, NOW).reason
+    assert "0 of 5 required samples" in decide(resource(), seen, NOW).reason
 
 
 def test_samples_from_before_the_last_change_are_not_used() -> None:
     short = resource(cooldown=Cooldown(0, 0))
     decision = decide(short, state(HIGH, 3, confirmed(90, target=3)), NOW)
     assert decision.desired == 3
-    assert "2 of 5 samples" in decision.reason
+    assert "2 of 5 required samples" in decision.reason
 
 
 def test_the_decision_has_the_numbers_behind_it_as_evidence() -> None:

@@ -50,14 +50,15 @@ def seeing(
 
 
 SIMPLE: list[tuple[Policy, str]] = [
-    (Threshold("backlog", 100, 10), "0 of 5 samples of backlog so far"),
+    (Threshold("backlog", 100, 10), "holding: 0 of 5 required samples of backlog in the window"),
     (
         CapacityThresholds("backlog", ((1, 100, 10),)),
-        "0 of 5 samples of backlog so far (thresholds from 1 instances on)",
+        "holding: 0 of 5 required samples of backlog in the window "
+        "(thresholds of the level from 1 instance)",
     ),
-    (ValuePerInstance("backlog", 50), "no samples of backlog"),
-    (BacklogTarget("backlog"), "no samples of backlog"),
-    (TargetTracking("backlog", 50), "no samples of backlog"),
+    (ValuePerInstance("backlog", 50), "holding: there are no samples of backlog"),
+    (BacklogTarget("backlog"), "holding: there are no samples of backlog"),
+    (TargetTracking("backlog", 50), "holding: there are no samples of backlog"),
 ]
 
 
@@ -142,15 +143,14 @@ def test_the_backlog_is_worked_off_in_time(
 ) -> None:
     wish = policy(seeing([9999, backlog]))
     assert wish.capacity == wanted
-    assert f"latest backlog {backlog}" in wish.reason
+    assert f"the latest backlog is {backlog};" in wish.reason
 
 
 def test_without_a_rate_the_backlog_says_nothing() -> None:
     wish = BacklogTarget("backlog")(seeing([400], throughput=Throughput()))
     assert (wish.capacity, wish.evidence["missing"]) == (4, "throughput.rate_per_instance_minute")
-    assert (
-        "rate of an instance is not known: set throughput.rate_per_instance_minute" in wish.reason
-    )
+    unknown = "the throughput of an instance is not known"
+    assert f"{unknown}; set throughput.rate_per_instance_minute" in wish.reason
 
 
 def test_no_age_is_allowed_at_all() -> None:
@@ -198,7 +198,23 @@ def test_tracking_the_target(
 
 def test_how_many_report_is_not_guessed() -> None:
     wish = TargetTracking("cpu", 50, reporting_metric="up")(seeing({"cpu": [100], "up": []}))
-    assert (wish.capacity, wish.reason) == (4, "no samples of up")
+    assert (wish.capacity, wish.reason) == (4, "holding: there are no samples of up")
+
+
+@pytest.mark.parametrize(
+    ("value", "reporting", "cause"),
+    [
+        (55, 4, "the mean cpu is 55, and the target is 50; the difference is within the tolerance"),
+        (44, 4, "the difference is worth less than one instance"),
+        (60, 3, "only 3 of 4 instances report; the others may make up for the difference"),
+        (100, 2, "only 2 of 4 instances report; the others may make up for the difference"),
+    ],
+)
+def test_tracking_explains_why_it_holds(value: float, reporting: int, cause: str) -> None:
+    policy = TargetTracking("cpu", 50, reporting_metric="up")
+    recommended = policy(seeing({"cpu": [value], "up": [reporting]}, 4))
+    assert recommended.reason.startswith("holding: ")
+    assert cause in recommended.reason
 
 
 def test_a_utilisation_is_said_to_be_one() -> None:
@@ -237,7 +253,7 @@ SOUND: list[Policy] = [
             Threshold("backlog", 100, 10, step_out=1.5),  # type: ignore[arg-type]
             "step_out = 1.5: must be a whole number of at least 1",
         ),
-        (CapacityThresholds("backlog", ()), "levels = (): at least one step is needed"),
+        (CapacityThresholds("backlog", ()), "levels = (): at least one level is required"),
         (
             CapacityThresholds("backlog", ((1, 50),)),  # type: ignore[arg-type]
             "levels[0] = (1, 50): must be (from capacity, upper, lower)",
@@ -252,7 +268,7 @@ SOUND: list[Policy] = [
         ),
         (
             CapacityThresholds("backlog", ((4, 50, 0), (1, 40, 0))),
-            "levels = ((4, 50, 0), (1, 40, 0)): capacities must ascend",
+            "levels = ((4, 50, 0), (1, 40, 0)): the capacities must increase from level to level",
         ),
         (
             CapacityThresholds("backlog", ((1, 50, 0),), step_in=0),

@@ -40,7 +40,7 @@ def test_panic_is_quick_and_only_grows(
 ) -> None:
     wish = PANIC(seeing(values, capacity))
     assert (wish.capacity, wish.evidence["panic"]) == (wanted, panics), wish.reason
-    assert ("panic until" in wish.reason) is panics
+    assert ("panic mode until" in wish.reason) is panics
 
 
 def test_panic_ends_a_stable_window_after_the_last_crossing() -> None:
@@ -48,7 +48,7 @@ def test_panic_ends_a_stable_window_after_the_last_crossing() -> None:
     histories = {"backlog": Window(tuple(values))}
     seen = replace(seeing([0], 4), histories=histories)
     # (200 + 0 + 0 + 0)/4 = 50 < 80; (200 + 200 + 0 + 0)/4 = 100 ≥ 80 at 285 s ago.
-    assert "panic until 12:01:15 UTC" in PANIC(seen).reason
+    assert "panic mode until 12:01:15 UTC" in PANIC(seen).reason
 
 
 def test_what_was_panic_at_the_capacity_of_then_is_still_panic() -> None:
@@ -64,11 +64,16 @@ def test_panic_does_not_take_an_order_back() -> None:
     seen = replace(seeing(values, 4), pending=desired(target=20))
     wish = PANIC(seen)
     assert wish.capacity == 20
+    assert "15 instances are needed, but panic mode does not scale in from 20" in wish.reason
 
 
 def test_growth_is_bounded_in_one_step() -> None:
     slow = StablePanic("backlog", 10, max_scale_up_rate=1.5)
-    assert slow(seeing([1000] * 24, 4)).capacity == 6
+    wish = slow(seeing([1000] * 24, 4))
+    assert wish.capacity == 6
+    assert "100 instances are needed, and one evaluation allows no more than 6" in wish.reason
+    halved = PANIC(seeing([0] * 24, 8)).reason
+    assert halved.endswith("0 instances are needed, and one evaluation allows no less than 4")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,11 @@ def test_arrivals_are_the_slope_plus_the_work_done() -> None:
     wish = DRAIN(draining(line(100, 20), 4))
     assert wish.evidence["arrivals_per_minute"] == pytest.approx(60)  # 20 + 4·10
     assert wish.evidence["projected_backlog"] == pytest.approx(200)  # 160 + 2·20
+    assert wish.reason == (
+        "the latest backlog is 160, with 60 arrivals/min; in 2 min, 4 instances at 10 items/min "
+        "each would have a backlog of 200 and an age of 5 min (scale-out above 2.5 min): "
+        "10 instances are needed"
+    )
 
 
 def test_a_change_of_capacity_is_no_change_of_arrivals() -> None:
@@ -156,17 +166,19 @@ def test_an_order_under_way_counts_as_coming() -> None:
 
 def test_an_order_is_not_taken_back_when_the_need_is_gone() -> None:
     seen = draining([0] * 13, 4, pending=desired(target=9, requested_at=ago(60)))
-    assert DRAIN(seen).capacity == 9
+    wish = DRAIN(seen)
+    assert wish.capacity == 9
+    assert wish.reason.endswith("keeping the pending change to 9 instances")
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"throughput": Throughput(None, 2)}, "the rate of an instance is not known"),
+        ({"throughput": Throughput(None, 2)}, "the throughput of an instance is not known"),
         ({"throughput": Throughput(10, None)}, "the dead time of new instances is not known"),
         ({"goal": Goal(age_limit_minutes=0)}, "every item is late"),
         ({"histories": {"backlog": Window()}}, "no samples of backlog"),
-        ({"histories": {"backlog": Window((sample(9),))}}, "has no slope"),
+        ({"histories": {"backlog": Window((sample(9),))}}, "but a slope requires 2"),
         ({"histories": {"backlog": Window((sample(9, 999), sample(9, 900)))}}, "no samples"),
     ],
 )

@@ -62,7 +62,8 @@ def test_a_rule_out(changes: dict[str, Any], values: list[float], wanted: int) -
 def test_out_takes_any_rule_and_the_furthest_of_them() -> None:
     rules = MetricRules((rule(by=1), rule(metric="b", by=3), rule(metric="c", by=9)))
     wish = rules(seen(a=[20], b=[20], c=[1]))
-    assert (wish.capacity, wish.reason) == (7, "average b 20 > 10")
+    found = "the average of b over 10 min is 20 (required: > 10)"
+    assert (wish.capacity, wish.reason) == (7, f"{found}: recommending 7 instances")
 
 
 def test_in_takes_all_rules_and_the_most_careful_of_them() -> None:
@@ -71,7 +72,11 @@ def test_in_takes_all_rules_and_the_most_careful_of_them() -> None:
     assert rules(seen(a=[1], b=[1])).capacity == 3
     assert rules(seen(a=[1], b=[9])).capacity == 4
     assert rules(seen(a=[1], b=[])).capacity == 4  # what is not known is not quiet
-    assert "1 of 2 rules in" in rules(seen(a=[1], b=[])).reason
+    assert "1 of 2 scale-in rules" in rules(seen(a=[1], b=[])).reason
+    only_out = MetricRules((rule(aggregation="last", window_seconds=90, per_instance=True),))
+    assert only_out(seen(a=[1])).reason.endswith("and there is no scale-in rule")
+    found = "the last value of a per instance over 1.5 min is 20 (required: > 10)"
+    assert only_out(seen(a=[80])).reason == f"{found}: recommending 5 instances"
 
 
 @given(
@@ -95,4 +100,4 @@ def test_wrong_parameters_are_named_with_their_place() -> None:
         "rules[0].by = 0: must be a whole number of at least 1",
         "rules[1].window_seconds = 0: must be above 0",
     ]
-    assert MetricRules(()).problems() == ["rules: at least one MetricRule is needed"]
+    assert MetricRules(()).problems() == ["rules: at least one MetricRule is required"]

@@ -79,7 +79,7 @@ def test_without_rules_the_default_holds() -> None:
     assert schedule.until(at("2026-03-02T12:00")) is None
     wish = schedule(seeing([], 3))
     assert (wish.capacity, wish.evidence["profile"]) == (3, "rest")
-    assert "profile rest for more than a week" in wish.reason
+    assert "profile rest applies for more than a week" in wish.reason
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_rule_may_have_a_time_zone_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("profile", "wish", "wanted", "said"),
     [
-        (Profile("p", 4), 2, 4, "minimum 4 instead of 2"),
-        (Profile("p", 1, 3), 9, 3, "maximum 3 instead of 9"),
+        (Profile("p", 4), 2, 4, "minimum of 4 instead of 2"),
+        (Profile("p", 1, 3), 9, 3, "maximum of 3 instead of 9"),
         (Profile("p", 2, 8), 5, 5, "wants 5"),
         (Profile("p", 2, 8, wants(6)), 5, 6, "wants 6"),
     ],
@@ -181,7 +181,9 @@ def test_the_policy_sees_the_profiles_limits() -> None:
 def test_the_wish_says_which_profile_and_until_when() -> None:
     schedule = replace(WEEK, policy=wants(5))
     wish = schedule(seeing([], 5, now=at("2026-03-06T23:00")))
-    assert wish.reason.startswith("profile night until Sat 06:00 Europe/Zurich, maximum 2")
+    assert wish.reason.startswith(
+        "profile night applies until Sat 06:00 Europe/Zurich, with its maximum of 2"
+    )
 
 
 def test_a_failing_policy_still_has_the_profiles_limits() -> None:
@@ -230,12 +232,12 @@ def test_a_schedule_speaks_for_its_members() -> None:
         ),
         (
             Schedule((Rule(REST, dates=("2026-12-24",)),), REST),  # type: ignore[arg-type]
-            "rules[0].dates: '2026-12-24' must be a date, or first and last date",
+            "rules[0].dates: '2026-12-24' must be a date, or a tuple of first and last date",
         ),
         (
             Schedule((Rule(REST, dates=((date(2026, 2, 1), date(2026, 1, 1)),)),), REST),
             "rules[0].dates: (datetime.date(2026, 2, 1), datetime.date(2026, 1, 1)) must be a "
-            "date, or first and last date",
+            "date, or a tuple of first and last date",
         ),
         (
             Schedule((), REST, time_zone="Mars/Phobos"),
@@ -293,12 +295,18 @@ def test_the_floor_comes_a_dead_time_early() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"profile": None}, "no profile of the week yet"),
-        ({"throughput": Throughput()}, "the rate of an instance is not known"),
+        ({"profile": None}, "there is no weekly profile yet"),
+        ({"throughput": Throughput()}, "the throughput of an instance is not known"),
         ({"profile": WeekProfile((1.0,))}, "1 hours instead of 168"),
         ({"profile": week({}, "Mars/Phobos")}, "unusable"),
-        ({"profile": WeekProfile((), absent="two days old")}, "no profile of the week: two days"),
-        ({"profile": WeekProfile((None,) * 168)}, "no floor: the profile of the week has no week"),
+        (
+            {"profile": WeekProfile((), absent="two days old")},
+            "there is no weekly profile: two days",
+        ),
+        (
+            {"profile": WeekProfile((None,) * 168)},
+            "no seasonal floor: the weekly profile has no data",
+        ),
     ],
 )
 def test_without_a_forecast_the_wish_stands(changes: dict[str, Any], said: str) -> None:
@@ -313,7 +321,8 @@ def test_the_floor_says_from_how_many_weeks_it_is_and_goes_by_the_hours_that_are
     profile = WeekProfile(loads, weeks=(3,) * 168)
     wish = SeasonalFloor(wants(2), lead_minutes=60)(seeing([], 2, profile=profile))
     assert wish.capacity == 6
-    assert "floor 6 for 55 expected a minute from 3 weeks" in wish.reason
+    assert "expects 55 arrivals/min (from 3 weeks)" in wish.reason
+    assert "the floor is 6 instances, above the recommended 2: wants 2" in wish.reason
     assert wish.evidence["weeks"] == 3
 
 

@@ -107,13 +107,13 @@ def _shown(value: object) -> object:
     [
         ("shipped", False, "4d0d3121ed778c0c"),
         ("shipped", True, "dd19c58c6a06a4c6"),
-        ("thresholds", False, "95e81a28b82c4bed"),
-        ("calm", False, "8d1e93bd855fe499"),
-        ("calm", True, "c5779ac058a25fdb"),
-        ("any_of", False, "66490f8f59bf201f"),
-        ("any_of", True, "b9bb7ef2602ca6d9"),
-        ("two_metrics", False, "15df8f49dcfdac70"),
-        ("two_metrics", True, "fa5e98267448814f"),
+        ("thresholds", False, "3fe7d740209dec20"),
+        ("calm", False, "68d204f0b515924a"),
+        ("calm", True, "aad70d1e8e82ec4a"),
+        ("any_of", False, "1c6347c622a2afe2"),
+        ("any_of", True, "1c4c358659fb6fcb"),
+        ("two_metrics", False, "6fc09a23ef86eb82"),
+        ("two_metrics", True, "aec1756f0594e1b5"),
     ],
 )
 def test_a_replay_makes_the_recorded_decisions(case: str, with_faults: bool, digest: str) -> None:

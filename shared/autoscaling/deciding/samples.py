@@ -28,8 +28,8 @@ from shared.autoscaling.policy import Observation, Resource
 from shared.autoscaling.state import ActionStatus, ScalingState
 
 SAMPLES_KEPT_MAX = 3000
-"""The most samples of one metric. With this limit the rows of a resource fit into one transaction
-(4 MiB) and are read in one round trip.
+"""The maximum number of samples of one metric. With this limit, the rows of a resource fit into one
+transaction (4 MiB) and are read in one round trip.
 """
 
 FUTURE_TOLERANCE_SECONDS = 60
@@ -162,7 +162,7 @@ INSTANT = timedelta(microseconds=1)
 
 
 def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
-    """What the policy may see at ``now``.
+    """The observation that the policy sees at ``now``.
 
     Its windows hold only samples that are newer than the last confirmed change, because load from
     before a change must not cause another one. The histories hold all samples that are kept.
@@ -242,9 +242,9 @@ def _from(window: Window, start: datetime) -> Window:
 
 
 def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
-    """How old a sample of this metric may be when it arrives, and how long it is kept.
+    """The maximum age of a sample of this metric on arrival, and the time for which it is kept.
 
-    A count of items is only learned from, so it may be as old as the history.
+    Decisions do not use counts of items, so a sample of a count may be as old as the history.
     """
     usual_lag = usual_lag_seconds(resource.metrics.get(name))
     counts = name == resource.throughput.counted_metric

@@ -1,4 +1,4 @@
-"""Turns the counts of Azure Monitor into the finished messages that a resource learns from."""
+"""Converts the counts of Azure Monitor to the finished messages from which a resource learns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shared.autoscaling.transition import backlog_name
 log = logging.getLogger(__name__)
 
 INCOMING, ABANDONED, SUBSCRIPTIONS = "+incoming", "+abandoned", "+subscriptions"
-"""Readings that only the collector needs. No declared metric may have such a name."""
+"""The names of readings that only the collector needs. Declared metrics cannot have such names."""
 HELPERS = (INCOMING, ABANDONED, SUBSCRIPTIONS)
 READINGS = {
     COMPLETED: "finished messages",
@@ -40,7 +40,9 @@ READINGS = {
     ABANDONED: "abandoned deliveries",
 }
 REMEMBERED = timedelta(minutes=30)
-"""How long counts of abandoned deliveries are kept, and how long one line about them is enough."""
+"""Counts of abandoned deliveries are kept for this time. They are logged again only after this time
+without any.
+"""
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 ESTIMATED = "estimated from the backlog, and the default rule plans with the low end of it"
@@ -48,10 +50,10 @@ MEANWHILE = f"Meanwhile the throughput of an instance stays as it was counted, o
 
 
 class MessageCounts:
-    """Remembers, for each resource, what its counts are completed with, and what was logged.
+    """Adjusts the counts of each resource, and logs why counts are missing.
 
-    It lives as long as the process. After a restart, the share of a subscription is learned again,
-    and what is missing is logged again.
+    The object lives as long as the process. After a restart, the share of a subscription is learned
+    again, and missing counts are logged again.
     """
 
     def __init__(self) -> None:
@@ -61,7 +63,7 @@ class MessageCounts:
         self._told: dict[str, set[str]] = {}
 
     def sources(self, resource: Resource) -> Mapping[str, MetricSource]:
-        """What must be read besides the metrics of the resource."""
+        """The sources that must be read in addition to the metrics of the resource."""
         completed, topic = counting_source(resource), shared_topic(resource)
         if completed is None:
             return NOTHING
@@ -75,7 +77,7 @@ class MessageCounts:
         }
 
     def logged(self, resource: Resource) -> Set[str]:
-        """The readings of the resource whose failures are logged here."""
+        """The readings of the resource whose failures this class logs."""
         return READINGS.keys() if counting_source(resource) else frozenset()
 
     def adjusted(
@@ -84,9 +86,9 @@ class MessageCounts:
         metrics: Sequence[Metric],
         failures: Mapping[str, str] = NOTHING,
     ) -> Iterable[Metric]:
-        """The samples of the resource, with the finished messages that its workers alone explain.
+        """The samples of the resource, with the finished messages from which it can learn.
 
-        ``failures`` has the reason of each reading that failed.
+        ``failures`` maps the name of each failed reading to the reason.
         """
         if counting_source(resource) is None:
             self._tell_if_uncounted(resource)
@@ -106,7 +108,7 @@ class MessageCounts:
     def _finishing(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
     ) -> Sequence[MetricValue]:
-        """The counts without the minutes in which the workers failed."""
+        """The counts, without the minutes in which the workers failed."""
         kept = (*self._abandoned.get(resource.name, ()), *by_name.get(ABANDONED, ()))
         start = max((each.time for each in kept), default=NEVER) - REMEMBERED
         self._abandoned[resource.name] = tuple(each for each in kept if each.time >= start)
@@ -136,7 +138,7 @@ class MessageCounts:
             )
         return values
 
-    # --- what is logged: each cause once, and again only after it had ended ---
+    # --- log entries: each cause once, and again only if it ended in between ---
 
     def _tell_if_uncounted(self, resource: Resource) -> None:
         if counted_backlog(resource) is not None and COMPLETED not in resource.metrics:

@@ -45,11 +45,12 @@ class Collection:
 
 
 PLATFORM_TIMES_LONGER = 2
-"""Many requests share the time for the metrics of Azure Monitor. Each of them has the time-out of a
-source; together they must not delay the other sources for longer than this multiple of it."""
+"""All requests to Azure Monitor together may take this many times the time-out of a source, so that
+they do not delay the other sources for longer. Each single request has the time-out of a source.
+"""
 
 Answer = Sequence[MetricValue] | str
-"""The samples of a source, or why there are none."""
+"""The samples of a source, or the reason for having none."""
 Answers = Mapping[MetricSource, Answer]
 
 

@@ -1,4 +1,4 @@
-"""What a fresh deployment does before the throughput of an instance is known. Pure."""
+"""Describes what a new deployment does before the throughput of an instance is known. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ WAITS = "The app estimates it from the backlog. A policy that needs it waits unt
 
 
 def first_hour(resource: Resource) -> str:
-    """How the throughput becomes known, in a few sentences.
+    """A text that explains how the app learns the throughput.
 
-    Empty if it is given in settings, or if the resource reads no queue.
+    The text is empty if the throughput is set by hand, or if the resource reads no queue.
     """
     queues = [name for name, source in resource.metrics.items() if counts_backlog(source)]
     if not queues or resource.throughput.rate_per_instance_minute is not None:

@@ -1,4 +1,7 @@
-"""Policies: from an observation to the capacity that it calls for. Pure, standard library only."""
+"""Policies: each recommends a capacity for an observation.
+
+All of them are pure, and they use only the standard library.
+"""
 
 from shared.autoscaling.policies.backlog_target import BacklogTarget
 from shared.autoscaling.policies.capacity_thresholds import CapacityThresholds

@@ -1,4 +1,4 @@
-"""So many instances that the backlog is worked off in time."""
+"""BacklogTarget: enough instances to finish the backlog in a given time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from shared.autoscaling.policies.recommendations import (
     STATISTICS,
     Statistic,
     instances,
+    needed,
     no_rate,
     no_samples,
     read,
@@ -22,12 +23,19 @@ from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 @dataclass(frozen=True, slots=True)
 class BacklogTarget(Policy):
-    """n = ⌈q / (μ·W)⌉: "backlog per instance", q items drained within W minutes.
+    """Recommends the instances that are needed to finish the backlog within a given time.
 
-    μ is the rate of a busy instance in items per minute, fixed here or as the resource's
-    ``throughput`` knows it; W is ``drain_minutes``, or else ``share`` of the goal's age limit.
-    Source: Amazon EC2 Auto Scaling, "Scaling policy based on Amazon SQS": acceptable backlog per
-    instance = acceptable latency / average processing time.
+    The recommended capacity is n = ⌈q / (μ·W)⌉ instances, with these symbols:
+
+    - q: the backlog, in items: the ``statistic`` of the metric's window.
+    - μ: the throughput of a busy instance, in items per minute: ``rate_per_instance_minute``, or
+      else the throughput of the resource.
+    - W: the time to finish the backlog, in minutes: ``drain_minutes``, or else ``share`` times the
+      age limit of the goal.
+
+    Source: Amazon EC2 Auto Scaling, "Scaling policy based on Amazon SQS". There, the acceptable
+    backlog per instance, here μ·W, is the acceptable latency divided by the average processing
+    time of an item.
     """
 
     metric: str
@@ -42,7 +50,7 @@ class BacklogTarget(Policy):
         return (self.metric,)
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         return [
             *text("metric", self.metric),
             *number_or_none("drain_minutes", self.drain_minutes, above=0),
@@ -63,14 +71,13 @@ class BacklogTarget(Policy):
         minutes = self.drain_minutes or self.share * seen.goal.age_limit_minutes
         acceptable = rate * minutes
         if acceptable <= 0:
-            reason = "goal.age_limit_minutes = 0 leaves no time to drain a backlog in"
+            reason = "goal.age_limit_minutes = 0 leaves no time to finish a backlog"
             return stay(seen, rule, reason)
         wanted = instances(backlog / acceptable)
-        label = f"{self.statistic} {self.metric}"
         return Recommendation(
             wanted,
-            f"{label} {shown(backlog)} / ({shown(rate)} each and minute · {shown(minutes)} min) "
-            f"→ {wanted}",
+            f"the {self.statistic} {self.metric} is {shown(backlog)}; at {shown(rate)} items/min "
+            f"per instance, {needed(wanted)} to finish it within {shown(minutes)} min",
             rule,
             {
                 "metric": self.metric,

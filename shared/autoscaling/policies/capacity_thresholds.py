@@ -1,4 +1,4 @@
-"""Thresholds that depend on how many instances there are."""
+"""CapacityThresholds: thresholds that depend on the capacity."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shared.autoscaling.policies.checks import text, whole
+from shared.autoscaling.policies.recommendations import instances_text
 from shared.autoscaling.policies.threshold import Threshold
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 Level = tuple[int, float, float]
+"""A capacity in instances, and the upper and lower threshold that apply from this capacity on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityThresholds(Policy):
-    """A threshold rule whose thresholds depend on the present capacity.
+    """Works like Threshold, with thresholds that depend on the current capacity.
 
-    ``levels`` are steps of (from capacity, upper, lower), such as ((1, 50, 0), (4, 200, 40)): from
-    four instances on, mean > 200 → out and maximum < 40 → in, below that mean > 50 → out. The
-    highest step that the capacity has reached counts; below the first one, the first. Azure
-    Monitor's rules cannot do this ("Best practices for autoscale": thresholds are fixed per rule).
+    Each of the ``levels`` is a tuple (from capacity, upper, lower). The level with the highest
+    "from capacity" that the current capacity reaches applies. If the current capacity is below the
+    first level, the first level applies.
+
+    For example, take the levels ((1, 50, 0), (4, 200, 40)). With four or more instances, the policy
+    scales out if the mean is above 200, and scales in if the maximum is below 40. With one to three
+    instances, it scales out if the mean is above 50, and never scales in, because no backlog is
+    below 0.
+
+    The rules of Azure Monitor have fixed thresholds ("Best practices for autoscale").
     """
 
     metric: str
@@ -33,12 +41,12 @@ class CapacityThresholds(Policy):
         return (self.metric,)
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = text("metric", self.metric)
         for name in ("minimum_samples", "step_out", "step_in"):
             problems += whole(name, getattr(self, name), 1)
         if not isinstance(self.levels, tuple | list) or not self.levels:
-            return [*problems, f"levels = {self.levels!r}: at least one step is needed"]
+            return [*problems, f"levels = {self.levels!r}: at least one level is required"]
         return problems + list(self._level_problems())
 
     def _level_problems(self) -> Iterator[str]:
@@ -53,21 +61,22 @@ class CapacityThresholds(Policy):
             yield from (f"{key}.{fault}" for fault in faults)
             starts.append(start)
         if all(type(s) is int for s in starts) and starts != sorted(set(starts)):
-            yield f"levels = {self.levels!r}: capacities must ascend"
+            yield f"levels = {self.levels!r}: the capacities must increase from level to level"
 
     def __call__(self, seen: Observation) -> Recommendation:
         start, upper, lower = self.level_at(seen.capacity)
         fixed = Threshold(
             self.metric, upper, lower, self.minimum_samples, self.step_out, self.step_in
         )
-        wish = fixed(seen)
+        recommended = fixed(seen)
         return replace(
-            wish,
-            reason=f"{wish.reason} (thresholds from {start} instances on)",
+            recommended,
+            reason=f"{recommended.reason} (thresholds of the level from {instances_text(start)})",
             rule="capacity_thresholds",
-            evidence={**wish.evidence, "from_capacity": start},
+            evidence={**recommended.evidence, "from_capacity": start},
         )
 
     def level_at(self, capacity: int) -> Level:
+        """The level that applies at this capacity."""
         reached = [level for level in self.levels if level[0] <= capacity]
         return reached[-1] if reached else self.levels[0]

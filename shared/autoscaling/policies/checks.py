@@ -1,4 +1,4 @@
-"""Checks of a policy's parameters: each problem with name, value and bound."""
+"""Checks of a policy's parameters. Each problem states the name, the value and the bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def number(
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> list[str]:
-    """A finite number, bool excluded, over its bound."""
+    """The problem of a value that is not a finite number within the bounds. A bool is no number."""
     if not is_number(value):
         return [f"{name} = {value!r}: must be a number"]
     if above is not None and not value > above:  # type: ignore[operator]
@@ -47,7 +47,7 @@ def number_or_none(
 
 
 def fraction(name: str, value: object) -> list[str]:
-    """A number above 0 and of at most 1."""
+    """The problem of a value that is not a number above 0 and at most 1."""
     return number(name, value, above=0, at_most=1)
 
 
@@ -58,7 +58,7 @@ def whole(name: str, value: object, at_least: int) -> list[str]:
 
 
 def tenfold(value: float) -> tuple[float, float]:
-    """From a tenth of a positive number to ten times it: the range in which to tune it."""
+    """The range in which a positive parameter is tuned: from a tenth to ten times its value."""
     return value / 10, value * 10
 
 
@@ -71,18 +71,18 @@ def one_of(name: str, value: object, choices: Sequence[str]) -> list[str]:
 
 
 def member(name: str, policy: object) -> list[str]:
-    """The problems of a policy inside another one, each behind the member's name."""
+    """The problems of a policy inside another one. Each begins with the name of the member."""
     if not callable(policy):
         return [f"{name} = {policy!r}: must be callable with an Observation"]
     if isinstance(policy, type):
         return [f"{name} = {policy.__name__}: is a class; write {policy.__name__}(…)"]
     try:
         problems = described(policy).problems()
-    except Exception as error:  # a member's check is the user's code too
+    except Exception as error:  # the check may be the rule author's code
         problems = [f"problems() raised {type(error).__name__}: {error}"]
     return [f"{name}: {problem}" for problem in problems]
 
 
 def label(policy: Callable[..., Any]) -> str:
-    """What to call a policy: a function by its name, a policy object by its class."""
+    """The displayed name of a policy: the name of a function, or the class of an object."""
     return str(getattr(policy, "__name__", type(policy).__name__))

@@ -1,4 +1,4 @@
-"""A policy that may act in a direction only under a condition over any metrics."""
+"""Policies that may change the capacity in one direction only while a condition is met."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ Predicate = Callable[[Observation], bool]
 
 
 def every(*metric_names: str, below: float = 1) -> Every:
-    """True where each metric was below ``below`` in its whole window; unknown is not below."""
+    """The condition that all samples in the windows of these metrics are below ``below``.
+
+    If a metric has no samples, the condition is not met, because an unknown value may be high.
+    """
     return Every(metric_names, below)
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """What every makes."""
+    """The condition that ``every`` returns."""
 
     metric_names: tuple[str, ...]
     below: float = 1
 
     @property
     def name(self) -> str:
-        return f"every {', '.join(self.metric_names)} < {shown(self.below)}"
+        return f"every sample of {', '.join(self.metric_names)} is below {shown(self.below)}"
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
-        problems = [] if self.metric_names else ["every(): at least one metric is needed"]
+        """The invalid parameters, each with its value and bound."""
+        problems = [] if self.metric_names else ["every(): at least one metric is required"]
         for name in self.metric_names:
             problems += text("metric", name)
         return problems + number("below", self.below)
@@ -49,25 +52,25 @@ class Every:
         return self.unmet(seen) is None
 
     def unmet(self, seen: Observation) -> str | None:
-        """What keeps it from being true."""
+        """Why the condition is not met; None if it is met."""
         for name in self.metric_names:
             maximum = seen.window(name).maximum
             if maximum is None:
-                return f"no samples of {name}"
+                return f"there are no samples of {name}"
             if not maximum < self.below:
-                return f"maximum {name} {shown(maximum)} ≥ {shown(self.below)}"
+                return f"the maximum {name} is {shown(maximum)}"
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Any Python predicate of the Observation, with the name to say where it does not hold."""
+    """A condition with a predicate of your own. If it is not met, the reason quotes its name."""
 
     name: str
     predicate: Predicate
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         return text("name", self.name) + member("predicate", self.predicate)
 
     def __call__(self, seen: Observation) -> bool:
@@ -75,18 +78,21 @@ class Condition:
 
 
 def scale_in_only_if(policy: PolicyFunction, condition: Predicate) -> OnlyIf:
-    """The policy; its wish to scale in counts only while the condition is true."""
+    """Recommends what ``policy`` does, but scales in only while the condition is met."""
     return OnlyIf(policy, condition, "scale-in")
 
 
 def scale_out_only_if(policy: PolicyFunction, condition: Predicate) -> OnlyIf:
-    """The policy; its wish to scale out counts only while the condition is true."""
+    """Recommends what ``policy`` does, but scales out only while the condition is met."""
     return OnlyIf(policy, condition, "scale-out")
 
 
 @dataclass(frozen=True, slots=True)
 class OnlyIf(Composite):
-    """What scale_in_only_if and scale_out_only_if make; a condition that fails is not true."""
+    """The policy that ``scale_in_only_if`` and ``scale_out_only_if`` return.
+
+    If the condition raises an error, it counts as not met.
+    """
 
     policy: PolicyFunction
     condition: Predicate
@@ -102,32 +108,34 @@ class OnlyIf(Composite):
         return distinct(described(each).metric_names for each in both)
 
     def problems(self) -> list[str]:
-        """Those of policy and condition, each behind its place."""
+        """The problems of the policy and the condition. Each begins with the name of its source."""
         return member("policy", self.policy) + member("condition", self.condition)
 
     def __call__(self, seen: Observation) -> Recommendation:
-        wish = ask(self.policy, seen)
+        recommended = ask(self.policy, seen)
         unmet = self._unmet(seen)
         if unmet is None:
-            return wish
-        barred = 1 if self.direction == "scale-out" else -1
-        if (wish.capacity - seen.capacity) * barred <= 0:
-            return wish
+            return recommended
+        conditional = 1 if self.direction == "scale-out" else -1
+        if (recommended.capacity - seen.capacity) * conditional <= 0:
+            return recommended
         name = str(getattr(self.condition, "name", label(self.condition)))
+        refused = f"no {self.direction} to {recommended.capacity} without the condition {name!r}"
         return replace(
-            wish,
+            recommended,
             capacity=seen.capacity,
-            reason=f"{wish.reason}; no {self.direction}, only if {name}: {unmet}",
+            reason=f"{recommended.reason}; {refused}: {unmet}",
             rule="only_if",
-            evidence={**wish.evidence, "wish": wish.capacity, "unmet": unmet},
+            evidence={**recommended.evidence, "wish": recommended.capacity, "unmet": unmet},
             paced=False,
-            candidates=flattened([wish]),
+            candidates=flattened([recommended]),
         )
 
     def _unmet(self, seen: Observation) -> str | None:
+        """Why the condition is not met; None if it is met."""
         try:
             if isinstance(self.condition, Every):
                 return self.condition.unmet(seen)
-            return None if self.condition(seen) else "not so"
-        except Exception as error:  # the user's code, as a policy may be
-            return f"raised {type(error).__name__}: {error}"
+            return None if self.condition(seen) else "it is false"
+        except Exception as error:  # the rule author's code may raise anything
+            return f"it raised {type(error).__name__}: {error}"

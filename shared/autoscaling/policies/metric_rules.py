@@ -1,4 +1,4 @@
-"""Rules as Azure Monitor's autoscale settings have them, one metric each."""
+"""MetricRules: the rules of an autoscale setting of Azure Monitor. Each rule reads one metric."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Literal
 
 from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import number, one_of, text, whole
+from shared.autoscaling.policies.recommendations import instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -39,10 +40,18 @@ Unit = Literal["instances", "percent", "exactly"]
 
 @dataclass(frozen=True, slots=True)
 class MetricRule:
-    """When the aggregate of a metric over ``window_seconds`` compares so, then change so.
+    """One rule: if the aggregate of a metric passes a threshold, change the capacity.
 
-    ``by`` with ``unit``: so many instances, percent of the instances there are (rounded up, one at
-    least), or exactly so many. ``per_instance`` divides the aggregate by the instances.
+    The rule is met if ``aggregate comparison threshold`` is true, such as 120 > 100. The aggregate
+    is the ``aggregation`` of the samples of the last ``window_seconds``. With ``per_instance``, the
+    aggregate is divided by the capacity first.
+
+    ``unit`` states what ``by`` means:
+
+    - ``instances``: the capacity changes by this many instances.
+    - ``percent``: the capacity changes by this percentage of the current capacity, rounded up to
+      whole instances.
+    - ``exactly``: the capacity changes to this many instances.
     """
 
     metric: str
@@ -56,7 +65,7 @@ class MetricRule:
     per_instance: bool = False
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = text("metric", self.metric) + number("threshold", self.threshold)
         problems += one_of("comparison", self.comparison, tuple(COMPARISONS))
         problems += one_of("direction", self.direction, ("out", "in"))
@@ -69,7 +78,7 @@ class MetricRule:
         )
 
     def value(self, seen: Observation) -> float | None:
-        """The aggregate; None without samples."""
+        """The aggregate; None if the window of the rule has no samples."""
         start = seen.now - timedelta(seconds=self.window_seconds)
         samples = seen.history(self.metric).samples
         values = [sample.value for sample in samples if sample.time >= start]
@@ -79,10 +88,14 @@ class MetricRule:
         return value / seen.capacity if self.per_instance else value
 
     def met(self, value: float) -> bool:
+        """True if the comparison of the aggregate with the threshold is true."""
         return COMPARISONS[self.comparison](value, self.threshold)
 
     def wanted(self, capacity: int) -> int:
-        """The capacity after this rule has acted; never against its direction."""
+        """The capacity that the rule recommends if it is met.
+
+        It never lies against the direction of the rule.
+        """
         if self.unit == "exactly":
             wanted = self.by
         else:
@@ -91,19 +104,29 @@ class MetricRule:
             wanted = capacity + step if self.direction == "out" else capacity - step
         return max(wanted, capacity) if self.direction == "out" else min(wanted, capacity)
 
-    def said(self, value: float) -> str:
+    def finding(self, value: float) -> str:
+        """The aggregate and the required comparison, in words."""
         each = " per instance" if self.per_instance else ""
-        what = f"{self.aggregation} {self.metric}{each}"
-        return f"{what} {value:.4g} {self.comparison} {self.threshold:.4g}"
+        window = f"over {self.window_seconds / 60:.3g} min"
+        required = f"required: {self.comparison} {self.threshold:.4g}"
+        name = "last value" if self.aggregation == "last" else self.aggregation
+        return f"the {name} of {self.metric}{each} {window} is {value:.4g} ({required})"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricRules(Policy):
-    """Out as soon as any rule that scales out is met, and as far as the furthest of them; in only
-    when every rule that scales in is met, and no further than the most careful of them.
+    """Evaluates several rules as Azure Monitor evaluates the rules of a profile.
 
-    As Azure Monitor evaluates the rules of a profile (learn.microsoft.com, "Understand autoscale
-    settings"). A metric without samples meets no rule. The flap projection is a guard.
+    - If any scale-out rule is met, the policy recommends the highest capacity that a met scale-out
+      rule recommends.
+    - Otherwise, if every scale-in rule is met, the policy recommends the highest capacity that a
+      scale-in rule recommends, so the smallest change applies.
+    - Otherwise, the policy recommends the current capacity.
+
+    A rule whose metric has no samples is not met. Azure Monitor also prevents flapping. In this app
+    the guard ``flap_projection`` does so.
+
+    Source: learn.microsoft.com, "Understand autoscale settings".
     """
 
     rules: tuple[MetricRule, ...]
@@ -113,8 +136,8 @@ class MetricRules(Policy):
         return tuple(dict.fromkeys(rule.metric for rule in self.rules))
 
     def problems(self) -> list[str]:
-        """Those of all rules, each behind its place."""
-        problems = [] if self.rules else ["rules: at least one MetricRule is needed"]
+        """The problems of all rules. Each begins with the index of the rule."""
+        problems = [] if self.rules else ["rules: at least one MetricRule is required"]
         for position, rule in enumerate(self.rules):
             if not isinstance(rule, MetricRule):
                 problems.append(f"rules[{position}] = {rule!r}: must be a MetricRule")
@@ -133,12 +156,17 @@ class MetricRules(Policy):
         if out:
             rule, value = max(out, key=lambda pair: pair[0].wanted(seen.capacity))
             wanted = rule.wanted(seen.capacity)
-            return Recommendation(wanted, rule.said(value), "metric_rules", evidence)
+            reason = f"{rule.finding(value)}: recommending {instances_text(wanted)}"
+            return Recommendation(wanted, reason, "metric_rules", evidence)
         scaling_in = [rule for rule in self.rules if rule.direction == "in"]
         quiet = [(r, v) for r, v in met if r.direction == "in"]
         if scaling_in and len(quiet) == len(scaling_in):
             wanted = max(rule.wanted(seen.capacity) for rule, _ in quiet)
-            said = " and ".join(rule.said(value) for rule, value in quiet)
-            return Recommendation(wanted, said, "metric_rules", evidence)
-        reason = f"no rule out is met, and {len(quiet)} of {len(scaling_in)} rules in"
+            findings = ", and ".join(rule.finding(value) for rule, value in quiet)
+            reason = f"{findings}: recommending {instances_text(wanted)}"
+            return Recommendation(wanted, reason, "metric_rules", evidence)
+        scale_in = "there is no scale-in rule"
+        if scaling_in:
+            scale_in = f"{len(quiet)} of {len(scaling_in)} scale-in rules are met"
+        reason = f"holding: no scale-out rule is met, and {scale_in}"
         return Recommendation(seen.capacity, reason, "metric_rules", evidence)

@@ -19,6 +19,7 @@ from shared.autoscaling.policies.outlook import (
     infer,
     waiting_share,
 )
+from shared.autoscaling.policies.recommendations import instances_text
 from shared.autoscaling.policy import (
     RATE_SOURCES,
     Composite,
@@ -274,7 +275,7 @@ class _Choice:
             return self._hold(f"work will be {age} old, but {outlook.ordered} is the maximum")
         if outlook.backlog + outlook.arrivals.rate <= seen.capacity:
             if outlook.ordered != seen.capacity:
-                change = f"the change to {_instances(outlook.ordered)}"
+                change = f"the change to {instances_text(outlook.ordered)}"
                 return self._hold(f"the queue runs empty, but {change} is still pending")
             if seen.capacity <= seen.limits.minimum:
                 return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
@@ -288,7 +289,7 @@ class _Choice:
         replace = outlook.overdue or outlook.worth_replacing(wanted)
         if outlook.ordered > seen.capacity and not replace:
             coming = self._time(outlook.arrival)
-            come = f"{_instances(outlook.ordered)} will be running within {coming}"
+            come = f"{instances_text(outlook.ordered)} will be running within {coming}"
             return self._hold(f"{come}, and a new request would not reduce late work")
         if wanted == self._maximum < seen.limits.maximum and wanted == outlook.ordered:
             wait = f"no more instances are requested until {wanted} are running"
@@ -300,10 +301,10 @@ class _Choice:
         return self._say(
             wanted,
             f"with a backlog of {outlook.backlog * self.items:.4g} and "
-            f"{self._flow(outlook.arrivals.rate)}, {_instances(outlook.ordered)} would let work "
-            f"become {self._time(age)} old within the next {ahead}; the policy plans for at most "
-            f"{limit}; new instances take {self._time(outlook.dead)} to start, so more are needed "
-            "now",
+            f"{self._flow(outlook.arrivals.rate)}, {instances_text(outlook.ordered)} would let "
+            f"work become {self._time(age)} old within the next {ahead}; the policy plans for at "
+            f"most {limit}; new instances take {self._time(outlook.dead)} to start, so more are "
+            "needed now",
         )
 
     @property
@@ -326,14 +327,14 @@ class _Choice:
             idle_share = 1 - self._busy_share(rate)
             return self._say(
                 wanted,
-                f"the queue runs empty at {self._flow(rate)}; {_instances(wanted)} will be enough "
-                f"for the next {self._time(self._patience)}, and another one would be idle for at "
-                f"least {idle_share:.0%} of the time",
+                f"the queue runs empty at {self._flow(rate)}; {instances_text(wanted)} will be "
+                f"enough for the next {self._time(self._patience)}, and another one would be idle "
+                f"for at least {idle_share:.0%} of the time",
             )
         if self._idle_for_long():
             idle = f"the queue was empty for {self._time(IDLE_STEPS)}"
             fewer = seen.capacity - 1
-            return self._say(fewer, f"{idle} at {_instances(seen.capacity)}: trying {fewer}")
+            return self._say(fewer, f"{idle} at {instances_text(seen.capacity)}: trying {fewer}")
         return self._hold("holding: the last instance has enough to do")
 
     def _needed(self, rate: float) -> int:
@@ -420,7 +421,3 @@ class _Choice:
             if estimate.source is not RateSource.SETTINGS:
                 reason = f"{reason}; {estimate}"
         return Recommendation(wanted, reason, "queue_age", evidence, paced=True)
-
-
-def _instances(count: int) -> str:
-    return f"{count} instance" if count == 1 else f"{count} instances"

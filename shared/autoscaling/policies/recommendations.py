@@ -1,4 +1,4 @@
-"""How policies answer: values of windows, whole instances, and what they lack to decide."""
+"""Helpers for policies: read metrics, round to whole instances, and build recommendations."""
 
 from __future__ import annotations
 
@@ -14,63 +14,85 @@ Statistic = Literal["latest", "mean", "maximum"]
 STATISTICS = ("latest", "mean", "maximum")
 
 INSTANCES_MAX = 1_000_000
-"""Far above every limit: keeps absurd quotients finite, the guards bring them down."""
+"""The highest capacity that a policy recommends, far above every limit of a resource. It keeps
+extreme quotients finite.
+"""
 
 ROUNDING = 1e-9
-"""3 · 0.1 / 0.1 shall be 3 instances and not 4."""
+"""A quotient that exceeds a whole number by less than this share of itself is rounded down. Without
+this tolerance, the rounding error of 3 · 0.1 / 0.1 would lead to 4 instances instead of 3.
+"""
 
 
 def read(window: Window, statistic: Statistic) -> float | None:
-    """The value of a window; None without samples."""
+    """The statistic of the samples in a window; None without samples."""
     if statistic == "latest":
         return window.latest.value if window.latest else None
     return window.mean if statistic == "mean" else window.maximum
 
 
 def instances(quotient: float) -> int:
-    """Rounded up to whole instances, within 0 .. INSTANCES_MAX."""
-    if not quotient < INSTANCES_MAX:  # infinity and NaN too
+    """The quotient, rounded up to whole instances, from 0 to ``INSTANCES_MAX``."""
+    if not quotient < INSTANCES_MAX:  # true for infinity and NaN, too
         return INSTANCES_MAX
     return max(math.ceil(quotient - abs(quotient) * ROUNDING), 0)
 
 
 def capacity_at(seen: Observation, time: datetime) -> int:
-    """How many instances there were; before the first sample of that, as many as in it."""
+    """The capacity at ``time``; before the first capacity sample, the value of that sample."""
     samples = seen.capacities.samples
     if not samples:
         return seen.capacity
-    at = bisect_right(samples, time, key=time_of)
-    return int(samples[max(at - 1, 0)].value)
+    later = bisect_right(samples, time, key=time_of)
+    return int(samples[max(later - 1, 0)].value)
 
 
 def shown(value: float) -> str:
-    """Four digits, and whole numbers up to 15 digits without an exponent."""
+    """The value with four significant digits. From 10,000 to 1e15, it is a whole number instead."""
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+HOLDING = "holding: "
+"""The reason of ``stay`` begins with this."""
+
+
+def instances_text(count: int) -> str:
+    """The number with its noun, such as "1 instance"."""
+    return f"{count} instance" if count == 1 else f"{count} instances"
+
+
+def needed(count: int) -> str:
+    """The result of a policy that computes a need, such as "3 instances are needed"."""
+    return f"{instances_text(count)} {'is' if count == 1 else 'are'} needed"
 
 
 def stay(
     seen: Observation, rule: str, reason: str, missing: str = "", **evidence: EvidenceValue
 ) -> Recommendation:
-    """The present capacity; with ``missing``, for want of that."""
+    """Recommend the current capacity. ``missing`` names the input that the policy lacks, if any."""
     if missing:
         evidence["missing"] = missing
-    return Recommendation(seen.capacity, reason, rule, evidence, missing=missing)
+    return Recommendation(seen.capacity, HOLDING + reason, rule, evidence, missing=missing)
 
 
 def no_samples(seen: Observation, rule: str, metric: str) -> Recommendation:
-    """A missing value is not zero."""
-    return stay(seen, rule, f"no samples of {metric}", metric, metric=metric, samples=0)
+    """Recommend the current capacity, because a missing value is not zero."""
+    return stay(seen, rule, f"there are no samples of {metric}", metric, metric=metric, samples=0)
 
 
-RATE_REMEDY = "set throughput.rate_per_instance_minute, or wait until enough changes have taught it"
-DEAD_TIME_REMEDY = "set throughput.dead_time_minutes, or wait until a scale-out has taught it"
+RATE_UNKNOWN = "the throughput of an instance is not known"
+RATE_REMEDY = "set throughput.rate_per_instance_minute, or wait until the app has learned it"
+DEAD_TIME_UNKNOWN = "the dead time of new instances is not known"
+DEAD_TIME_REMEDY = "set throughput.dead_time_minutes, or wait until a scale-out was measured"
 
 
 def no_rate(seen: Observation, rule: str) -> Recommendation:
-    reason = f"the rate of an instance is not known: {RATE_REMEDY}"
+    """Recommend the current capacity, because the throughput is not known."""
+    reason = f"{RATE_UNKNOWN}; {RATE_REMEDY}"
     return stay(seen, rule, reason, "throughput.rate_per_instance_minute")
 
 
 def no_dead_time(seen: Observation, rule: str) -> Recommendation:
-    reason = f"the dead time of new instances is not known: {DEAD_TIME_REMEDY}"
+    """Recommend the current capacity, because the dead time is not known."""
+    reason = f"{DEAD_TIME_UNKNOWN}; {DEAD_TIME_REMEDY}"
     return stay(seen, rule, reason, "throughput.dead_time_minutes")

@@ -1,4 +1,4 @@
-"""Profiles by the clock: which limits and which policy hold when."""
+"""Schedule: limits and policies that depend on the time of day, the weekday or the date."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WORKDAYS = WEEKDAYS[:5]
 WEEKEND = WEEKDAYS[5:]
 DAYS_AHEAD = 8
-"""How far the end of a profile is looked for."""
+"""The end of a profile is searched for within this many days."""
 
 MIDNIGHT = time()
 DAY = timedelta(days=1)
 Days = date | tuple[date, date]
+"""A day, or the first and the last day of a period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Limits and policy for some time; without a policy of its own the schedule's holds."""
+    """Limits, in instances, and a policy. A profile without a policy uses that of the schedule."""
 
     name: str
     minimum: int = 1
@@ -34,7 +35,7 @@ class Profile:
     policy: PolicyFunction | None = None
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = text("name", self.name) + whole("minimum", self.minimum, 1)
         if self.maximum is not None:
             problems += whole("maximum", self.maximum, 1)
@@ -45,12 +46,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a profile holds: from ``start`` to before ``end`` by the wall clock of the time zone.
+    """Applies a profile from ``start`` until just before ``end``, in local time of the time zone.
 
-    ``weekdays`` and ``dates`` (days, or first and last day) say on which days it starts; empty
-    means on any. ``end`` not after ``start`` means the next day; both equal is a whole day. A
-    wall time means its first occurrence where clocks are put back, and the end of the gap where
-    they are put forward, so that rules which meet never leave a hole and never overlap.
+    ``weekdays`` and ``dates`` state the days on which the rule starts. If one of them is empty, it
+    excludes no day. If ``end`` is not later than ``start``, the rule ends on the next day. If both
+    are equal, the rule applies for a whole day.
+
+    When clocks are set back, a time that occurs twice means its first occurrence. When clocks are
+    set forward, a skipped time means the end of the gap. So adjoining rules never overlap and leave
+    no gap.
     """
 
     profile: Profile
@@ -59,10 +63,10 @@ class Rule:
     end: time = MIDNIGHT
     dates: tuple[Days, ...] = ()
     time_zone: str | None = None
-    """The schedule's, unless given."""
+    """The time zone of the rule, such as Europe/Zurich. By default, it is that of the schedule."""
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         if not isinstance(self.profile, Profile):
             return [f"profile = {self.profile!r}: must be a Profile"]
         problems = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
@@ -74,26 +78,26 @@ class Rule:
             if not isinstance(value, time) or value.tzinfo is not None:
                 problems.append(f"{name} = {value!r}: must be a time of day without time zone")
         problems += [
-            f"dates: {days!r} must be a date, or first and last date"
+            f"dates: {days!r} must be a date, or a tuple of first and last date"
             for days in _listed(self.dates)
             if not _sound(days)
         ]
         return problems + ([] if self.time_zone is None else _zone_problems(self.time_zone))
 
     def starts_on(self, day: date) -> bool:
-        """Whether the rule holds from ``start`` of this local day."""
+        """True if the rule applies from ``start`` on this local day."""
         if self.weekdays and WEEKDAYS[day.weekday()] not in self.weekdays:
             return False
         return not self.dates or any(_within(day, days) for days in self.dates)
 
     def span(self, day: date, default_zone: str) -> tuple[datetime, datetime]:
-        """First instant and end, in UTC, of the interval that starts on this local day."""
+        """The interval that starts on this local day, in UTC. Its end is excluded."""
         zone = self.time_zone or default_zone
         last = day + DAY if self.end <= self.start else day
         return instant(day, self.start, zone), instant(last, self.end, zone)
 
     def spans(self, now: datetime, default_zone: str) -> Iterator[tuple[datetime, datetime]]:
-        """The intervals around and after now."""
+        """The intervals that start from yesterday until ``DAYS_AHEAD`` days ahead."""
         today = now.astimezone(ZoneInfo(self.time_zone or default_zone)).date()
         for ahead in range(-1, DAYS_AHEAD + 1):
             day = today + ahead * DAY
@@ -101,6 +105,7 @@ class Rule:
                 yield self.span(day, default_zone)
 
     def holds(self, now: datetime, default_zone: str) -> bool:
+        """True if the rule applies at ``now``."""
         today = now.astimezone(ZoneInfo(self.time_zone or default_zone)).date()
         for day in (today, today - DAY):
             if self.starts_on(day):
@@ -112,11 +117,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Composite):
-    """Asks the policy of the active profile, and keeps its wish within the profile's limits.
+    """Asks the policy of the active profile, and keeps the result within the profile's limits.
 
-    The first of ``rules`` that holds names the profile, else it is ``default``. As Azure Monitor's
-    profiles (fixed date before recurrence before default, where the rules are in that order); here
-    each may have a policy of its own, and any number of rules.
+    The first of the ``rules`` that applies selects the active profile. If none applies, ``default``
+    is the active profile.
+
+    The profiles of Azure Monitor work alike: a fixed date takes precedence over a recurrence, and a
+    recurrence over the default. Put the rules in this order to get the same result. Unlike there, a
+    profile may have a policy of its own, and the number of rules is not limited.
     """
 
     rules: tuple[Rule, ...]
@@ -131,7 +139,7 @@ class Schedule(Composite):
         return tuple(policy for policy in asked if policy is not None)
 
     def problems(self) -> list[str]:
-        """Those of all rules and profiles, each behind its place."""
+        """The problems of all rules and profiles. Each begins with the place of its source."""
         problems = []
         for position, rule in enumerate(self.rules):
             if not isinstance(rule, Rule):
@@ -146,12 +154,12 @@ class Schedule(Composite):
         return problems + _zone_problems(self.time_zone)
 
     def active(self, now: datetime) -> Profile:
-        """The profile that holds at a time."""
+        """The profile that is active at ``now``."""
         holding = (rule.profile for rule in self.rules if rule.holds(now, self.time_zone))
         return next(holding, self.default)
 
     def until(self, now: datetime) -> datetime | None:
-        """When another profile follows; None where that is more than a week away."""
+        """The time at which another profile becomes active; None if it is more than a week away."""
         active = self.active(now)
         edges = {
             edge
@@ -169,46 +177,51 @@ class Schedule(Composite):
         if profile.maximum is not None:
             high = min(profile.maximum, high)
         limits = Limits(min(low, high), high) if low > high else Limits(low, high)
-        wish = self._ask(profile, replace(seen, limits=limits))
-        said = self._said(profile, seen.now)
-        wanted = _clamped(wish.capacity, profile)
-        if wanted != wish.capacity:
-            bound = "minimum" if wanted > wish.capacity else "maximum"
-            said += f", {bound} {wanted} instead of {wish.capacity}"
+        recommended = self._ask(profile, replace(seen, limits=limits))
+        applied = self._applied(profile, seen.now)
+        wanted = _clamped(recommended.capacity, profile)
+        if wanted != recommended.capacity:
+            bound = "minimum" if wanted > recommended.capacity else "maximum"
+            applied += f", with its {bound} of {wanted} instead of {recommended.capacity}"
         return replace(
-            wish,
+            recommended,
             capacity=wanted,
-            reason=f"{said}: {wish.reason}",
+            reason=f"{applied}: {recommended.reason}",
             rule="schedule",
-            evidence={**wish.evidence, "rule": wish.rule, "profile": profile.name},
-            paced=wish.paced and wanted == wish.capacity,
-            candidates=flattened([wish]),
+            evidence={
+                **recommended.evidence,
+                "rule": recommended.rule,
+                "profile": profile.name,
+            },
+            paced=recommended.paced and wanted == recommended.capacity,
+            candidates=flattened([recommended]),
         )
 
     def _ask(self, profile: Profile, seen: Observation) -> Recommendation:
         policy = profile.policy or self.policy
         if policy is None:
-            return Recommendation(seen.capacity, "the profile has limits only", "limits")
+            return Recommendation(seen.capacity, "the profile has no policy, only limits", "limits")
         return ask(policy, seen)
 
-    def _said(self, profile: Profile, now: datetime) -> str:
+    def _applied(self, profile: Profile, now: datetime) -> str:
         end = self.until(now)
         if end is None:
-            return f"profile {profile.name} for more than a week"
+            return f"profile {profile.name} applies for more than a week"
         local = end.astimezone(ZoneInfo(self.time_zone))
         day = WEEKDAYS[local.weekday()]
-        return f"profile {profile.name} until {day} {local:%H:%M} {self.time_zone}"
+        return f"profile {profile.name} applies until {day} {local:%H:%M} {self.time_zone}"
 
 
 @lru_cache(maxsize=4096)
 def instant(day: date, clock: time, zone_name: str) -> datetime:
-    """The first instant, in UTC, at which the wall clock of the zone shows this time or a later."""
+    """The first time, in UTC, at which the zone's local time is at least this time of this day."""
     zone = ZoneInfo(zone_name)
     wall = datetime.combine(day, clock)
     late = wall.replace(tzinfo=zone).astimezone(UTC)
     if late.astimezone(zone).replace(tzinfo=None) == wall:
         return late
-    # In a gap: late lies behind it, fold=1 before it; the clock jumps at a whole second between.
+    # The local time is skipped: fold=0 gives a time after the gap, and fold=1 a time before it.
+    # Bisection finds the whole second at which the clock is set forward.
     early = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
     while late - early > timedelta(seconds=1):
         middle = early + timedelta(seconds=(late - early) // timedelta(seconds=2))

@@ -1,4 +1,4 @@
-"""No fewer instances than the load to expect needs."""
+"""SeasonalFloor: at least the instances that the load expected from past weeks requires."""
 
 from __future__ import annotations
 
@@ -9,23 +9,37 @@ from zoneinfo import ZoneInfo
 from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.policies.checks import member, number, number_or_none
 from shared.autoscaling.policies.combine import flattened
-from shared.autoscaling.policies.recommendations import instances, shown
+from shared.autoscaling.policies.recommendations import (
+    RATE_UNKNOWN,
+    instances,
+    instances_text,
+    shown,
+)
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 
 HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440
+"""The policy looks ahead by at most one day."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeasonalFloor(Composite):
-    """At least ⌈``headroom``·λ(hour of the week) / μ⌉ instances; never fewer than ``policy`` wants.
+    """Raises the recommendation of ``policy`` to the instances that the expected load requires.
 
-    λ is the highest load that ``seen.profile`` expects between now and ``lead_minutes`` later (by
-    default the dead time), so that instances are there when it comes and go once it is over. Only
-    raises: a forecast is no reason to scale in. Without a rate, a profile or a known hour in that
-    time the policy's wish stands, and the reason says what is missing.
-    Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning" (base load by forecast,
-    the rest by reaction).
+    The floor is ⌈``headroom``·λ / μ⌉ instances, with these symbols:
+
+    - λ: the highest load in items per minute that the weekly profile expects from now until
+      ``lead_minutes`` later, by default until the dead time later. So instances work when the load
+      rises, and the floor falls after the load has fallen.
+    - μ: the throughput of a busy instance, in items per minute: ``rate_per_instance_minute``, or
+      else the throughput of the resource.
+
+    The floor never lowers a recommendation, because a forecast alone is no reason to scale in. If
+    there is no throughput, no weekly profile, or no known hour in that time, the recommendation of
+    ``policy`` applies, and the reason says what is missing.
+
+    Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning": the base load is
+    provisioned by a forecast, and the rest by reaction.
     """
 
     policy: PolicyFunction
@@ -38,7 +52,7 @@ class SeasonalFloor(Composite):
         return (self.policy,)
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         lead = self.lead_minutes
         return [
             *member("policy", self.policy),
@@ -48,41 +62,53 @@ class SeasonalFloor(Composite):
         ]
 
     def __call__(self, seen: Observation) -> Recommendation:
-        wish = ask(self.policy, seen)
+        recommended = ask(self.policy, seen)
         rate = self.rate_per_instance_minute or seen.throughput.rate_per_instance_minute
         if seen.profile is None:
-            return _without(wish, "no profile of the week yet")
+            return _without(recommended, "there is no weekly profile yet")
         if seen.profile.absent:
-            return _without(wish, f"no profile of the week: {seen.profile.absent}")
+            return _without(recommended, f"there is no weekly profile: {seen.profile.absent}")
         if not rate:
-            return _without(wish, "the rate of an instance is not known")
+            return _without(recommended, RATE_UNKNOWN)
         try:
             hour = self._busiest(seen, seen.profile)
         except (IndexError, KeyError, ValueError, OSError) as error:
-            return _without(wish, f"profile of the week is unusable ({error})")
+            return _without(recommended, f"the weekly profile is unusable ({error})")
         if hour is None:
-            return _without(wish, "the profile of the week has no week for this hour")
-        expected = hour.load
-        floor = instances(self.headroom * expected / rate)
-        evidence = {**wish.evidence, "floor": floor, "expected_per_minute": expected}
-        said = f"floor {floor} for {shown(expected)} expected a minute"
-        if hour.weeks is not None:
-            evidence["weeks"] = hour.weeks
-            said = f"{said} from {hour.weeks} week{'s' if hour.weeks != 1 else ''}"
-        if floor <= wish.capacity:
-            return replace(wish, reason=f"{wish.reason}; {said}", evidence=evidence)
+            return _without(recommended, "the weekly profile has no data for this hour")
+        floor = instances(self.headroom * hour.load / rate)
+        evidence = {
+            **recommended.evidence,
+            "floor": floor,
+            "expected_per_minute": hour.load,
+            **({} if hour.weeks is None else {"weeks": hour.weeks}),
+        }
+        reason = self._reason(hour, rate, floor)
+        if floor <= recommended.capacity:
+            reason = f"{recommended.reason}; {reason}"
+            return replace(recommended, reason=reason, evidence=evidence)
         return replace(
-            wish,
+            recommended,
             capacity=floor,
-            reason=f"{said}, {shown(rate)} done by each; else {wish.capacity}: {wish.reason}",
+            reason=f"{reason}, above the recommended {recommended.capacity}: {recommended.reason}",
             rule="seasonal_floor",
-            evidence={**evidence, "wish": wish.capacity},
+            evidence={**evidence, "wish": recommended.capacity},
             paced=False,
-            candidates=flattened([wish]),
+            candidates=flattened([recommended]),
+        )
+
+    def _reason(self, hour: _Hour, rate: float, floor: int) -> str:
+        weeks = ""
+        if hour.weeks is not None:
+            weeks = f" (from {hour.weeks} week{'s' if hour.weeks != 1 else ''})"
+        headroom = "" if self.headroom == 1 else f" and a headroom of {shown(self.headroom)}"
+        return (
+            f"the weekly profile expects {shown(hour.load)} arrivals/min{weeks}; at {shown(rate)} "
+            f"items/min per instance{headroom}, the floor is {instances_text(floor)}"
         )
 
     def _busiest(self, seen: Observation, profile: WeekProfile) -> _Hour | None:
-        """Of the hours that are known; None where none of them is."""
+        """The known hour with the highest expected load; None if no hour is known."""
         lead = self.lead_minutes
         if lead is None:
             lead = seen.throughput.dead_time_minutes or 0
@@ -96,7 +122,10 @@ class SeasonalFloor(Composite):
 
 @dataclass(frozen=True, slots=True)
 class _Hour:
-    """``weeks`` is None where the profile does not tell them."""
+    """The expected load of an hour, in items per minute, and the number of weeks with data.
+
+    ``weeks`` is None if the profile does not state it.
+    """
 
     load: float
     weeks: int | None
@@ -112,5 +141,5 @@ def _hour(profile: WeekProfile, time: datetime) -> _Hour | None:
     return _Hour(load, profile.weeks[hour] if profile.weeks else None)
 
 
-def _without(wish: Recommendation, why: str) -> Recommendation:
-    return replace(wish, reason=f"{wish.reason}; no floor: {why}")
+def _without(recommended: Recommendation, cause: str) -> Recommendation:
+    return replace(recommended, reason=f"{recommended.reason}; no seasonal floor: {cause}")

@@ -1,4 +1,4 @@
-"""So many instances that the oldest item stays young, counting in how long new ones take."""
+"""SlackAwareDrain: keeps the oldest item young, and plans for the dead time of new instances."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from shared.autoscaling.policies.checks import fraction, number, number_or_none,
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
     instances,
+    instances_text,
+    needed,
     no_dead_time,
     no_rate,
     no_samples,
@@ -24,31 +26,65 @@ from shared.autoscaling.policy import Observation, Policy, Recommendation
 RULE = "slack_aware_drain"
 
 SLACK_SHARE_MIN = 0.2
-"""Of the age limit: the least time to drain in, where new instances come too late anyway."""
+"""The policy plans to finish the backlog in no less than this share of the age limit, even if the
+dead time is so long that work will be late.
+"""
 
 SLOPE_MINUTES_MAX = 240
+"""The longest time from which the slope is computed. Samples are kept for at most four hours."""
+
 AGE_LIMIT_MINUTES_MIN = 1e-3
+"""With a shorter age limit, all work is late at any capacity."""
 
 LOAD_MAX = 0.9
-"""Of what is left after a scale-in, lest chance brings the next scale-out."""
+"""After a scale-in, the remaining instances may be busy for at most this share of their time.
+Otherwise random variation of the arrivals might soon lead to a scale-out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SlackAwareDrain(Policy):
-    """n = ⌈max(λ/μ, q_D / (μ·S))⌉ where the oldest item would else grow too old.
+    """Keeps the oldest item of a queue younger than the goal's age limit, despite the dead time.
 
-    q is the backlog now, μ the rate of a busy instance, D the dead time of new ones, L the goal's
-    age limit. Arrivals λ: the slope of the backlog + μ·n while it is not empty; an empty queue
-    only bounds them, by none and by μ·n. With what is there and what is ordered the backlog at
-    the end of the dead time is q_D = max(0, q + (λ - μ·n)·D), its age q_D / (μ·n).
+    The policy projects the backlog to the end of the dead time, and changes the capacity depending
+    on the age that the projected backlog would have. The formulas use these symbols:
 
-    Out, where that age passes ``calm_share``·L: enough to serve λ and to drain q_D within the
-    slack S = ``share``·L - D. In to m, where with the most arrivals possible the age of what m
-    would have left at the end of a dead time stays within ``calm_share``·L, so that there would
-    be time to take it back. An order under way counts as coming and is never taken back.
+    - n: the ordered capacity, in instances: the target of the pending action, or the current
+      capacity if no action is pending.
+    - q: the current backlog, in items.
+    - μ: the throughput of a busy instance, in items per minute.
+    - D: the dead time from the request for an instance until this instance works, in minutes.
+    - L: the age limit of the goal, in minutes.
+    - λ: the arrivals, in items per minute, estimated from the samples of the last
+      ``slope_minutes``.
 
-    Sources: a Smith predictor's projection over the dead time (Smith, "Closer control of loops
-    with dead time", 1957); age of a first-in-first-out backlog by Little's law.
+    *Arrivals.* While the queue is not empty, all instances are busy. λ is then the slope of the
+    backlog plus the work that the instances finish. An empty queue gives only a lower and an upper
+    bound of λ: nothing arrived, or as much as all instances can finish. Except where stated
+    otherwise, λ means the lower bound.
+
+    *Projection.* At the end of the dead time, the backlog is q_D = max(0, q + (λ - μ·n)·D), and its
+    age is q_D / (μ·n). If an action that adds instances is pending, the projection uses the current
+    capacity until these instances work, and n from then on.
+
+    *Scale-out.* If this age is above ``calm_share``·L, the policy recommends
+
+        ⌈max(λ/μ, q_D / (μ·S))⌉ instances, with S = max(``share``·L - D, 0.2·L)
+
+    These instances serve the arrivals, and finish q_D within the slack S.
+
+    *Scale-in.* If the age is not above this limit and no action is pending, the policy recommends
+    the fewest instances m, at most n, that meet two conditions:
+
+    - With the upper bound of λ, the age of the backlog that m instances leave after D minutes is at
+      most ``calm_share``·L. So the policy has the time to reverse the scale-in.
+    - With the lower bound of λ, m instances are busy for at most 90 % of their time.
+
+    The policy never recommends less than the target of a pending action.
+
+    Sources: the projection over the dead time is that of a Smith predictor (Smith, "Closer control
+    of loops with dead time", 1957). The age of a first-in-first-out backlog follows from Little's
+    law.
     """
 
     metric: str
@@ -71,7 +107,7 @@ class SlackAwareDrain(Policy):
         return self.metric
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = [
             *text("metric", self.metric),
             *fraction("share", self.share),
@@ -105,25 +141,30 @@ class SlackAwareDrain(Policy):
 
     def _stay(self, seen: Observation, count: int) -> Recommendation:
         if seen.goal.age_limit_minutes < AGE_LIMIT_MINUTES_MIN:
-            reason = "goal.age_limit_minutes = 0: every item is late whatever is done"
-            return stay(seen, RULE, reason)
-        reason = f"{count} sample of {self.metric} in {self.slope_minutes:g} min has no slope"
+            limit = f"goal.age_limit_minutes = {seen.goal.age_limit_minutes:g}"
+            return stay(seen, RULE, f"with {limit}, every item is late at any capacity")
+        found = f"{count} sample of {self.metric} in the last {self.slope_minutes:g} min"
+        reason = f"there is only {found}, but a slope requires 2"
         return stay(seen, RULE, reason, self.metric, samples=count)
 
     def _decide(self, seen: Observation, drain: Drain) -> Recommendation:
         limit = seen.goal.age_limit_minutes
         calm = self.calm_share * limit
         slack = max(self.share * limit - drain.dead_time, SLACK_SHARE_MIN * limit)
-        wanted = drain.coming
+        wanted = drain.ordered
         if drain.age_minutes > calm:
-            wanted = max(drain.needed(slack), drain.coming)
+            wanted = max(drain.required(slack), drain.ordered)
         elif seen.pending is None:
             wanted = min(drain.enough(calm), seen.capacity)
+        result = needed(wanted)
+        if seen.pending is not None and wanted == drain.ordered:
+            result = f"keeping the pending change to {instances_text(wanted)}"
         age = drain.age_minutes
         reason = (
-            f"{self.metric} {shown(drain.backlog)}, in {shown(drain.dead_time)} min "
-            f"{shown(drain.projected)} of age {shown(age)} of {shown(limit)} min; "
-            f"{drain.arrivals_shown} arrive a minute, {shown(drain.rate)} done by each: → {wanted}"
+            f"the latest {self.metric} is {shown(drain.backlog)}, with {drain.arrivals_shown} "
+            f"arrivals/min; in {shown(drain.dead_time)} min, {instances_text(drain.ordered)} at "
+            f"{shown(drain.rate)} items/min each would have a backlog of {shown(drain.projected)} "
+            f"and an age of {shown(age)} min (scale-out above {shown(calm)} min): {result}"
         )
         evidence: Evidence = {
             "metric": self.metric,
@@ -132,7 +173,7 @@ class SlackAwareDrain(Policy):
             "arrivals_per_minute_at_most": drain.high,
             "rate_per_instance_minute": drain.rate,
             "dead_time_minutes": drain.dead_time,
-            "coming": drain.coming,
+            "coming": drain.ordered,
             "projected_backlog": drain.projected,
             "projected_age_minutes": age,
         }
@@ -142,13 +183,17 @@ class SlackAwareDrain(Policy):
 def arrivals_per_minute(
     seen: Observation, samples: Sequence[MetricValue], rate: float
 ) -> tuple[float, float]:
-    """Least and most arrivals: change of the backlog + work done, known while it is not empty."""
+    """The lower and the upper bound of the arrivals per minute.
+
+    Both are equal if the backlog was never empty. The arrivals are then the growth of the backlog
+    plus the finished work. ``rate`` is the throughput μ, in items per instance-minute.
+    """
     low = high = 0.0
-    for one, other in pairwise(samples):
-        minutes = (other.time - one.time).total_seconds() / 60
-        done = rate * capacity_at(seen, one.time) * minutes
-        change = other.value - one.value
-        busy = one.value > 0 and other.value > 0
+    for before, after in pairwise(samples):
+        minutes = (after.time - before.time).total_seconds() / 60
+        done = rate * capacity_at(seen, before.time) * minutes
+        change = after.value - before.value
+        busy = before.value > 0 and after.value > 0
         low += change + done if busy else max(change, 0)
         high += change + done
     minutes = (samples[-1].time - samples[0].time).total_seconds() / 60
@@ -159,7 +204,11 @@ def arrivals_per_minute(
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A backlog under arrivals of ``low`` to ``high`` a minute, worked off by busy instances."""
+    """A backlog in items, and what determines its course.
+
+    ``low`` and ``high`` are the bounds of the arrivals per minute. ``rate`` is the throughput of a
+    busy instance in items per minute, and ``dead_time`` is in minutes.
+    """
 
     seen: Observation
     backlog: float
@@ -169,7 +218,8 @@ class Drain:
     dead_time: float
 
     @property
-    def coming(self) -> int:
+    def ordered(self) -> int:
+        """The target of the pending action, or the current capacity; at least 1."""
         pending = self.seen.pending
         return max(pending.target if pending else self.seen.capacity, 1)
 
@@ -181,27 +231,37 @@ class Drain:
 
     @property
     def change(self) -> float:
-        """Of the backlog until new instances come; those ordered come sooner, and go at once."""
+        """The growth of the backlog until a new action would take effect.
+
+        Instances that a pending action adds work sooner. Instances that it removes are assumed to
+        stop at once.
+        """
         pending, wait = self.seen.pending, 0.0
         if pending is not None and pending.target > self.seen.capacity:
             waited = (self.seen.now - pending.requested_at).total_seconds() / 60
             wait = min(max(self.dead_time - waited, 0), self.dead_time)
         before = (self.low - self.rate * self.seen.capacity) * wait
-        return before + (self.low - self.rate * self.coming) * (self.dead_time - wait)
+        return before + (self.low - self.rate * self.ordered) * (self.dead_time - wait)
 
     @property
     def projected(self) -> float:
+        """The backlog at the end of the dead time, in items."""
         return max(self.backlog + self.change, 0)
 
     @property
     def age_minutes(self) -> float:
-        return self.projected / (self.rate * self.coming)
+        """The age of the projected backlog."""
+        return self.projected / (self.rate * self.ordered)
 
-    def needed(self, slack: float) -> int:
-        """To serve what arrives, and to drain within the slack what will have gathered."""
+    def required(self, slack: float) -> int:
+        """The instances that serve the arrivals and finish the projected backlog in time."""
         return instances(max(self.low, self.projected / slack) / self.rate)
 
     def enough(self, calm: float) -> int:
-        """The fewest with which the age at the end of a dead time stays calm, come what may."""
-        calmly = (self.backlog + self.high * self.dead_time) / (self.dead_time + calm)
-        return max(instances(max(calmly, self.low / LOAD_MAX) / self.rate), 1)
+        """The fewest instances to scale in to; at least 1.
+
+        Even with the highest possible arrivals, the age of their backlog after the dead time is at
+        most ``calm`` minutes.
+        """
+        finished = (self.backlog + self.high * self.dead_time) / (self.dead_time + calm)
+        return max(instances(max(finished, self.low / LOAD_MAX) / self.rate), 1)

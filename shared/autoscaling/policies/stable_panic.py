@@ -1,4 +1,4 @@
-"""As Knative's pod autoscaler does it: calm on a long window, quick on a short one."""
+"""StablePanic: follows the mean of a long window, and a short window while load rises suddenly."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shared.autoscaling.policies.checks import is_number, number, tenfold, text
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
     instances,
+    needed,
     shown,
     stay,
 )
@@ -20,18 +21,36 @@ from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 RULE = "stable_panic"
 SECONDS_MAX = 14_400
+"""The longest window, in seconds. Samples are kept for at most four hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class StablePanic(Policy):
-    """n = ⌈mean of the stable window / target⌉, and no fewer than the panic window asks in panic.
+    """Follows the mean of a long window, and reacts to a short window while load rises suddenly.
 
-    Panic begins where ⌈mean of the panic window / target⌉ ≥ ``panic_threshold``·n, and ends one
-    stable window after the last time that it was so; while it lasts, the capacity only grows.
-    One evaluation changes it at most by ``max_scale_up_rate`` and ``max_scale_down_rate``. All
-    of it is derived from the history, so keep at least both windows (``history_seconds``).
-    Knative's windows are 60 s and 6 s; these suit a sample every 15 s. Source: knative/serving,
-    pkg/autoscaler/scaling/autoscaler.go.
+    The long window is the stable window of ``stable_seconds``, and the short one is the panic
+    window of ``panic_seconds``. The formulas use these symbols:
+
+    - n: the current capacity, in instances.
+    - s, p: the mean of the metric in the stable window and in the panic window.
+    - t: ``target_per_instance``, in the unit of the metric.
+
+    *Stable mode.* The recommended capacity is ⌈s / t⌉ instances.
+
+    *Panic mode.* The mode begins if ⌈p / t⌉ ≥ ``panic_threshold``·n. It ends ``stable_seconds``
+    after this condition was last met. The recommended capacity is ⌈max(s, p) / t⌉ instances, but
+    neither less than n nor less than the target of the pending action.
+
+    In both modes, the quotient is limited first: to at most n·``max_scale_up_rate`` instances,
+    rounded up, and to at least n / ``max_scale_down_rate`` instances, rounded down.
+
+    The policy derives the mode from the stored samples and keeps no state of its own. To cover the
+    panic windows of the whole stable window, ``history_seconds`` of the resource must be at least
+    the sum of both windows.
+
+    The windows of Knative are 60 s and 6 s long. The longer defaults here suit a sample every 15 s.
+
+    Source: knative/serving, pkg/autoscaler/scaling/autoscaler.go.
     """
 
     metric: str
@@ -54,7 +73,7 @@ class StablePanic(Policy):
         }
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = text("metric", self.metric)
         for name in ("target_per_instance", "stable_seconds", "panic_seconds"):
             most = None if name == "target_per_instance" else SECONDS_MAX
@@ -73,8 +92,8 @@ class StablePanic(Policy):
         panic = _mean(samples, seen.now, self.panic_seconds)
         if stable is None or panic is None:
             seconds = self.stable_seconds if stable is None else self.panic_seconds
-            missing = f"samples of {self.metric} in the last {seconds:g} s"
-            return stay(seen, RULE, f"no {missing}", self.metric, metric=self.metric)
+            reason = f"there are no samples of {self.metric} in the last {seconds:g} s"
+            return stay(seen, RULE, reason, self.metric, metric=self.metric)
         since = self._panic_since(seen, samples)
         evidence: Evidence = {
             "metric": self.metric,
@@ -88,7 +107,10 @@ class StablePanic(Policy):
         return self._panic(seen, max(stable, panic), since, evidence)
 
     def _panic_since(self, seen: Observation, samples: Sequence[MetricValue]) -> datetime | None:
-        """When the panic threshold was crossed last, if that is not a stable window ago."""
+        """The time at which the condition for panic mode was last met within the stable window.
+
+        None means stable mode.
+        """
         start = seen.now - timedelta(seconds=self.stable_seconds)
         if self._over(seen.capacity, _mean(samples, seen.now, self.panic_seconds)):
             return seen.now
@@ -101,41 +123,50 @@ class StablePanic(Policy):
         return None
 
     def _over(self, capacity: int, mean: float | None) -> bool:
+        """True if the mean of a panic window meets the condition for panic mode."""
         if mean is None:
             return False
         return instances(mean / self.target_per_instance) >= self.panic_threshold * capacity
 
     def _wanted(self, mean: float, capacity: int) -> int:
-        """As many as the mean asks for, within what one evaluation may change."""
+        """The instances that the mean requires, within the limits of one evaluation."""
         most = instances(capacity * self.max_scale_up_rate)
         least = math.floor(capacity / self.max_scale_down_rate)
         return min(max(instances(mean / self.target_per_instance), least), most)
 
     def _calm(self, seen: Observation, stable: float, evidence: Evidence) -> Recommendation:
         wanted = self._wanted(stable, seen.capacity)
-        label = f"stable mean {self.metric}"
-        reason = f"{label} {shown(stable)} / {shown(self.target_per_instance)} each → {wanted}"
-        return Recommendation(wanted, reason, RULE, evidence)
+        mean = f"the mean {self.metric} of {self.stable_seconds:g} s is {shown(stable)}"
+        return Recommendation(wanted, f"{mean}; {self._result(stable, wanted)}", RULE, evidence)
 
     def _panic(
         self, seen: Observation, highest: float, since: datetime, evidence: Evidence
     ) -> Recommendation:
-        coming = seen.pending.target if seen.pending else seen.capacity
-        asked = self._wanted(highest, seen.capacity)
-        wanted = max(asked, seen.capacity, coming)
+        ordered = seen.pending.target if seen.pending else seen.capacity
+        required = self._wanted(highest, seen.capacity)
+        wanted = max(required, seen.capacity, ordered)
         until = since + timedelta(seconds=self.stable_seconds)
         reason = (
-            f"panic until {until:%H:%M:%S} UTC: highest mean {self.metric} {shown(highest)} / "
-            f"{shown(self.target_per_instance)} each → {asked}"
+            f"panic mode until {until:%H:%M:%S} UTC: the higher mean {self.metric} of "
+            f"{self.stable_seconds:g} s and {self.panic_seconds:g} s is {shown(highest)}; "
+            f"{self._result(highest, required)}"
         )
-        if wanted > asked:
-            reason += f", no scale-in from {wanted}"
+        if wanted > required:
+            reason += f", but panic mode does not scale in from {wanted}"
         evidence = {**evidence, "panic_from": f"{since:%H:%M:%S}"}
         return Recommendation(wanted, reason, RULE, evidence)
 
+    def _result(self, mean: float, wanted: int) -> str:
+        required = instances(mean / self.target_per_instance)
+        result = f"with a target of {shown(self.target_per_instance)} per instance, "
+        if wanted == required:
+            return result + needed(required)
+        bound = "no more than" if wanted < required else "no less than"
+        return f"{result}{needed(required)}, and one evaluation allows {bound} {wanted}"
+
 
 def _mean(samples: Sequence[MetricValue], end: datetime, seconds: float) -> float | None:
-    """Over (end - seconds, end]; None without samples."""
+    """The mean of the samples in (end - seconds, end]; None without samples."""
     first = bisect_right(samples, end - timedelta(seconds=seconds), key=time_of)
     last = bisect_right(samples, end, key=time_of)
     values = [sample.value for sample in samples[first:last]]

@@ -1,4 +1,4 @@
-"""As the Horizontal Pod Autoscaler does it."""
+"""TargetTracking: keeps an average per instance, such as CPU utilization, near a target."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import number, one_of, text
 from shared.autoscaling.policies.recommendations import (
+    HOLDING,
     ROUNDING,
     STATISTICS,
     Statistic,
     instances,
+    instances_text,
+    needed,
     no_samples,
     read,
     shown,
@@ -23,12 +26,27 @@ RULE = "target_tracking"
 
 @dataclass(frozen=True, slots=True)
 class TargetTracking(Policy):
-    """n = ⌈n·value / target⌉ for a share per instance, such as a utilisation in percent.
+    """Keeps an average per instance, such as CPU utilization in percent, near a target.
 
-    Within ``tolerance`` of the target it stays. Missing readings count against the change: where
-    ``reporting_metric`` says that only k of n instances report, the others count as at the target
-    for a scale-in and as 0 for a scale-out; where that turns the direction, it stays. Source:
-    Kubernetes, Horizontal Pod Autoscaling, "Algorithm details"
+    The recommended capacity is ⌈n·v / t⌉ instances, with these symbols:
+
+    - n: the current capacity, in instances.
+    - v: the ``statistic`` of the metric's window, in the unit of the metric.
+    - t: the ``target``, in the same unit.
+
+    The policy recommends the current capacity if v / t differs from 1 by at most ``tolerance``.
+
+    *Missing instances.* ``reporting_metric`` may name a metric that counts the instances which
+    report. If only k of the n instances report, the policy assumes values for the others that make
+    the change smaller: the target if v ≤ t, and 0 if v > t. The ratio v / t becomes
+
+        (k·v/t + n - k) / n    if v ≤ t
+        (k·v/t) / n            if v > t
+
+    If these assumptions reverse the direction of the change, the policy recommends the current
+    capacity.
+
+    Source: Kubernetes, Horizontal Pod Autoscaling, "Algorithm details"
     (pkg/controller/podautoscaler/replica_calculator.go).
     """
 
@@ -51,11 +69,11 @@ class TargetTracking(Policy):
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
-        """Shares per instance: with fewer instances each has more, value·n/m."""
+        """The metric, which changes from value to value·n/m if n instances become m."""
         return (self.metric,)
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = [
             *text("metric", self.metric),
             *number("target", self.target, above=0),
@@ -79,8 +97,9 @@ class TargetTracking(Policy):
         if reporting == 0:
             reason = f"no instance reports {self.metric}"
             return stay(seen, RULE, reason, self.metric, reporting=0)
-        ratio = self._cautious_ratio(value / self.target, seen.capacity, reporting)
-        wanted = self._wanted(value / self.target, ratio, seen.capacity)
+        known = value / self.target
+        cautious = self._cautious_ratio(known, seen.capacity, reporting)
+        wanted = self._wanted(known, cautious, seen.capacity)
         evidence: Evidence = {
             "metric": self.metric,
             "samples": window.count,
@@ -89,29 +108,43 @@ class TargetTracking(Policy):
             "tolerance": self.tolerance,
             "reporting": reporting,
         }
-        reason = self._reason(value, wanted, seen.capacity, reporting)
-        return Recommendation(wanted, reason, RULE, evidence)
+        compared = f"the {self.statistic} {self.metric} is {shown(value)}"
+        compared += f", and the target is {shown(self.target)}"
+        if reporting < seen.capacity:
+            compared += f"; only {reporting} of {instances_text(seen.capacity)} report"
+        if wanted == seen.capacity:
+            cause = self._cause_of_holding(known, cautious)
+            return Recommendation(wanted, f"{HOLDING}{compared}; {cause}", RULE, evidence)
+        return Recommendation(wanted, f"{compared}: {needed(wanted)}", RULE, evidence)
 
     def _reporting(self, seen: Observation) -> int | None:
-        """How many instances report; None where a metric should say so and does not."""
+        """The number of instances that report; None if ``reporting_metric`` has no samples."""
         if self.reporting_metric is None:
             return seen.capacity
         latest = seen.window(self.reporting_metric).latest
         return None if latest is None else int(max(min(latest.value, seen.capacity), 0))
 
     def _cautious_ratio(self, ratio: float, capacity: int, reporting: int) -> float:
+        """The ratio v / t with assumed values for the instances that do not report."""
         missing = (capacity - reporting) if ratio <= 1 else 0
         return (ratio * reporting + missing) / capacity
 
     def _wanted(self, known: float, cautious: float, capacity: int) -> int:
-        small = abs(1 - cautious) <= self.tolerance + ROUNDING
-        turned = (known - 1) * (cautious - 1) < 0
-        return capacity if small or turned else instances(cautious * capacity)
+        if self._is_small(cautious) or _is_reversed(known, cautious):
+            return capacity
+        return instances(cautious * capacity)
 
-    def _reason(self, value: float, wanted: int, capacity: int, reporting: int) -> str:
-        said = f"{self.statistic} {self.metric} {shown(value)} of target {shown(self.target)}"
-        if reporting < capacity:
-            said += f", {reporting} of {capacity} instances report"
-        if wanted == capacity:
-            return f"{said}: within {self.tolerance:.0%} or less than an instance"
-        return f"{said}: {capacity} → {wanted}"
+    def _is_small(self, ratio: float) -> bool:
+        return abs(1 - ratio) <= self.tolerance + ROUNDING
+
+    def _cause_of_holding(self, known: float, cautious: float) -> str:
+        if self._is_small(known):
+            return f"the difference is within the tolerance of {self.tolerance:.0%}"
+        if _is_reversed(known, cautious) or self._is_small(cautious):
+            return "the others may make up for the difference"
+        return "the difference is worth less than one instance"
+
+
+def _is_reversed(known: float, cautious: float) -> bool:
+    """True if the assumed values reverse the direction of the change."""
+    return (known - 1) * (cautious - 1) < 0

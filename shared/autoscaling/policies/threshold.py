@@ -1,4 +1,4 @@
-"""The policy of the original."""
+"""Threshold: a high mean scales out, and a low maximum scales in."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from dataclasses import dataclass
 
 from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import is_number, number, text, whole
+from shared.autoscaling.policies.recommendations import instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold(Policy):
-    """The policy of the original: scale out on a high average, in on a low maximum.
+    """Scales out if the mean of a metric is high, and scales in if its maximum is low.
 
-    With at least ``minimum_samples`` samples in the window: mean > ``upper`` → out by
-    ``step_out``; maximum < ``lower`` → in by ``step_in``; otherwise stay. The average reacts to
-    lasting load and not to one spike; the maximum makes sure that the whole window was quiet.
+    If the window has at least ``minimum_samples`` samples, the policy recommends
+
+    - ``step_out`` more instances if the mean of the samples is above ``upper``,
+    - ``step_in`` fewer instances if the maximum of the samples is below ``lower``,
+    - the current capacity otherwise.
+
+    The mean rises with lasting load, but only little with a single short peak. The maximum is low
+    only if the load was low during the whole window.
+
+    This was the first policy of this project. In the backtest it is called ``original``.
     """
 
     metric: str
@@ -32,12 +40,12 @@ class Threshold(Policy):
 
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
-        """Thresholds may go from nothing to ten times the upper one."""
+        """The range of both thresholds: from 0 to ten times the larger of their absolute values."""
         highest = max(abs(self.upper), abs(self.lower)) * 10
         return {"upper": (0.0, highest), "lower": (0.0, highest)}
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         problems = text("metric", self.metric)
         problems += number("upper", self.upper) + number("lower", self.lower)
         if is_number(self.upper) and is_number(self.lower) and not self.lower < self.upper:
@@ -64,13 +72,17 @@ class Threshold(Policy):
 
     def _change(self, count: int, mean: float | None, maximum: float | None) -> tuple[int, str]:
         if mean is None or maximum is None or count < self.minimum_samples:
-            return 0, f"{count} of {self.minimum_samples} samples of {self.metric} so far"
-        high, low = f"mean {self.metric}", f"maximum {self.metric}"
+            required = f"{self.minimum_samples} required samples of {self.metric}"
+            return 0, f"holding: {count} of {required} in the window"
+        high = f"the mean {self.metric} is {mean:.4g}"
+        low = f"the maximum {self.metric} is {maximum:.4g}"
         if mean > self.upper:
-            return self.step_out, f"{high} {mean:.4g} > {self.upper:.4g}"
+            change = f"adding {instances_text(self.step_out)}"
+            return self.step_out, f"{high}, above the upper threshold {self.upper:.4g}: {change}"
         if maximum < self.lower:
-            return -self.step_in, f"{low} {maximum:.4g} < {self.lower:.4g}"
+            change = f"removing {instances_text(self.step_in)}"
+            return -self.step_in, f"{low}, below the lower threshold {self.lower:.4g}: {change}"
         return 0, (
-            f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
-            f"maximum {maximum:.4g} ≥ {self.lower:.4g}"
+            f"holding: {high}, not above the upper threshold {self.upper:.4g}, and {low}, not "
+            f"below the lower threshold {self.lower:.4g}"
         )

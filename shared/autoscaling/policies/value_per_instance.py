@@ -1,4 +1,4 @@
-"""So many instances that each has its share of a value."""
+"""ValuePerInstance: a total value, divided by a target value for each instance."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from shared.autoscaling.policies.recommendations import (
     STATISTICS,
     Statistic,
     instances,
+    needed,
     no_samples,
     read,
     shown,
@@ -19,10 +20,15 @@ from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 @dataclass(frozen=True, slots=True)
 class ValuePerInstance(Policy):
-    """n = ⌈value / target_per_instance⌉: KEDA's ``metricType: AverageValue``.
+    """Recommends enough instances that each has at most a target share of a total value.
 
-    ``value`` is the mean of the window, or what ``statistic`` names. It belongs to the whole
-    resource, such as a backlog; for a share per instance use TargetTracking.
+    The recommended capacity is n = ⌈v / t⌉ instances. v is the ``statistic`` of the metric's
+    window, by default the mean, and t is ``target_per_instance``, in the unit of the metric.
+
+    The metric must describe the whole resource, as a backlog does. For a metric that is an average
+    per instance, such as CPU utilization, use TargetTracking.
+
+    Source: KEDA, ``metricType: AverageValue``.
     """
 
     metric: str
@@ -38,7 +44,7 @@ class ValuePerInstance(Policy):
         return {"target_per_instance": tenfold(self.target_per_instance)}
 
     def problems(self) -> list[str]:
-        """What is wrong with the parameters, each with its value and bound."""
+        """The invalid parameters, each with its value and bound."""
         return [
             *text("metric", self.metric),
             *number("target_per_instance", self.target_per_instance, above=0),
@@ -51,10 +57,10 @@ class ValuePerInstance(Policy):
         if value is None:
             return no_samples(seen, "value_per_instance", self.metric)
         wanted = instances(value / self.target_per_instance)
-        label = f"{self.statistic} {self.metric}"
         return Recommendation(
             wanted,
-            f"{label} {shown(value)} / {shown(self.target_per_instance)} each → {wanted}",
+            f"the {self.statistic} {self.metric} is {shown(value)}; with a target of "
+            f"{shown(self.target_per_instance)} per instance, {needed(wanted)}",
             "value_per_instance",
             {
                 "metric": self.metric,
