@@ -19,9 +19,10 @@ KEY_LENGTH_MAX = 400
 TEXT_LENGTH_MAX = 16_000
 NOT_IN_KEYS = frozenset("/\\#?%!")
 COUNTS = ("records", "duplicates_removed", "quarantined")
-"""Whole numbers. Rows have them as floating-point numbers, which are exact up to 2⁵³, because the
-client for tables writes an int with 32 bits.
+"""Whole numbers. The client for tables writes an int with 32 bits, so rows have counts from
+``INT32_END`` on as floating-point numbers, which are exact up to 2⁵³.
 """
+INT32_END = 2**31
 
 Row = dict[str, Any]
 
@@ -106,7 +107,7 @@ def trend_row(trend: Trend) -> Row:
     }
     row = {name: value for name, value in {**fields, **texts}.items() if value is not None}
     cut = {name: v[:TEXT_LENGTH_MAX] for name, v in row.items() if isinstance(v, str)}
-    counts = {name: float(row[name]) for name in COUNTS}
+    counts = {name: float(row[name]) for name in COUNTS if row[name] >= INT32_END}
     return {**row, **cut, **counts, **keys(trend)}
 
 
