@@ -213,23 +213,14 @@ async def local_system(
         if first_hour:
             traffic.count, pace = partial(_record, metrics), 60.0
         await stack.enter_async_context(traffic.running())
-        plan = Plan(profile.PLAN, capacity=capacity, sku=P1V3)
-        arm = await stack.enter_async_context(_arm(plan, traffic))
-        arm.metrics = metrics
-        arm.operation_seconds = profile.CHANGE_SECONDS if first_hour else CHANGE_SECONDS
-        connected = (azurite.connection_string, bus.connection_string, arm.base_url)
-        settings = (
-            profile.first_hour(*connected) if first_hour else profile.settings(rate, *connected)
-        ) | profile.ingestion(bus.connection_string)
+        change_seconds = profile.CHANGE_SECONDS if first_hour else CHANGE_SECONDS
+        arm = await stack.enter_async_context(_arm(capacity, traffic, metrics, change_seconds))
         night = planned_night(azurite.connection_string) if with_night else None
-        settings |= {**(night.settings if night else {}), **other_settings}
-        host = None
+        of_night = night.settings if night else NO_SETTINGS
+        settings = {**_settings(rate, azurite, bus, arm, first_hour), **of_night, **other_settings}
         stack.enter_context(running_settings_file(settings, settings_file))
-        if with_host:
-            options = HostOptions(keys_file=settings_file.parent / KEYS_FILE)
-            host = FunctionsHost(
-                APP_DIR, settings=settings, config=shrunk_host_json(), options=options
-            )
+        host = _host(settings, settings_file.parent / KEYS_FILE) if with_host else None
+        if host is not None:
             await stack.enter_async_context(hosted_app(host))
         else:
             stack.enter_context(local_settings_file(settings))
@@ -300,10 +291,31 @@ def _record(metrics: MetricsStandIn, metric: str, messages: int) -> None:
     metrics.record(profile.NAMESPACE_ID, metric, datetime.now(UTC), messages, profile.TOPIC)
 
 
-def _arm(plan: Plan, traffic: Traffic) -> ArmStandIn:
-    return ArmStandIn(
-        [plan],
+def _settings(
+    rate: float, azurite: Azurite, bus: ServiceBusStandIn, arm: ArmStandIn, first_hour: bool
+) -> dict[str, str]:
+    """The settings of the demo, or those of a fresh deployment. ``rate`` is an instance's
+    throughput in items a minute of the trace.
+    """
+    connected = (azurite.connection_string, bus.connection_string, arm.base_url)
+    scaling = profile.first_hour(*connected) if first_hour else profile.settings(rate, *connected)
+    return {**scaling, **profile.ingestion(bus.connection_string)}
+
+
+def _host(settings: Mapping[str, str], keys_file: Path) -> FunctionsHost:
+    options = HostOptions(keys_file=keys_file)
+    return FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json(), options=options)
+
+
+def _arm(
+    capacity: int, traffic: Traffic, metrics: MetricsStandIn, change_seconds: float
+) -> ArmStandIn:
+    arm = ArmStandIn(
+        [Plan(profile.PLAN, capacity=capacity, sku=P1V3)],
+        operation_seconds=change_seconds,
         retry_after_seconds=0,
         conflict_probability=CONFLICT_PROBABILITY,
         on_capacity_ordered=traffic.on_capacity_ordered,
     )
+    arm.metrics = metrics
+    return arm
