@@ -158,7 +158,7 @@ class BlobStore:
         """
         path = self._path(name)
         with self._errors():
-            for blob in sorted(self.container.list_blob_names(name_starts_with=path))[::-1]:
+            for blob in sorted(self.container.list_blob_names(name_starts_with=path), reverse=True):
                 if f"{blob}/".startswith(f"{path}/"):
                     with suppress(ResourceNotFoundError):
                         self.container.delete_blob(blob)

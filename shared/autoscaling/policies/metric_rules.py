@@ -12,7 +12,7 @@ from typing import Literal
 
 from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import number, one_of, text, whole
-from shared.autoscaling.policies.recommendations import instances_text
+from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -168,5 +168,5 @@ class MetricRules(Policy):
         scale_in = "there is no scale-in rule"
         if scaling_in:
             scale_in = f"{len(quiet)} of {len(scaling_in)} scale-in rules are met"
-        reason = f"holding: no scale-out rule is met, and {scale_in}"
+        reason = f"{HOLDING}no scale-out rule is met, and {scale_in}"
         return Recommendation(seen.capacity, reason, "metric_rules", evidence)

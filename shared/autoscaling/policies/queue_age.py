@@ -19,7 +19,7 @@ from shared.autoscaling.policies.outlook import (
     infer,
     waiting_share,
 )
-from shared.autoscaling.policies.recommendations import instances_text
+from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import (
     RATE_SOURCES,
     Composite,
@@ -280,7 +280,7 @@ class _Choice:
             if seen.capacity <= seen.limits.minimum:
                 return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
             return self._in()
-        return self._hold("holding: the backlog is neither late nor empty")
+        return self._hold(f"{HOLDING}the backlog is neither late nor empty")
 
     def _out(self, age: float) -> Recommendation:
         seen, outlook, goal = self.seen, self.outlook, self.seen.goal
@@ -335,7 +335,7 @@ class _Choice:
             idle = f"the queue was empty for {self._time(IDLE_STEPS)}"
             fewer = seen.capacity - 1
             return self._say(fewer, f"{idle} at {instances_text(seen.capacity)}: trying {fewer}")
-        return self._hold("holding: the last instance has enough to do")
+        return self._hold(f"{HOLDING}the last instance has enough to do")
 
     def _needed(self, rate: float) -> int:
         """The instances that are enough for arrivals at this rate."""

@@ -53,7 +53,7 @@ def shown(value: float) -> str:
 
 
 HOLDING = "holding: "
-"""The reason of ``stay`` begins with this."""
+"""A reason begins with this if the policy found nothing that calls for a change."""
 
 
 def instances_text(count: int) -> str:

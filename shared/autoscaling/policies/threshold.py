@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import is_number, number, text, whole
-from shared.autoscaling.policies.recommendations import instances_text
+from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 
@@ -73,7 +73,7 @@ class Threshold(Policy):
     def _change(self, count: int, mean: float | None, maximum: float | None) -> tuple[int, str]:
         if mean is None or maximum is None or count < self.minimum_samples:
             required = f"{self.minimum_samples} required samples of {self.metric}"
-            return 0, f"holding: {count} of {required} in the window"
+            return 0, f"{HOLDING}{count} of {required} in the window"
         high = f"the mean {self.metric} is {mean:.4g}"
         low = f"the maximum {self.metric} is {maximum:.4g}"
         if mean > self.upper:
@@ -83,6 +83,6 @@ class Threshold(Policy):
             change = f"removing {instances_text(self.step_in)}"
             return -self.step_in, f"{low}, below the lower threshold {self.lower:.4g}: {change}"
         return 0, (
-            f"holding: {high}, not above the upper threshold {self.upper:.4g}, and {low}, not "
+            f"{HOLDING}{high}, not above the upper threshold {self.upper:.4g}, and {low}, not "
             f"below the lower threshold {self.lower:.4g}"
         )
