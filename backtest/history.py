@@ -24,12 +24,12 @@ from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.demo.traces import MINUTE, minutes_of
 from shared.autoscaling import Resource
+from shared.autoscaling.backlogs import counts_backlog
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import ScalingState
-from shared.autoscaling.transition import counts_backlog
 from shared.settings import SettingsError, parse
 from shared.wiring.remedies import with_remedy
 

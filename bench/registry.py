@@ -20,6 +20,7 @@ GROUPS = (
     "host",
     "backtest",
     "regret",
+    "unfallen",
     "sources",
     "messaging",
     "cold_start",

@@ -113,7 +113,7 @@ def with_backlog(
         return trend
     trend = _sound(trend)
     until = trend.until or backlog[0].time
-    trend = _resumed(trend, min(max(until, backlog[0].time), backlog[-1].time))
+    trend = resumed(trend, min(max(until, backlog[0].time), backlog[-1].time))
     for before, after in _intervals(trend.until, backlog):
         seen = replace(trend, until=after.time)
         span = after.time - before.time
@@ -138,7 +138,7 @@ def _sound(trend: BacklogTrend) -> BacklogTrend:
     return BacklogTrend(until=trend.until)
 
 
-def _resumed(trend: BacklogTrend, until: datetime) -> BacklogTrend:
+def resumed(trend: BacklogTrend, until: datetime) -> BacklogTrend:
     """The trend, to be continued from ``until``. The time since its last sample counts as idle."""
     if trend.until is None:
         return replace(trend, until=until)

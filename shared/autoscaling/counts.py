@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from shared.autoscaling.backlogs import backlog_name, counts_backlog
 from shared.autoscaling.declaring import (
     AzureMonitorMetric,
     ServiceBusQueue,
@@ -19,7 +20,6 @@ from shared.autoscaling.declaring import (
 )
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.transition import backlog_name, counts_backlog
 
 COMPLETED = "completed-messages"
 """The name of the metric that is added to a resource."""

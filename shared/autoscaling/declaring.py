@@ -211,6 +211,9 @@ class Guards:
     stabilisation_in_seconds: float = 0
     rate_limits: tuple[RateLimit, ...] = ()
     flap_projection: bool = True
+    nothing_finished_seconds: float = 1800
+    """If counts say that nothing is finished although work waits, the resource is not scaled out
+    for this many seconds, because more instances would not work either. 0 permits scale-out."""
 
     def missing_for(self, metric_name: str) -> Missing:
         """The rule for missing samples of this metric."""

@@ -23,6 +23,10 @@ finished - μ·n·minutes (Cochran, Sampling Techniques, 1977, chapter 6). Inter
 change of the capacity are left out, because it is not known exactly when a new instance begins to
 work.
 
+*Stopped workers.* An interval in which nothing was finished is only used if the times before and
+after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
+the instances may not have worked at all.
+
 *Outliers.* An observation is a pair of numbers, ``part`` and ``whole``, whose ratio varies little.
 In this module, ``part`` is the number of items finished in an interval, and ``whole`` is the number
 of instance-minutes. An outlier must not be added to the sums, because the effect of each addition
@@ -50,9 +54,9 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import median, median_low
 
-from shared.autoscaling.backlog_rate import Samples, low_end, posterior, with_backlog
+from shared.autoscaling.backlog_rate import Samples, low_end, posterior, resumed, with_backlog
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.measurements import CAPACITY_METRIC, time_of
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, time_of
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 
@@ -87,6 +91,11 @@ items that this sample counted are missing. Such an interval is left out.
 LATE_MAX = timedelta(minutes=5)
 """If a sample is missing, the app waits for it. It stops waiting when the newest sample is this
 much newer than the last sample before the gap.
+"""
+
+FINISHED_WAIT_MAX = timedelta(minutes=20)
+"""The longest wait for the next finished item before an interval without one is used or left out.
+Samples are kept for only somewhat longer.
 """
 
 Pair = tuple[float, float]
@@ -195,14 +204,22 @@ def learn_dead_time(state: ScalingState) -> ScalingState:
 # --- from the backlog -------------------------------------------------------------------------
 
 
-def learn_from_backlog(state: ScalingState, backlog_name: str | None, maximum: int) -> ScalingState:
-    """The state after learning from the samples of the backlog since the last call."""
+def learn_from_backlog(
+    state: ScalingState, backlog_name: str | None, maximum: int, *, ignored: bool = False
+) -> ScalingState:
+    """The state after learning from the samples of the backlog since the last call.
+
+    If ``ignored`` is true, nothing is learned from these samples.
+    """
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
     if backlog is None or capacity is None:
         return state
-    known = state.learned.trend
-    trend = with_backlog(known, backlog.samples, capacity.samples, maximum)
+    known, samples = state.learned.trend, backlog.samples
+    if ignored and samples:
+        trend = resumed(known, samples[-1].time)
+    else:
+        trend = with_backlog(known, samples, capacity.samples, maximum)
     if trend is known:
         return state
     return replace(state, learned=replace(state.learned, trend=trend))
@@ -223,24 +240,28 @@ class Counted:
     grain: timedelta | None = None
     """The length of each interval, if the source has a fixed one. Its samples may come late, and
     not in order."""
+    limit: timedelta = timedelta.max
+    """The time within which something is finished if the instances work."""
 
 
 def learn_from_counts(
     state: ScalingState,
     throughput: Throughput,
     backlog_name: str | None,
+    limit: timedelta,
     grain: timedelta | None = None,
 ) -> ScalingState:
     """The state after learning from the counts of items since the last call.
 
-    ``grain`` is the time that one sample of the counted metric covers, if it is known.
+    ``limit`` is the time within which something is finished if the instances work. ``grain`` is the
+    time that one sample of the counted metric covers, if it is known.
     """
     samples = state.histories.get(throughput.counted_metric or "")
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)
     if samples is None or backlog is None or capacity is None:
         return state
-    counted = Counted(samples.samples, throughput.completed_metric is None, grain)
+    counted = Counted(samples.samples, throughput.completed_metric is None, grain, limit)
     work = with_counted(state.learned.work, counted, backlog.samples, capacity.samples)
     if work is state.learned.work:
         return state
@@ -252,7 +273,8 @@ def with_counted(
 ) -> BusyIntervals:
     """The sums ``work``, plus the busy intervals that have ended since the last call.
 
-    An interval is busy if all instances were busy during the whole interval.
+    An interval is busy if all instances were busy during the whole interval. An interval in which
+    nothing was finished is used only if the instances worked before and after it.
     """
     samples = counted.samples
     if len(samples) < 2 or not backlog or not capacities:
@@ -273,10 +295,29 @@ def with_counted(
             instances = _busy_instances(before.time, after.time, backlog, capacities)
             busy_minutes = instances * span / timedelta(minutes=1)
             grown = _at(backlog, after.time) - _at(backlog, before.time) if counted.incoming else 0
-            if busy_minutes > 0:
-                work = _with_interval(work, after.value - grown, busy_minutes)
+            done = after.value - grown
+            works = busy_minutes > 0 and (done > 0 or _works(before, after, counted, backlog))
+            if works is None:
+                break
+            if works:
+                work = _with_interval(work, done, busy_minutes)
         work = replace(work, until=after.time)
     return work
+
+
+def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samples) -> bool | None:
+    """True if no more than ``counted.limit`` lies between the last time before the interval and the
+    first time after it at which something was finished. None if this is not known yet.
+    """
+    counts = () if counted.incoming else counted.samples
+    finished = [count.time for count in counts if count.value > 0]
+    finished += [after.time for before, after in pairwise(backlog) if after.value < before.value]
+    last = max((time for time in finished if time <= start.time), default=backlog[0].time)
+    seen_until = backlog[-1].time
+    following = min((time for time in finished if time >= end.time), default=None)
+    if following is None and seen_until - end.time < FINISHED_WAIT_MAX:
+        return None
+    return (following or seen_until) - last <= counted.limit
 
 
 def _with_interval(work: BusyIntervals, done: float, busy: float) -> BusyIntervals:

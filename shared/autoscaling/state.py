@@ -129,8 +129,21 @@ class BusyIntervals:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """A time in which items wait in a backlog, and none is seen to be finished. See backlogs.py."""
+
+    metric: str
+    since: datetime
+    """The last time at which the backlog was empty or fell, or at which a finished item was
+    counted. If there is none, the time of the first sample."""
+    oldest_at: datetime | None = None
+    """All waiting items have arrived since this time; None if this is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Learned:
-    """What the app has learned about the throughput of a resource's instances. See learning.py."""
+    """What the app has learned about a resource's instances and backlogs. See learning.py and
+    backlogs.py."""
 
     epoch: int = 0
     """The epoch of the last change whose dead time was measured."""
@@ -138,6 +151,8 @@ class Learned:
     dead_time_minutes: float = 0
     work: BusyIntervals = BusyIntervals()
     trend: BacklogTrend = BacklogTrend()
+    stalls: tuple[Stall, ...] = ()
+    """The present stalls that have lasted for more than one sample."""
 
 
 @dataclass(frozen=True, slots=True)

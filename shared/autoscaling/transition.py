@@ -7,27 +7,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import assert_never
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
+from shared.autoscaling.backlogs import (
+    age_minutes,
+    backlog_name,
+    fall_limit,
+    unfallen,
+    with_stalls,
+)
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
-from shared.autoscaling.declaring import (
-    IngestionBreaker,
-    MetricSource,
-    PlanCapacity,
-    PushedMetric,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
-    TopicSubscriptions,
-)
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
 from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, span
-from shared.autoscaling.policy import Resource, described
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState
 
 
@@ -128,9 +124,12 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
 
 def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
     if resource.throughput.rate_per_instance_minute is None:
-        state = learn_from_backlog(state, backlog_name(resource), resource.limits.maximum)
+        name = backlog_name(resource)
+        idle = any(each.stall.metric == name for each in unfallen(resource, state))
+        state = learn_from_backlog(state, name, resource.limits.maximum, ignored=idle)
     decision = decide(resource, state, now)
     new = learn_dead_time(remember(resource, state, decision))
+    new = with_stalls(resource, new, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:
         new = _learned(resource, new)
     if decision.applies:
@@ -141,7 +140,8 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
 def _learned(resource: Resource, state: ScalingState) -> ScalingState:
     throughput = resource.throughput
     grain = fixed_grain(resource.metrics.get(throughput.counted_metric or ""))
-    return learn_from_counts(state, throughput, backlog_name(resource), grain)
+    limit = fall_limit(resource, state)
+    return learn_from_counts(state, throughput, backlog_name(resource), limit, grain)
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
@@ -156,27 +156,3 @@ def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool
         if not is_missing(samples or samples_of(state, CAPACITY_METRIC)[:1], rule, since):
             return False
     return True
-
-
-def backlog_name(resource: Resource) -> str | None:
-    """The backlog metric that the policy reads; None unless there is exactly one.
-
-    The throughput per instance is learned from its slope.
-    """
-    read = described(resource.policy).metric_names
-    candidates = tuple(resource.metrics) if read is None else read
-    names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}
-    return names.pop() if len(names) == 1 else None
-
-
-def counts_backlog(source: MetricSource | None) -> bool:
-    """True if the source counts waiting items; not for dead letters and scheduled messages."""
-    if isinstance(source, StorageQueue):
-        return True
-    if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
-        return source.count == "active"
-    if source is None or isinstance(
-        source, PlanCapacity | IngestionBreaker | TopicSubscriptions | PushedMetric
-    ):
-        return False
-    assert_never(source)  # a new kind of source needs an answer above

@@ -58,7 +58,15 @@ def _unread(card: JsonObject) -> list[dict[str, str]]:
 
 def _of_card(card: JsonObject, href: str) -> Iterator[dict[str, str]]:
     now = card["status"]
-    problems = (_failing(now), _waiting(now), _late(card), _silent(now), _rows(card), _mode(now))
+    problems = (
+        _failing(now),
+        _waiting(now),
+        _late(card),
+        _silent(now),
+        _unfallen(now),
+        _rows(card),
+        _mode(now),
+    )
     for severity, what, todo in chain.from_iterable(problems):
         yield _item(severity, f"{now['name']}: {what}", todo, href)
 
@@ -125,6 +133,11 @@ def _silent(now: JsonObject) -> Iterator[Problem]:
         if metric["stale"]:
             silence = "no sample yet" if metric["time"] is None else "no sample for a while"
             yield "warn", f"{metric['name']}: {silence}. {metric['meanwhile']}", CHECK
+
+
+def _unfallen(now: JsonObject) -> Iterator[Problem]:
+    for backlog in now["unfallen"]:
+        yield "warn", backlog["said"], backlog["meaning"]
 
 
 def _mode(now: JsonObject) -> Iterator[Problem]:

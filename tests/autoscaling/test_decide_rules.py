@@ -207,6 +207,7 @@ def test_guards_apply_to_data_then_rate_of_change_then_overrides_and_bounds_then
     assert [guard.__name__ for guard in GUARDS] == [
         "missing_data",
         "consumer_broken",
+        "nothing_finished",
         "stabilisation",
         "flap_projection",
         "rate_limits",

@@ -30,6 +30,7 @@ from shared.autoscaling.state import (
     Learned,
     Override,
     ScalingState,
+    Stall,
 )
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago, desired, history, sample
@@ -96,6 +97,7 @@ FULL = ScalingState(
         3.5,
         BusyIntervals(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
         BacklogTrend(NOW, 12, 1, -80.5, 2.5, 1600.25, 0.125, 5.5, 30, 1.5),
+        (Stall("backlog", ago(600), ago(900.5)), Stall("retries", ago(60))),
     ),
 )
 

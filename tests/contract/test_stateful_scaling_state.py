@@ -30,6 +30,7 @@ from shared.autoscaling.state import (
     Learned,
     Override,
     ScalingState,
+    Stall,
 )
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
@@ -71,6 +72,7 @@ learned = st.builds(
     finite,
     st.builds(BusyIntervals, MAYBE_TIMES, recent=pairs),
     trends,
+    st.lists(st.builds(Stall, METRICS, st.just(NOW), MAYBE_TIMES), max_size=2).map(tuple),
 )
 changes = st.fixed_dictionaries(
     {},

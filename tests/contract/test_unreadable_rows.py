@@ -26,7 +26,7 @@ from shared.autoscaling.flows import poison, reconciler, retention, scaler, scal
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Learned, ScaleAction
+from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
 from shared.web.board import Board, RecentLog, read
 from shared.web.http import Request
 from shared.web.page import page
@@ -193,9 +193,9 @@ async def test_a_message_poisoned_by_an_unreadable_row_is_logged_with_the_reason
     assert all("row 'desired' of table Scaling cannot be read" in line.reason for line in lines)
 
 
-def relearned(epoch: int) -> Learned:
-    """The learned values without the sums that the unreadable rows below contain."""
-    return Learned(epoch, work=FULL.learned.work)
+def relearned(epoch: int, **unreadable: Any) -> Learned:
+    """The learned values without those that the unreadable rows below contain."""
+    return replace(FULL.learned, epoch=epoch, dead_times=0, dead_time_minutes=0, **unreadable)
 
 
 PARTLY_UNREADABLE = (
@@ -209,12 +209,17 @@ PARTLY_UNREADABLE = (
         (
             {"RowKey": "learned", "epoch": 7, "trend": '{"weeks": 1}'},
             f"{PARTLY_UNREADABLE}trend",
-            relearned(7),
+            relearned(7, trend=BacklogTrend()),
+        ),
+        (
+            {"RowKey": "learned", "epoch": 7, "stalls": '[{"metric": "backlog"}]'},
+            f"{PARTLY_UNREADABLE}stalls",
+            relearned(7, stalls=()),
         ),
         (
             {"RowKey": "learned", "epoch": "seven", "trend": "{}"},
             f"{PARTLY_UNREADABLE}epoch",
-            relearned(0),
+            relearned(0, trend=BacklogTrend()),
         ),
         (
             {"RowKey": "profile", "time_zone": "Mars/Olympus"},

@@ -330,7 +330,7 @@ async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_
     store, workers = MemoryStateStore(lambda: clock["now"]), resource(limits=Limits(1, 2))
     for minutes in range(0, 1440, 10):
         clock["now"] = NOW + minutes * MINUTE
-        for name, value in ((CAPACITY_METRIC, 2), ("backlog", 1e6)):
+        for name, value in ((CAPACITY_METRIC, 2), ("backlog", 1e6 - minutes)):
             sent = Metric("plan-1", name, MetricValue(clock["now"], value))
             await scaling_logic.process_sample(sent, {"plan-1": workers}, store)
     now = clock["now"]

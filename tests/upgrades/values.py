@@ -27,6 +27,7 @@ from shared.autoscaling.state import (
     Override,
     ScaleAction,
     ScalingState,
+    Stall,
 )
 from shared.datasets.processing import DatasetWork
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
@@ -88,6 +89,7 @@ STATE = ScalingState(
         dead_time_minutes=2.5,
         work=BusyIntervals(ago(60), 12.0, 480.0, 24.0, 1.5, 2.5, 3.5, ((20.0, 1.0), (30.0, 2.0))),
         trend=BacklogTrend(ago(60), 30.0, 1.0, 0.5, 2.0, 0.25, 9.0, 180.0, 18.0, 12.0),
+        stalls=(Stall("backlog", ago(900), ago(1000)),),
     ),
 )
 OVERRIDE = Override(

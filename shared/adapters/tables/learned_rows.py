@@ -14,13 +14,14 @@ from typing import Any, TypeVar, cast
 from shared.adapters.tables.row_values import json_text, utc
 from shared.adapters.tables.table import Row
 from shared.autoscaling.learning import RECENT_MAX
-from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned
+from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
 from shared.values.stored import known_fields
 
 LEARNED_PARTS = ("work", "trend")
 """Properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend`` holds
 moving averages of the backlog's growth."""
 RECENT = "recent"
+STALLS = "stalls"
 SUM_MAX = 1e300
 SumsT = TypeVar("SumsT", BusyIntervals, BacklogTrend)
 
@@ -37,7 +38,13 @@ def learned_fields(learned: Learned) -> Row:
         **fields,
         **{part: json_text(fields[part]) for part in LEARNED_PARTS},
         RECENT: json_text(recent),
+        STALLS: json_text([_stall_fields(stall) for stall in learned.stalls]),
     }
+
+
+def _stall_fields(stall: Stall) -> Row:
+    oldest_at = stall.oldest_at.isoformat() if stall.oldest_at else None
+    return {"metric": stall.metric, "since": stall.since.isoformat(), "oldest_at": oldest_at}
 
 
 def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
@@ -47,6 +54,7 @@ def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
     recent = _pairs((texts[RECENT] or {}).get("work"))
     no_work, no_trend = BusyIntervals(until["work"], recent=recent), BacklogTrend(until["trend"])
     work, trend = _sums(no_work, texts["work"]), _sums(no_trend, texts["trend"])
+    stalls = _stalls(row.get(STALLS, "[]"))
     epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
     has_dead_times = _is_whole(count) and _is_finite(mean)
     learned = Learned(
@@ -55,12 +63,14 @@ def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
         dead_time_minutes=cast("float", mean) if has_dead_times else 0,
         work=work or no_work,
         trend=trend or no_trend,
+        stalls=tuple(stalls or ()),
     )
     readable = {
         "epoch": _is_whole(epoch),
         "work": work is not None,
         "trend": trend is not None,
         RECENT: texts[RECENT] is not None,
+        STALLS: stalls is not None,
         "dead_times": has_dead_times,
     }
     return learned, [part for part, is_readable in readable.items() if not is_readable]
@@ -72,6 +82,17 @@ def _object(text: object) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _stalls(text: object) -> list[Stall] | None:
+    try:
+        values = json.loads(str(text))
+        return [
+            Stall(each["metric"], utc(each["since"]), _time_or_none(each["oldest_at"]))
+            for each in values
+        ]
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
 
 
 def _pairs(value: object) -> tuple[tuple[float, float], ...]:

@@ -12,10 +12,10 @@ from datetime import date, datetime, timedelta
 
 from opentelemetry import metrics
 
+from shared.autoscaling.backlogs import age_minutes
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import NOTHING
-from shared.autoscaling.operating.presenting import age_minutes
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override, ScalingState

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from shared.autoscaling.backlogs import unfallen
 from shared.autoscaling.deciding.decide import (
     REVOKED,
     Decision,
@@ -77,7 +78,8 @@ def _without_guards(
     """
     recommendation, override = decision.candidates[0], effective_override(state, decision.time)
     seen = observe(resource, state, current, decision.time)
-    context = Context(resource, state, seen, override, recommendation)
+    still = unfallen(resource, state)
+    context = Context(resource, state, seen, override, recommendation, unfallen=still)
     absent = set(decision.limited_by)
     revoked = state.desired if REVOKED in absent else None
     if revoked is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from shared.autoscaling.backlogs import unfallen, with_longest_age
 from shared.autoscaling.deciding.guards import (
     GUARDS,
     GUARDS_WHEN_HOLDING,
@@ -159,8 +160,11 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
     recommendation = ask(resource.policy, seen)
-    context = Context(resource, state, seen, effective_override(state, seen.now), recommendation)
+    still = unfallen(resource, state)
+    override = effective_override(state, seen.now)
+    context = Context(resource, state, seen, override, recommendation, unfallen=still)
     reasons, limited_by = [recommendation.reason[:REASON_LENGTH_MAX]], list[str]()
+    reasons += [each.text for each in still]
     guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING
     desired = allowed(recommendation.capacity, context, guards, reasons, limited_by)
     applies = desired != seen.capacity
@@ -176,7 +180,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         "; ".join(reasons),
         (recommendation, *recommendation.candidates),
         tuple(limited_by),
-        recommendation.evidence,
+        with_longest_age(resource, state, recommendation.evidence, seen.now),
         "",  # the counterfactual is computed only for the log, by counterfactual.py
         applies,
     )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from shared.autoscaling.backlogs import Unfallen
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.measurements import MetricValue, Window, span
 from shared.autoscaling.policy import (
@@ -44,6 +45,7 @@ class Context:
     recommendation: Recommendation
     forced: bool = False
     """True once a fallback capacity applies. Guards that only delay changes are skipped then."""
+    unfallen: Sequence[Unfallen] = ()
 
     @property
     def guards(self) -> Guards:
@@ -135,6 +137,16 @@ def consumer_broken(capacity: int, context: Context) -> Limit | None:
     if samples[-1].value <= 0:
         return None
     return Limit(seen.capacity, f"the consumer's circuit breaker is open ({name}): no scale-out")
+
+
+def nothing_finished(capacity: int, context: Context) -> Limit | None:
+    """No scale-out for a while if, by the counts, none of the instances finishes anything."""
+    current, seconds = context.seen.capacity, context.guards.nothing_finished_seconds
+    for each in context.unfallen if capacity > current else ():
+        until = each.stall.since + each.limit + span(seconds)
+        if each.none_finished and context.seen.now < until:
+            return Limit(current, f"{each.text}: no scale-out until {until:%H:%M:%S} UTC")
+    return None
 
 
 # --- 2. rate of change ------------------------------------------------------------------------
@@ -330,6 +342,7 @@ REVOKING: tuple[Guard, ...] = (missing_data, consumer_broken, override, bounds)
 GUARDS: tuple[Guard, ...] = (
     missing_data,
     consumer_broken,
+    nothing_finished,
     stabilisation,
     flap_projection,
     rate_limits,

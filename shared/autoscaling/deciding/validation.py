@@ -311,6 +311,8 @@ def _guards(resource: Resource) -> Iterator[str]:
             yield f"guards: metric {name!r} must be one of the resource's metrics ({declared})"
     for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
         yield from _bounded(f"guards.{key}", getattr(guards, key), 0, WINDOW_SECONDS_MAX)
+    seconds = guards.nothing_finished_seconds
+    yield from _bounded("guards.nothing_finished_seconds", seconds, 0, 86_400)
     for position, limit in enumerate(guards.rate_limits):
         for problem in _rate_limit(limit, resource.history_seconds):
             yield f"guards.rate_limits[{position}].{problem}"

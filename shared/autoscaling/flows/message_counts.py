@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from shared.autoscaling.backlogs import backlog_name
 from shared.autoscaling.counts import (
     COMPLETED,
     NAMESPACES_SETTING,
@@ -26,7 +27,6 @@ from shared.autoscaling.measurements import (
 )
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.subscription_share import ShareHistory, finished, with_readings
-from shared.autoscaling.transition import backlog_name
 
 log = logging.getLogger(__name__)
 

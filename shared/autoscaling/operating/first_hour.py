@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shared.autoscaling.backlogs import backlog_name, counts_backlog
 from shared.autoscaling.counts import counting_source, why_not_counted
 from shared.autoscaling.policies.queue_age import UNSURE_GROWTH_MAX, QueueAge
 from shared.autoscaling.policy import Resource, members
-from shared.autoscaling.transition import backlog_name, counts_backlog
 
 PLANS = (
     "Until the app has seen work, until_known decides. Then QueueAge plans with the low end of an "

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.backlogs import Unfallen, unfallen
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry, effective_mode
+from shared.autoscaling.deciding.samples import known_capacity
+from shared.autoscaling.declaring import Mode
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
 from shared.autoscaling.policy import Resource, held_at_maximum
@@ -55,7 +58,7 @@ def conditions(
 
     Conditions have no id, because the notifier records when each one began.
     """
-    news = list(_stale(resource, state, now))
+    news = [*_stale(resource, state, now), *_unfallen(resource, state, now)]
     if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
         news.append(condition)
     return news
@@ -76,6 +79,34 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
             headline = f"{resource.name}: no sample of {name} for {silent_seconds / 60:.0f} min"
             subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
             yield News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
+
+
+def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[News]:
+    """The backlogs that have not fallen for long."""
+    for each in unfallen(resource, state):
+        subject, headline = f"{resource.name}/{each.stall.metric}", f"{resource.name}: {each.text}"
+        text = unfallen_text(resource, state, each, now)
+        kind, severity = NewsKind.BACKLOG_UNFALLEN, Severity.WARNING
+        yield News("", kind, subject, now, headline, text, severity)
+
+
+def unfallen_text(resource: Resource, state: ScalingState, found: Unfallen, now: datetime) -> str:
+    """How long items may have waited, and what to check.
+
+    The text says only what was seen if the capacity cannot rise, because the backlog may then not
+    fall although all instances work.
+    """
+    oldest_at, capacity = found.stall.oldest_at, known_capacity(state)
+    waited = (
+        f"The oldest item arrived at {oldest_at:%Y-%m-%d %H:%M} UTC or later." if oldest_at else ""
+    )
+    fixed = effective_mode(resource, state, now)[0] is not Mode.ACTIVE
+    if fixed or (capacity is not None and capacity.value >= resource.limits.maximum):
+        return waited
+    cause = "Check that the instances process items."
+    if not found.none_finished:
+        cause = f"Either more work arrives than the instances finish, or they do not work. {cause}"
+    return f"{waited} {cause}".lstrip()
 
 
 def unreadable_state(resource: Resource, reason: str, now: datetime) -> News:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.autoscaling.actions import as_of
+from shared.autoscaling.backlogs import AGE_AT_MOST, age_minutes, unfallen
 from shared.autoscaling.deciding.decide import (
     Decision,
     EntryKind,
@@ -25,6 +26,7 @@ from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
+from shared.autoscaling.operating.notices import unfallen_text
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.shown import (
     CandidateShown,
@@ -37,6 +39,7 @@ from shared.autoscaling.operating.shown import (
     MetricShown,
     OverrideShown,
     ResourceStatus,
+    UnfallenShown,
 )
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
@@ -72,6 +75,7 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> R
         "override": _override(state, now),
         "estimate": _estimate(rate_estimate(resource.throughput, state.learned)),
         "metrics": list(_metrics(resource, state, now)),
+        "unfallen": list(_unfallen(resource, state, now)),
         "newest": decision_line(newest) if newest else None,
         "unreadable": list(snapshot.unreadable),
     }
@@ -131,9 +135,7 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoin
     """Capacity and metrics over time, oldest first.
 
     There is one point for each step, and another one for each change of the capacity or the desired
-    capacity within a step. A point holds the highest values of its step: ``time, capacity, desired,
-    metrics {name: value}, age_minutes``. ``age_minutes`` is the age of the oldest item, estimated
-    from the policy's evidence as backlog over arrivals, or None.
+    capacity within a step. A point holds the highest values of its step.
     """
     by_step: dict[tuple[int, int, int | None], HistoryPoint] = {}
     for entry in sorted(entries, key=lambda e: e.time):
@@ -146,26 +148,18 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoin
             "desired": entry.desired,
             "metrics": {},
             "age_minutes": None,
+            "age_at_most_minutes": None,
         }
         point = by_step.setdefault((step, entry.current, entry.desired), first)
         point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
         point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
+        at_most = _evidence(entry.evidence).get(AGE_AT_MOST)
+        point["age_at_most_minutes"] = _highest(point["age_at_most_minutes"], at_most)
     return list(by_step.values())
 
 
 def _highest(first: float | None, second: float | None) -> float | None:
     return max((value for value in (first, second) if value is not None), default=None)
-
-
-def age_minutes(evidence: Mapping[str, Any]) -> float | None:
-    """The age of the oldest waiting item by Little's law: backlog ÷ arrivals per minute."""
-    evidence = _evidence(evidence)
-    backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
-    if type(backlog) not in (int, float) or type(arrivals) not in (int, float):
-        return None
-    if not backlog:
-        return 0.0
-    return float(backlog) / float(arrivals) if arrivals else None
 
 
 def _evidence(evidence: Mapping[str, Any]) -> EvidenceShown:
@@ -245,6 +239,16 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
             "lag_seconds": age if usual_lag_seconds(source) else None,
             "stale": silent,
             "meanwhile": meanwhile(resource, name) if silent else None,
+        }
+
+
+def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterable[UnfallenShown]:
+    for each in unfallen(resource, state):
+        yield {
+            "metric": each.stall.metric,
+            "since": format_time(each.stall.since),
+            "said": each.text,
+            "meaning": unfallen_text(resource, state, each, now),
         }
 
 

@@ -81,6 +81,15 @@ class MetricShown(TypedDict):
     meanwhile: str | None
 
 
+class UnfallenShown(TypedDict):
+    """A backlog that has not fallen for long, and what that may mean."""
+
+    metric: str
+    since: TimeText
+    said: str
+    meaning: str
+
+
 class CandidateShown(TypedDict):
     """What one rule recommends."""
 
@@ -125,6 +134,7 @@ class ResourceStatus(TypedDict):
     override: OverrideShown | None
     estimate: EstimateShown | None
     metrics: list[MetricShown]
+    unfallen: list[UnfallenShown]
     newest: DecisionEntry | None
     unreadable: list[str]
 
@@ -137,13 +147,16 @@ class ResourceUnreadable(TypedDict):
 
 
 class HistoryPoint(TypedDict):
-    """Capacity and metrics of one step. ``age_minutes`` is the estimated age of the oldest item."""
+    """Capacity and metrics of one step. ``age_minutes`` is the age of the oldest item if all
+    instances work. ``age_at_most_minutes`` is its age if they do not, where it is much higher.
+    """
 
     time: TimeText
     capacity: int
     desired: int | None
     metrics: dict[str, float | None]
     age_minutes: float | None
+    age_at_most_minutes: float | None
 
 
 class History(TypedDict):

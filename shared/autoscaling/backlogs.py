@@ -1,0 +1,236 @@
+"""Finds the backlogs of a resource, and those that have not fallen for long. Pure.
+
+If workers stop, a backlog no longer falls. But a backlog that grows may also mean that more work
+arrives than the instances can finish, or that the age limit permits it to grow. So a backlog that
+has not fallen is only reported. If counts of finished items say that none was finished, a guard
+prevents scale-out for a while.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from shared.autoscaling.declaring import (
+    IngestionBreaker,
+    MetricSource,
+    PlanCapacity,
+    PushedMetric,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
+    TopicSubscriptions,
+)
+from shared.autoscaling.learning import known_throughput, rate_estimate
+from shared.autoscaling.measurements import (
+    CAPACITY_METRIC,
+    NO_SAMPLES,
+    Evidence,
+    Samples,
+)
+from shared.autoscaling.policies.queue_age import DEAD_TIME_MINUTES
+from shared.autoscaling.policy import Resource, described
+from shared.autoscaling.state import ScalingState, Stall
+
+LIMIT_MINUTES_MIN = 10.0
+COMPLETIONS = 6
+"""In the time that the instances usually need for this many items, a backlog should fall."""
+MINUTES_MAX = 1440.0
+"""The limit after which a backlog counts as unfallen is at most a day."""
+GAP_MAX = timedelta(minutes=10)
+"""A longer time without samples hides whether the backlog fell."""
+COUNTS_LATE_MAX = timedelta(minutes=10)
+"""Counts of finished items that are older say nothing about the present."""
+
+
+def backlog_name(resource: Resource) -> str | None:
+    """The backlog metric that the policy reads; None unless there is exactly one.
+
+    The throughput per instance is learned from its slope.
+    """
+    read = described(resource.policy).metric_names
+    candidates = tuple(resource.metrics) if read is None else read
+    names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}
+    return names.pop() if len(names) == 1 else None
+
+
+def counts_backlog(source: MetricSource | None) -> bool:
+    """True if the source counts waiting items; not for dead letters and scheduled messages."""
+    if isinstance(source, StorageQueue):
+        return True
+    if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
+        return source.count == "active"
+    if source is None or isinstance(
+        source, PlanCapacity | IngestionBreaker | TopicSubscriptions | PushedMetric
+    ):
+        return False
+    assert_never(source)  # a new kind of source needs an answer above
+
+
+def age_minutes(evidence: Evidence) -> float | None:
+    """The age of the oldest waiting item if all instances work, by Little's law: backlog ÷ arrivals
+    per minute. None if the evidence of the policy does not have both.
+    """
+    backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
+    if not isinstance(backlog, int | float) or not isinstance(arrivals, int | float):
+        return None
+    if not backlog:
+        return 0.0
+    age = backlog / arrivals if arrivals else math.inf
+    return age if math.isfinite(age) else None
+
+
+AGE_AT_MOST = "age_at_most_minutes"
+AGES_DIFFER_MINUTES = 1.0
+"""The longest possible age is stated if it exceeds the estimate by more than this."""
+
+
+def with_longest_age(
+    resource: Resource, state: ScalingState, evidence: Evidence, now: datetime
+) -> Evidence:
+    """The evidence of the policy, with the longest time that the oldest item may have waited.
+
+    The estimate of ``age_minutes`` assumes that all instances work. If they do not, the item may
+    have waited for as long as nothing was seen to be finished.
+    """
+    age, name = age_minutes(evidence), backlog_name(resource)
+    for stall in stalls(resource, state):
+        if age is not None and stall.metric == name and stall.oldest_at is not None:
+            longest = (now - stall.oldest_at) / timedelta(minutes=1)
+            if longest > age + AGES_DIFFER_MINUTES:
+                return {**evidence, AGE_AT_MOST: longest}
+    return evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Unfallen:
+    """A backlog that has not fallen for longer than ``fall_limit``, although work waits."""
+
+    stall: Stall
+    seen_until: datetime
+    limit: timedelta
+    none_finished: bool
+    """True if items are counted, and none has been counted as finished since the stall began."""
+
+    @property
+    def minutes(self) -> float:
+        return (self.seen_until - self.stall.since) / timedelta(minutes=1)
+
+    @property
+    def text(self) -> str:
+        """What has been observed, such as "orders has not fallen for 42 min"."""
+        name, minutes = self.stall.metric, f"{self.minutes:.0f} min"
+        if not self.none_finished:
+            return f"{name} has not fallen for {minutes}"
+        return f"{name} has not fallen for {minutes}, and nothing was counted as finished"
+
+
+def stalls(resource: Resource, state: ScalingState) -> Iterator[Stall]:
+    """The present stall of each backlog of the resource that is waiting."""
+    known = {stall.metric: stall for stall in state.learned.stalls}
+    for name, source in resource.metrics.items():
+        samples = state.histories.get(name, NO_SAMPLES).samples
+        if not counts_backlog(source) or not samples or samples[-1].value <= 0:
+            continue
+        found = _stall(name, samples, known.get(name))
+        counts = reversed(_counts(resource, state, name))
+        finished_at = next((count.time for count in counts if count.value > 0), None)
+        if finished_at is not None and finished_at > found.since:
+            found = Stall(name, finished_at, finished_at)
+        yield known[name] if name in known and known[name].since == found.since else found
+
+
+def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
+    """The stall at the newest sample, at which work is waiting."""
+    for at in range(len(samples) - 1, 0, -1):
+        before, after = samples[at - 1], samples[at]
+        if before.value <= 0:
+            return Stall(name, before.time, before.time)
+        if before.value > after.value:
+            return Stall(name, after.time, after.time)
+        if after.time - before.time > GAP_MAX:
+            return Stall(name, after.time)
+    first = samples[0].time
+    return known if known is not None and known.since <= first else Stall(name, first)
+
+
+def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> ScalingState:
+    """The state, in which stalls are kept for longer than samples are.
+
+    ``age`` is the age in minutes of the oldest item of the backlog that the policy reads, estimated
+    for the present. At the beginning of a stall it is added to the time that items may have waited.
+    A stall of a single sample is not kept, because the next sample usually ends it.
+    """
+    name, known, kept = backlog_name(resource), state.learned.stalls, []
+    for stall in stalls(resource, state):
+        if stall.since == state.histories[stall.metric].samples[-1].time:
+            continue
+        waited = age if stall.metric == name and stall not in known else None
+        if waited is None or stall.oldest_at is None:
+            kept.append(stall)
+        else:
+            oldest_at = stall.oldest_at - timedelta(minutes=waited)
+            kept.append(replace(stall, oldest_at=oldest_at))
+    if tuple(kept) == known:
+        return state
+    return replace(state, learned=replace(state.learned, stalls=tuple(kept)))
+
+
+def unfallen(resource: Resource, state: ScalingState) -> list[Unfallen]:
+    """The backlogs that have not fallen for longer than ``fall_limit``."""
+    found = []
+    for stall in stalls(resource, state):
+        newest = state.histories[stall.metric].samples[-1]
+        limit = fall_limit(resource, state)
+        if newest.time - stall.since > limit and not _in_process(resource, state, newest.value):
+            none = _none_finished(resource, state, stall)
+            found.append(Unfallen(stall, newest.time, limit, none))
+    return found
+
+
+def fall_limit(resource: Resource, state: ScalingState) -> timedelta:
+    """The time within which a backlog falls if the instances work.
+
+    This is the longest of ``LIMIT_MINUTES_MIN``, the age limit, the time from one scale-out until
+    the next one takes effect, and the time in which ``COMPLETIONS`` items are usually finished.
+    """
+    estimate = rate_estimate(resource.throughput, state.learned)
+    dead = known_throughput(resource.throughput, state.learned, estimate).dead_time_minutes
+    dead = DEAD_TIME_MINUTES if dead is None else dead
+    minutes = [
+        LIMIT_MINUTES_MIN,
+        resource.goal.age_limit_minutes,
+        resource.cooldown.scale_out_seconds / 60 + dead,
+    ]
+    if estimate is not None:
+        minutes.append(COMPLETIONS / (estimate.likely * _instances(state)))
+    return timedelta(minutes=min(max(minutes), MINUTES_MAX))
+
+
+def _instances(state: ScalingState) -> float:
+    newest = state.histories.get(CAPACITY_METRIC, NO_SAMPLES).latest
+    return newest.value if newest else 1.0
+
+
+def _in_process(resource: Resource, state: ScalingState, value: float) -> bool:
+    """True if all counted items may be in process. Brokers count these items, too, and how long one
+    takes is not known before the throughput is.
+    """
+    unknown = rate_estimate(resource.throughput, state.learned) is None
+    return unknown and value <= _instances(state)
+
+
+def _none_finished(resource: Resource, state: ScalingState, stall: Stall) -> bool:
+    """True if finished items are counted, and all counts since the stall began are zero."""
+    counted = _counts(resource, state, stall.metric)
+    until = state.histories[stall.metric].samples[-1].time
+    return bool(counted) and counted[-1].time > max(stall.since, until - COUNTS_LATE_MAX)
+
+
+def _counts(resource: Resource, state: ScalingState, name: str) -> Samples:
+    """The counts of the finished items of this backlog; empty if they are not counted."""
+    counted = state.histories.get(resource.throughput.completed_metric or "", NO_SAMPLES).samples
+    return counted if counted and backlog_name(resource) == name else ()

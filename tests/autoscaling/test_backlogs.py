@@ -1,0 +1,252 @@
+"""Workers that stop: what is known of the waiting items, what is learned, and what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.autoscaling import (
+    Cooldown,
+    Goal,
+    Guards,
+    Limits,
+    Mode,
+    QueueAge,
+    Recommendation,
+    Resource,
+    Throughput,
+)
+from shared.autoscaling.actions import confirm
+from shared.autoscaling.backlogs import AGE_AT_MOST, age_minutes, fall_limit, stalls, unfallen
+from shared.autoscaling.declaring import HubMetric
+from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.operating.notices import conditions
+from shared.autoscaling.operating.presenting import status
+from shared.autoscaling.policy import Observation
+from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
+from shared.autoscaling.transition import Transition, advance_all
+from shared.web.attention import attention
+from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
+
+RATE = 60.0
+Course = Callable[[float], float | None]
+KNOWN_RATE = BusyIntervals(None, 60.0, 3600.0, 60.0, 216_000.0, 3600.0, 60.0)
+"""Sixty intervals of a minute in which one instance finished 60 items."""
+
+
+def hold(seen: Observation) -> Recommendation:
+    return Recommendation(seen.capacity, "held")
+
+
+def worker(**changes: Any) -> Resource:
+    fields: dict[str, Any] = {
+        "policy": QueueAge("backlog", hold),
+        "limits": Limits(1, 20),
+        "throughput": Throughput(RATE, 3),
+    }
+    return resource(**{**fields, **changes})
+
+
+def counted(**changes: Any) -> Resource:
+    metrics = {"backlog": SOURCE, "done": HubMetric()}
+    throughput = Throughput(None, 3, completed_metric="done")
+    return worker(**{"metrics": metrics, "throughput": throughput, **changes})
+
+
+def run(
+    declared: Resource,
+    minutes: float,
+    backlog: Course,
+    done: Course | None = None,
+    capacity: int = 3,
+    learned: Learned = Learned(),  # noqa: B008
+) -> tuple[ScalingState, list[tuple[float, Transition]]]:
+    """Samples every 15 s, and counts every minute. Every action takes effect at once.
+
+    Returns the state at NOW and the decisions, each with its minute.
+    """
+    held, steps = ScalingState(learned=learned), list[tuple[float, Transition]]()
+    for tick in range(int(minutes * 4) + 1):
+        minute, now = tick / 4, NOW - timedelta(minutes=minutes - tick / 4)
+        values = {CAPACITY_METRIC: float(capacity), "backlog": backlog(minute)}
+        if done is not None and minute % 1 == 0:
+            values["done"] = done(minute)
+        read = [
+            Metric(declared.name, name, replace(sample(value), time=now))
+            for name, value in values.items()
+            if value is not None
+        ]
+        step = advance_all(declared, held, read, now).step
+        held = step.state
+        if step.decision is not None:
+            steps.append((minute, step))
+            if step.decision.applies and held.desired is not None:
+                capacity = held.desired.target
+                held = held.with_desired(confirm(held.desired, now))
+    return held, steps
+
+
+def stopped_after(minutes: float, arriving: float = 0.0) -> Course:
+    """A backlog that falls and rises around 500, until no worker finishes anything any more."""
+    return lambda minute: (
+        500 + 40 * (minute * 4 % 2) if minute < minutes else 500 + arriving * (minute - minutes)
+    )
+
+
+def test_the_oldest_item_may_be_as_old_as_the_last_one_that_was_seen_to_be_finished() -> None:
+    declared = worker()
+    held, steps = run(declared, 390, stopped_after(30))  # samples are kept for 30 minutes
+    decision = steps[-1][1].decision
+    assert decision is not None
+    assert not decision.applies
+    assert age_minutes(decision.evidence) == pytest.approx(500 / (60 * (decision.current or 0)))
+    assert decision.evidence[AGE_AT_MOST] == pytest.approx(360, abs=4)
+    assert "backlog has not fallen for 360 min" in decision.reason
+    _, working = run(declared, 30, stopped_after(31))
+    assert all(step.decision and AGE_AT_MOST not in step.decision.evidence for _, step in working)
+    (shown,) = status(declared, Snapshot("plan-1", held, NOW), None)["unfallen"]
+    (news,) = conditions(declared, held, [], NOW, 30)
+    assert shown["said"] == "backlog has not fallen for 360 min"
+    assert (news.kind, news.headline) == ("backlog.not.falling", f"plan-1: {shown['said']}")
+    assert news.text == shown["meaning"]
+    assert "arrived at 2026-03-01 05:57 UTC or later. Either more work arrives than" in news.text
+
+
+def test_the_page_says_that_a_backlog_has_not_fallen() -> None:
+    declared = worker()
+    held, _ = run(declared, 60, stopped_after(30))
+    card = {
+        "status": status(declared, Snapshot("plan-1", held, NOW), None),
+        "history": {"points": [], "events": []},
+        "age_limit_minutes": 5,
+    }
+    said = [(item["severity"], item["what"]) for item in attention([card], {})]
+    assert said == [("warn", "plan-1: backlog has not fallen for 30 min")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "capacity"),
+    [({"mode": Mode.PAUSED}, 3), ({"mode": Mode.DRY_RUN}, 3), ({"limits": Limits(1, 3)}, 3)],
+)
+def test_only_the_facts_are_stated_while_the_capacity_cannot_rise(
+    changes: dict[str, Any], capacity: int
+) -> None:
+    declared = worker(**changes)
+    held, _ = run(declared, 60, stopped_after(30), capacity=capacity)
+    (news,) = conditions(declared, held, [], NOW, 300)
+    assert news.headline == "plan-1: backlog has not fallen for 30 min"
+    assert news.text.endswith("UTC or later.") or not news.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "capacity", "minutes"),
+    [
+        ({}, 1, 10),
+        ({"goal": Goal(age_limit_minutes=60)}, 1, 60),
+        ({"cooldown": Cooldown(scale_out_seconds=600)}, 1, 13),
+        ({"cooldown": Cooldown(600, 0), "throughput": Throughput(RATE, 7)}, 1, 17),
+        ({"throughput": Throughput(0.05, 3)}, 1, 120),
+        ({"throughput": Throughput(0.05, 3)}, 4, 30),
+        ({"throughput": Throughput(1e-6, 3)}, 1, 1440),
+    ],
+)
+def test_a_backlog_has_the_longest_of_four_times_to_fall(
+    changes: dict[str, Any], capacity: int, minutes: float
+) -> None:
+    declared = worker(**{"cooldown": Cooldown(0, 0), **changes})
+    assert fall_limit(declared, state([1], capacity)) == timedelta(minutes=minutes)
+    lasting = Stall("backlog", ago(60 * minutes + 1))
+    for stall in (lasting, replace(lasting, since=ago(60 * minutes))):
+        held = state([9, 9], capacity, learned=Learned(stalls=(stall,)))
+        held = held.with_history("backlog", history([9, 9], every_seconds=1))
+        assert bool(unfallen(declared, held)) is (stall is lasting)
+
+
+@pytest.mark.parametrize(
+    ("values", "every_seconds", "since_seconds", "oldest_seconds"),
+    [
+        ([9, 9, 9], 60, 120, None),  # nothing was seen to be finished
+        ([9, 8, 8, 9], 60, 120, 120),  # fell
+        ([0, 0, 7, 9], 60, 120, 120),  # was empty
+        ([9, 8, 8], 601, 0, None),  # what happened in a gap is unknown
+        ([9, 9, 8], 601, 0, 0),
+    ],
+)
+def test_a_stall_begins_when_something_was_last_seen_to_be_finished(
+    values: list[float], every_seconds: float, since_seconds: float, oldest_seconds: float | None
+) -> None:
+    held = state([], 2).with_history("backlog", history(values, every_seconds))
+    oldest = None if oldest_seconds is None else ago(oldest_seconds)
+    assert list(stalls(resource(), held)) == [Stall("backlog", ago(since_seconds), oldest)]
+
+
+def test_an_empty_backlog_and_one_that_may_be_in_process_are_not_reported() -> None:
+    unknown = worker(throughput=Throughput())
+    assert not unfallen(unknown, run(unknown, 60, lambda _: 3, capacity=3)[0])
+    assert unfallen(unknown, run(unknown, 60, lambda _: 4, capacity=3)[0])
+    assert not unfallen(worker(), run(worker(), 60, lambda _: 0)[0])
+
+
+def test_counts_of_zero_hold_a_scale_out_for_a_limited_time() -> None:
+    declared = counted(goal=Goal(age_limit_minutes=5), cooldown=Cooldown(0, 0))
+    course = stopped_after(30, arriving=200)
+    known = Learned(work=KNOWN_RATE)
+
+    def scaled_out(declared: Resource, done: float | None) -> list[float]:
+        def count(minute: float) -> float | None:
+            return 180.0 if minute <= 30 else done
+
+        _, steps = run(declared, 90, course, count, learned=known)
+        return [at for at, step in steps if step.decision and step.decision.applies and at > 41]
+
+    assert min(scaled_out(declared, 0.0)) == pytest.approx(30 + 10 + 30, abs=1)
+    assert min(scaled_out(declared, None)) < 60  # no counts: nothing is known, so nothing is held
+    never = replace(declared, guards=Guards(nothing_finished_seconds=0))
+    assert min(scaled_out(never, 0.0)) < 60
+    _, steps = run(declared, 60, course, lambda at: 180.0 if at <= 30 else 0.0, learned=known)
+    reason = [step.decision for at, step in steps if step.decision and at > 45][-1].reason
+    said = "backlog has not fallen for 30 min, and nothing was counted as finished"
+    assert f"{said}: no scale-out until 12:10:00 UTC" in reason
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_stopped_workers_teach_no_throughput(ends: bool) -> None:
+    def backlog(minute: float) -> float:
+        return 5000 - (max(minute - 150, 0) * 60 if ends else 0)
+
+    def done(minute: float) -> float:
+        return 60.0 if ends and minute > 150 else 0.0
+
+    declared = counted(limits=Limits(1, 1))
+    held, _ = run(declared, 170, backlog, done, 1, Learned(work=KNOWN_RATE))
+    estimate = rate_estimate(Throughput(), held.learned)
+    assert estimate is not None
+    assert estimate.likely == pytest.approx(60, abs=0.01)
+
+
+def test_a_backlog_that_grows_while_workers_are_stopped_teaches_no_throughput() -> None:
+    declared = worker(throughput=Throughput(None, 3))
+    before, _ = run(declared, 60, stopped_after(61), learned=Learned())
+    stopped, _ = run(declared, 41, lambda at: 500 + at * 100)
+    later, _ = run(declared, 300, lambda at: 500 + at * 100)
+    assert before.learned.trend.busy > 40
+    assert later.learned.trend.busy == stopped.learned.trend.busy
+
+
+def test_long_items_teach_that_most_minutes_finish_none() -> None:
+    declared = counted(limits=Limits(1, 3))
+
+    def done(minute: float) -> float:
+        return 1.0 if minute % 20 in (3, 9, 15) else 0.0
+
+    held, _ = run(declared, 300, lambda _: 500, done, learned=Learned())
+    estimate = rate_estimate(Throughput(), held.learned)
+    assert estimate is not None
+    assert estimate.likely == pytest.approx(0.05, rel=0.1)
+    assert not unfallen(declared, held)
