@@ -27,7 +27,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
 from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, span
-from shared.autoscaling.policy import Resource, described
+from shared.autoscaling.policy import Resource, described, members, named_metrics
 from shared.autoscaling.state import ScalingState
 
 
@@ -159,12 +159,15 @@ def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool
 
 
 def backlog_name(resource: Resource) -> str | None:
-    """The backlog metric that the policy reads; None unless there is exactly one.
+    """The backlog from whose slope the throughput per instance is learned; None unless there is
+    exactly one.
 
-    The throughput per instance is learned from its slope.
+    It is the ``backlog_metric`` of the policies. If they name none, it is the backlog that they say
+    that they read. If they do not say what they read, it is the resource's backlog.
     """
-    read = described(resource.policy).metric_names
-    candidates = tuple(resource.metrics) if read is None else read
+    backlogs = [described(member).backlog_metric for member in members(resource.policy)]
+    named = tuple(name for name in backlogs if name is not None)
+    candidates = named or named_metrics(resource.policy) or tuple(resource.metrics)
     names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}
     return names.pop() if len(names) == 1 else None
 

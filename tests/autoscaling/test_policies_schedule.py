@@ -31,6 +31,7 @@ from shared.autoscaling.policies import (
 )
 from shared.autoscaling.policies.schedule import instant
 from tests.autoscaling.test_policies import seeing
+from tests.builders import NOW
 
 ZURICH = ZoneInfo("Europe/Zurich")
 DAY, NIGHT = Profile("day", 4), Profile("night", 1, 2)
@@ -285,6 +286,19 @@ def test_the_floor_is_what_the_expected_load_needs(
 ) -> None:
     wish = floor(seeing([], 2, profile=week(loads, zone)))
     assert wish.capacity == wanted, wish.reason
+
+
+@pytest.mark.parametrize(
+    ("lead_minutes", "hour", "wanted"),
+    [(0, 12, 6), (0, 13, 2), (0.5, 12, 6), (0.5, 13, 6), (60.5, 13, 6), (60.5, 14, 6), (60, 14, 2)],
+)
+def test_the_floor_covers_every_hour_until_the_lead_time_has_passed(
+    lead_minutes: float, hour: int, wanted: int
+) -> None:
+    now = NOW + timedelta(minutes=59, seconds=45)
+    loads = week({SUNDAY_NOON - 12 + hour: 55})
+    floor = SeasonalFloor(wants(2), lead_minutes=lead_minutes)
+    assert floor(seeing([], 2, now=now, profile=loads)).capacity == wanted
 
 
 def test_the_floor_comes_a_dead_time_early() -> None:

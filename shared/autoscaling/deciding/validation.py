@@ -35,7 +35,12 @@ from shared.autoscaling.declaring import (
     is_pushed,
 )
 from shared.autoscaling.lag import GRAIN
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.measurements import (
+    CAPACITY_METRIC,
+    HISTORY_SECONDS_MAX,
+    MetricValue,
+    Window,
+)
 from shared.autoscaling.policy import (
     Observation,
     Resource,
@@ -43,6 +48,7 @@ from shared.autoscaling.policy import (
     ask,
     described,
     members,
+    named_metrics,
     unknown_metric,
 )
 from shared.autoscaling.state import ScalingState
@@ -52,11 +58,6 @@ PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 
 PLAN_CAPACITY_MAX = 100
 """The most instances that any tier of App Service Plans has (Isolated v2)."""
-
-WINDOW_SECONDS_MAX = 14_400
-"""Four hours. The table rows that store the state of a resource have room for the samples of this
-many seconds, at one sample every 15 s.
-"""
 
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")
@@ -202,8 +203,8 @@ def _durations(resource: Resource) -> Iterator[str]:
     cooldown = resource.cooldown
     yield from _bounded("cooldown.scale_out_seconds", cooldown.scale_out_seconds, 0, 86_400)
     yield from _bounded("cooldown.scale_in_seconds", cooldown.scale_in_seconds, 0, 86_400)
-    yield from _bounded("window_seconds", resource.window_seconds, 1, WINDOW_SECONDS_MAX)
-    yield from _bounded("history_seconds", resource.history_seconds, 0, WINDOW_SECONDS_MAX)
+    yield from _bounded("window_seconds", resource.window_seconds, 1, HISTORY_SECONDS_MAX)
+    yield from _bounded("history_seconds", resource.history_seconds, 0, HISTORY_SECONDS_MAX)
     yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0.01, 1440)
     yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
@@ -310,16 +311,16 @@ def _guards(resource: Resource) -> Iterator[str]:
             declared = ", ".join(sorted(map(str, resource.metrics)))
             yield f"guards: metric {name!r} must be one of the resource's metrics ({declared})"
     for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
-        yield from _bounded(f"guards.{key}", getattr(guards, key), 0, WINDOW_SECONDS_MAX)
+        yield from _bounded(f"guards.{key}", getattr(guards, key), 0, HISTORY_SECONDS_MAX)
     for position, limit in enumerate(guards.rate_limits):
-        for problem in _rate_limit(limit, resource.history_seconds):
+        for problem in _rate_limit(limit, resource.kept_seconds):
             yield f"guards.rate_limits[{position}].{problem}"
 
 
-def _rate_limit(limit: RateLimit, history_seconds: float) -> Iterator[str]:
+def _rate_limit(limit: RateLimit, kept_seconds: float) -> Iterator[str]:
     if limit.direction not in ("out", "in"):
         yield f"direction = {limit.direction!r}: must be 'out' or 'in'"
-    yield from _bounded("period_seconds", limit.period_seconds, 1, history_seconds)
+    yield from _bounded("period_seconds", limit.period_seconds, 1, kept_seconds)
     if (limit.instances is None) is (limit.percent is None):
         yield "instances, percent: exactly one of the two must be set"
     if limit.instances is not None and (type(limit.instances) is not int or limit.instances < 0):
@@ -340,13 +341,18 @@ def _policy(resource: Resource) -> Iterator[str]:
         yield f"policy = {policy!r}: must be a plain function, not an async one"
         return
     is_valid = isinstance(resource.metrics, Mapping)
-    names = described(policy).metric_names or ()
-    missing = [name for name in names if is_valid and name not in resource.metrics]
+    missing = [name for name in named_metrics(policy) if is_valid and name not in resource.metrics]
     for name in missing:
         declared = ", ".join(sorted(resource.metrics)) or "none"
         yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
+    needed = 0 if wrong_fields else described(policy).history_seconds
+    if not 0 <= needed <= HISTORY_SECONDS_MAX:
+        yield (
+            f"policy: looks back over {needed:g} s, but samples are kept for at most "
+            f"{HISTORY_SECONDS_MAX} s. Shorten its windows or steps"
+        )
     for error in [] if wrong_fields else asks_for_unknown(resource):
         if not any(unknown_metric(name) in error for name in missing):  # reported above
             yield f"policy: {error.removeprefix('the policy ')}"
