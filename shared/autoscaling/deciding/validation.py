@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any
@@ -31,7 +31,6 @@ from shared.autoscaling.declaring import (
     ServiceBusSubscription,
     StorageQueue,
     Throughput,
-    TopicSubscriptions,
     is_pushed,
 )
 from shared.autoscaling.lag import GRAIN
@@ -41,6 +40,8 @@ from shared.autoscaling.measurements import (
     MetricValue,
     Window,
 )
+from shared.autoscaling.policies.checks import text
+from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
     Observation,
     Resource,
@@ -120,6 +121,29 @@ def failing_policies(resources: Sequence[Resource]) -> list[str]:
     return warnings
 
 
+def misread_totals(resources: Iterable[Resource]) -> list[str]:
+    """A warning for each total that a policy reads as a value per instance.
+
+    The total of a queue does not fall when instances are added, so such a policy adds more and
+    more.
+    """
+    return [
+        f"resource {resource.name!r}: the policy reads {name!r} as a value per instance, but its "
+        f"source gives a total of all instances. Use ValuePerInstance({name!r}, …) instead of "
+        "TargetTracking"
+        for resource in resources
+        for name in described(resource.policy).utilisation_names
+        if _is_total(resource.metrics.get(name))
+    ]
+
+
+def _is_total(source: MetricSource | None) -> bool:
+    """True if the source is known to give one value for all instances together."""
+    if isinstance(source, AzureMonitorMetric):
+        return source.aggregation in ("total", "count")
+    return source is not None and not isinstance(source, HubMetric)
+
+
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
     """Names and targets that several resources share.
 
@@ -167,16 +191,20 @@ def _name(resource: Resource) -> Iterator[str]:
 
 
 def _target(resource: Resource) -> Iterator[str]:
-    plan = resource.target
+    yield from _plan("target", resource.target)
+
+
+def _plan(place: str, plan: object) -> Iterator[str]:
     if not isinstance(plan, AppServicePlan):
-        yield f"target = {plan!r}: must be an {PLAN}"
+        yield f"{place} = {plan!r}: must be an {PLAN}"
         return
     if not isinstance(plan.subscription_id, str) or not UUID.fullmatch(plan.subscription_id):
-        yield f"target.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
+        yield f"{place}.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
     for key in ("resource_group", "name"):
         value = getattr(plan, key)
-        if not isinstance(value, str) or not value or "/" in value:
-            yield f"target.{key} = {value!r}: must be a name without slashes"
+        yield from text(f"{place}.{key}", value)
+        if "/" in str(value):
+            yield f"{place}.{key} = {value!r}: must be a name without slashes"
 
 
 def _limits(resource: Resource) -> Iterator[str]:
@@ -270,25 +298,21 @@ def _source(source: MetricSource) -> Iterator[str]:
     if not isinstance(source, MetricSource):
         yield f" = {source!r}: must be a metric source such as ServiceBusQueue('orders')"
         return
-    if isinstance(source, PlanCapacity | HubMetric | IngestionBreaker | TopicSubscriptions):
-        return
+    if isinstance(source, PlanCapacity):
+        yield from _plan(".plan", source.plan)
     if isinstance(source, AzureMonitorMetric):
         yield from _azure_monitor(source)
-        return
     for key in ("topic", "subscription", "queue", "connection"):
-        value = getattr(source, key, "none")
-        if not isinstance(value, str) or not value:
-            yield f".{key} = {value!r}: must be a name"
-    if not isinstance(source, StorageQueue) and source.count not in COUNTS:
+        yield from text(f".{key}", getattr(source, key, "none"))
+    if isinstance(source, ServiceBusQueue | ServiceBusSubscription) and source.count not in COUNTS:
         yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
 
 
 def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
-    if not isinstance(source.resource_id, str) or not RESOURCE_ID.fullmatch(source.resource_id):
+    if text("", source.resource_id) or not RESOURCE_ID.fullmatch(source.resource_id):
         example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
         yield f".resource_id = {source.resource_id!r}: must be a resource ID such as {example}"
-    if not isinstance(source.metric, str) or not source.metric:
-        yield f".metric = {source.metric!r}: must be a name such as 'CpuPercentage'"
+    yield from text(".metric", source.metric)
     if source.aggregation not in AGGREGATIONS:
         yield f".aggregation = {source.aggregation!r}: must be one of {', '.join(AGGREGATIONS)}"
     if not isinstance(source.time_grain, str) or not GRAIN.fullmatch(source.time_grain):
@@ -304,8 +328,7 @@ def _guards(resource: Resource) -> Iterator[str]:
     named = {f"guards.missing_by_metric[{n!r}]": m for n, m in guards.missing_by_metric.items()}
     for key, missing in {"guards.missing": guards.missing, **named}.items():
         yield from _bounded(f"{key}.after_seconds", missing.after_seconds, 1, 86_400)
-        if missing.then not in ("hold", "hold_in") and type(missing.then) is not int:
-            yield f"{key}.then = {missing.then!r}: must be 'hold', 'hold_in' or a whole number"
+        yield from _then(f"{key}.then", missing.then, resource.limits)
     for name in (*guards.missing_by_metric, guards.breaker_metric):
         if name is not None and name not in resource.metrics:
             declared = ", ".join(sorted(map(str, resource.metrics)))
@@ -315,6 +338,13 @@ def _guards(resource: Resource) -> Iterator[str]:
     for position, limit in enumerate(guards.rate_limits):
         for problem in _rate_limit(limit, resource.kept_seconds):
             yield f"guards.rate_limits[{position}].{problem}"
+
+
+def _then(key: str, then: object, limits: Limits) -> Iterator[str]:
+    if type(then) is int:
+        yield from _bounded(key, then, limits.minimum, limits.maximum)
+    elif then not in ("hold", "hold_in"):
+        yield f"{key} = {then!r}: must be 'hold', 'hold_in' or a whole number"
 
 
 def _rate_limit(limit: RateLimit, kept_seconds: float) -> Iterator[str]:
@@ -347,15 +377,31 @@ def _policy(resource: Resource) -> Iterator[str]:
         yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
-    needed = 0 if wrong_fields else described(policy).history_seconds
+    if wrong_fields:
+        return
+    yield from _policy_bounds(resource)
+    for error in asks_for_unknown(resource):
+        if not any(unknown_metric(name) in error for name in missing):  # reported above
+            yield f"policy: {error.removeprefix('the policy ')}"
+
+
+def _policy_bounds(resource: Resource) -> Iterator[str]:
+    """Problems of a policy that the resource cannot satisfy."""
+    needed = described(resource.policy).history_seconds
     if not 0 <= needed <= HISTORY_SECONDS_MAX:
         yield (
             f"policy: looks back over {needed:g} s, but samples are kept for at most "
             f"{HISTORY_SECONDS_MAX} s. Shorten its windows or steps"
         )
-    for error in [] if wrong_fields else asks_for_unknown(resource):
-        if not any(unknown_metric(name) in error for name in missing):  # reported above
-            yield f"policy: {error.removeprefix('the policy ')}"
+    low, high = resource.limits.minimum, resource.limits.maximum
+    for profile in members(resource.policy):
+        if not isinstance(profile, Profile):
+            continue
+        place = f"policy: profile {profile.name!r}"
+        if profile.minimum > high:
+            yield f"{place}: minimum = {profile.minimum}: must be at most limits.maximum = {high}"
+        if profile.maximum is not None and profile.maximum < low:
+            yield f"{place}: maximum = {profile.maximum}: must be at least limits.minimum = {low}"
 
 
 SOME_NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
