@@ -148,7 +148,7 @@ class Safety:
         if decision.candidates[0].paced and (out or not by_hand):
             return
         wait = self.resource.cooldown
-        if out and wait.scale_out_pierces and last.target < last.previous:
+        if out and wait.scale_out_pierces and last.changed_out is False:
             return
         seconds = wait.scale_out_seconds if out else wait.scale_in_seconds
         until = last.changed_at + timedelta(seconds=seconds)
