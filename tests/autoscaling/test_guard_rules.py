@@ -101,6 +101,8 @@ def test_if_several_metrics_are_missing_with_the_same_rule_the_first_declared_on
 
 
 def test_by_default_missing_data_limits_only_a_scale_in() -> None:
+    as_many = Guards(missing=Missing(180, 4))
+    assert limit_of(rules.missing_data, 4, silent(backlog=500), guards=as_many) is None
     assert limit_of(rules.missing_data, 4, silent(backlog=500)) is None
     assert limit_of(rules.missing_data, 3, silent(backlog=500)) == Limit(
         4, "backlog has had no sample for 500 s: no scale-in"

@@ -93,6 +93,7 @@ def test_a_metric_without_samples_leads_to_its_fallback_only_after_its_time() ->
     fresh = state(capacity=4)
     fresh = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 60),))})
     assert decided(recommending(2, guards=guards), fresh)[0] == 4
+    assert decided(recommending(6, guards=guards), fresh) == (6, ())
     waiting = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 300), sample(4)))})
     assert decided(recommending(2, guards=guards), waiting)[0] == 9
 
@@ -309,16 +310,22 @@ def test_a_fallback_raises_a_lower_capacity_and_otherwise_only_prevents_scale_in
     """CPU still has samples, so the policy may recommend more than the fallback."""
     guards = Guards(missing=Missing(180, 3), flap_projection=False)
     declared = replace(recommending(recommended, guards=guards), limits=Limits(1, 30))
-    assert decide(declared, silent(500, capacity), NOW).desired == expected
+    decision = decide(declared, silent(500, capacity), NOW)
+    assert decision.desired == expected
+    assert decision.fallback == (3 if capacity < expected == 3 else None)
 
 
-@pytest.mark.parametrize(("target", "expected"), [(5, 2), (4, 2), (3, 4)])
+@pytest.mark.parametrize(
+    ("capacity", "recommended", "target", "expected"),
+    [(2, 2, 5, 2), (2, 2, 4, 2), (2, 2, 3, 4), (2, 3, 8, 4), (5, 5, 2, 5)],
+)
 def test_a_fallback_replaces_a_pending_action_only_if_that_leads_to_fewer_instances(
-    target: int, expected: int
+    capacity: int, recommended: int, target: int, expected: int
 ) -> None:
-    held = replace(silent(500, 2), desired=desired(target=target, previous=2))
-    decision = decide(recommending(2, guards=Guards(missing=Missing(180, 4))), held, NOW)
-    assert (decision.desired, decision.applies) == (expected, expected == 4)
+    held = replace(silent(500, capacity), desired=desired(target=target, previous=capacity))
+    decision = decide(recommending(recommended, guards=Guards(missing=Missing(180, 4))), held, NOW)
+    assert decision.desired == expected
+    assert decision.applies is (expected != 2)  # if 2 of 5 are pending, that action is revoked
 
 
 @pytest.mark.parametrize("paced", [False, True])
