@@ -339,7 +339,7 @@ class Resource:
     cooldown: Cooldown = Cooldown()
     window_seconds: float = 600
     history_seconds: float = 1800
-    """How long samples are kept at least. See ``kept_seconds``."""
+    """How long samples are kept at least. See ``kept_history_seconds``."""
     guards: Guards = Guards()
     goal: Goal = Goal()
     throughput: Throughput = Throughput()
@@ -347,7 +347,7 @@ class Resource:
     on_manual_change: ManualChange = ManualChange.ADOPT
 
     @property
-    def kept_seconds(self) -> float:
+    def kept_history_seconds(self) -> float:
         """How long samples are kept: ``history_seconds``, or longer if the window is longer or the
         policy looks back further."""
         needed = described(self.policy).history_seconds

@@ -240,7 +240,7 @@ def test_the_default_capacity_of_the_default_profile_becomes_the_fallback() -> N
 
 
 def test_a_window_that_is_longer_than_the_usual_history_is_kept() -> None:
-    assert loaded(changed(*TRIGGER, "timeWindow", value="PT2H")).kept_seconds == 7200
+    assert loaded(changed(*TRIGGER, "timeWindow", value="PT2H")).kept_history_seconds == 7200
 
 
 def test_notes_name_what_is_not_converted() -> None:

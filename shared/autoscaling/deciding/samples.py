@@ -248,7 +248,7 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
     """
     usual_lag = usual_lag_seconds(resource.metrics.get(name))
     counts = name == resource.throughput.counted_metric
-    kept = resource.kept_seconds
+    kept = resource.kept_history_seconds
     return (kept if counts else resource.window_seconds) + usual_lag, kept + usual_lag
 
 

@@ -336,7 +336,7 @@ def _guards(resource: Resource) -> Iterator[str]:
     for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
         yield from _bounded(f"guards.{key}", getattr(guards, key), 0, HISTORY_SECONDS_MAX)
     for position, limit in enumerate(guards.rate_limits):
-        for problem in _rate_limit(limit, resource.kept_seconds):
+        for problem in _rate_limit(limit, resource.kept_history_seconds):
             yield f"guards.rate_limits[{position}].{problem}"
 
 

@@ -32,7 +32,7 @@ def silent_after_seconds(resource: Resource, name: str) -> float:
     if name == COMPLETED and counting_source(resource):
         return math.inf
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
-        return resource.kept_seconds
+        return resource.kept_history_seconds
     usual_lag = usual_lag_seconds(resource.metrics.get(name))
     return guards.missing_for(name).after_seconds + usual_lag
 
