@@ -340,7 +340,7 @@ class _Choice:
                 f"for at least {idle_share:.0%} of the time",
             )
         if self._idle_for_long():
-            idle = f"the queue was empty for {self._time(IDLE_STEPS)}"
+            idle = f"the queue was empty for {self._time(min(IDLE_STEPS, self._history_steps))}"
             fewer = seen.capacity - 1
             return self._say(fewer, f"{idle} at {instances_text(seen.capacity)}: trying {fewer}")
         return self._hold(f"{HOLDING}the last instance has enough to do")
@@ -379,11 +379,23 @@ class _Choice:
         return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
-        """True if neither was work waiting nor did the capacity change for ``IDLE_STEPS``."""
+        """True if neither was work waiting nor did the capacity change for ``IDLE_STEPS``.
+
+        If samples are rarer than steps, the oldest of ``LONG_STEPS`` may be younger than that.
+        """
         seen, samples = self.seen, self.seen.history(self.policy.metric).samples
         start = seen.now - span(IDLE_STEPS * self.policy.step_seconds)
         settled = seen.changed_at is None or seen.changed_at <= start
-        return settled and samples[0].time <= start and self._waiting_share(IDLE_STEPS) == 0.0
+        interval = (samples[1].time - samples[0].time).total_seconds() / self.policy.step_seconds
+        known = self._history_steps
+        covered = known >= IDLE_STEPS or known + interval >= LONG_STEPS
+        return settled and covered and self._waiting_share(IDLE_STEPS) == 0.0
+
+    @property
+    def _history_steps(self) -> float:
+        """The age of the oldest sample, in steps."""
+        oldest = self.seen.history(self.policy.metric).samples[0].time
+        return (self.seen.now - oldest).total_seconds() / self.policy.step_seconds
 
     def _waiting_share(self, steps: float) -> float:
         """The share of the samples of the last ``steps`` in which work was waiting.
