@@ -79,6 +79,8 @@ class ConvertedProfile:
     limits: Limits
     policy: MetricRules | None
     when: When | None = None
+    fallback: int | None = None
+    """The number of instances while metrics are missing, if it is above the minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,10 @@ def convert(document: Any) -> Converted:
     if not collected.metrics:
         raise BacktestError("profiles: no rule has a metricTrigger, so nothing would be measured")
     collected.notes += _left_out(setting)
+    if any(profile.fallback for profile in (regular, *timed)):
+        collected.notes.append(
+            "capacity.default of the default profile applies to all profiles (see Guards.missing)"
+        )
     return Converted(
         name=target.name,
         target=target,
@@ -189,12 +195,8 @@ def _profile(given: Any, place: str, collected: _Collected) -> ConvertedProfile:
         when = _when(given, place)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BacktestError(f"{place}: {type(error).__name__}: {error}") from error
-    if default > limits.minimum and not _ended_profile(name):
-        collected.notes.append(
-            f"profile {name}: capacity.default = {default} has no counterpart. While metrics are "
-            "missing, the app does not scale in (see Guards.missing)"
-        )
-    return ConvertedProfile(name, limits, MetricRules(rules) if rules else None, when)
+    fallback = min(default, limits.maximum) if default > limits.minimum else None
+    return ConvertedProfile(name, limits, MetricRules(rules) if rules else None, when, fallback)
 
 
 def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> MetricRule:

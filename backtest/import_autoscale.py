@@ -19,7 +19,7 @@ from backtest.autoscale_setting import Converted, ConvertedProfile, convert
 from backtest.errors import BacktestError
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import Limits
-from shared.autoscaling.policies import MetricRule, MetricRules
+from shared.autoscaling.policies import MetricRules
 from shared.settings import load
 from shared.settings.json_files import read_json
 
@@ -85,7 +85,7 @@ INDENT = "    "
 def written(converted: Converted) -> str:
     """The source of a rules file, with the notes as comments."""
     names = sorted(_names(converted))
-    windows = [rule.window_seconds for rule in _rules(converted)]
+    fallback = converted.default.fallback
     lines = [
         f'"""Rules of {converted.name}, converted from its autoscale setting of Azure Monitor."""',
         "",
@@ -114,7 +114,7 @@ def written(converted: Converted) -> str:
         f"            policy={_policy(converted)},",
         f"            limits={_call(_widest(converted))},",
         f"            cooldown={_call(converted.cooldown)},",
-        f"            history_seconds={max([*windows, 1800]):g},",
+        *([f"            guards=Guards(Missing(then={fallback})),"] if fallback else []),
         "        )",
         "    ]",
     ]
@@ -124,13 +124,8 @@ def written(converted: Converted) -> str:
 def _names(converted: Converted) -> set[str]:
     sources = {type(source).__name__ for source in converted.metrics.values()}
     names = {"AppServicePlan", "Cooldown", "Limits", "Resource", "MetricRule", "MetricRules"}
-    return names | sources | ({"Profile", "Rule", "Schedule"} if converted.profiles else set())
-
-
-def _rules(converted: Converted) -> Iterator[MetricRule]:
-    for profile in (converted.default, *converted.profiles):
-        if profile.policy:
-            yield from profile.policy.rules
+    names |= {"Profile", "Rule", "Schedule"} if converted.profiles else set()
+    return names | sources | ({"Guards", "Missing"} if converted.default.fallback else set())
 
 
 def _policy(converted: Converted) -> str:

@@ -7,7 +7,6 @@ an operator set.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -19,12 +18,13 @@ from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import ManualChange, Mode
 from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
+from shared.autoscaling.policies.recommendations import instances
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 
 SHOWN_MAX = 20
 SEEN_MAX = 3000
-STRONGER_GUARDS = frozenset({"override", "bounds", "missing_data", "revoked"})
+STRONGER_GUARDS = frozenset({"override", "bounds", "revoked"})
 """Guards that apply without waiting for a cooldown or a rate limit."""
 
 PENDING_ONLY = {EntryKind.DEFERRED, EntryKind.FAILED}
@@ -95,11 +95,8 @@ class Safety:
             self._break(decision.time, f"decided {decision.desired} while paused")
 
     def _no_scale_in_without_data(self, name: str, decision: Decision, state: ScalingState) -> None:
-        """Check that no scale-in happens while a metric is missing, unless the rules set a fallback
-        capacity for it."""
+        """Check that no scale-in happens while a metric is missing."""
         rule, history = self.resource.guards.missing_for(name), state.histories.get(name)
-        if isinstance(rule.then, int):
-            return
         latest = history.samples[-1].time if history and history.samples else None
         usual_lag = usual_lag_seconds(self.resource.metrics[name])
         fresh_from = decision.time - timedelta(seconds=rule.after_seconds + usual_lag)
@@ -151,7 +148,7 @@ class Safety:
         if decision.candidates[0].paced and (out or not by_hand):
             return
         wait = self.resource.cooldown
-        if out and wait.scale_out_pierces and last.target < last.previous:
+        if out and wait.scale_out_pierces and last.changed_out is False:
             return
         seconds = wait.scale_out_seconds if out else wait.scale_in_seconds
         until = last.changed_at + timedelta(seconds=seconds)
@@ -171,7 +168,7 @@ class Safety:
             start = decision.time - timedelta(seconds=limit.period_seconds)
             before = [int(sample.value) for sample in capacities if sample.time <= start][-1:]
             had = [*before, self._capacity, *[c for time, c in self._seen if time >= start]]
-            share = math.ceil((limit.percent or 0) / 100 * max(had))
+            share = instances((limit.percent or 0) * max(had) / 100)
             size = share if limit.instances is None else limit.instances
             if not min(had) - size <= decision.desired <= max(had) + size:
                 problem = (

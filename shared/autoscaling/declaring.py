@@ -173,8 +173,8 @@ Then = Literal["hold", "hold_in"] | int
 class Missing:
     """What to do once a metric has had no sample for ``after_seconds``.
 
-    ``hold`` keeps the capacity, ``hold_in`` prevents scale-in, and a number is the capacity to fall
-    back to.
+    ``hold`` keeps the capacity, and ``hold_in`` prevents scale-in. A number prevents scale-in, too,
+    and is the capacity to fall back to if there are fewer instances.
     """
 
     after_seconds: float = 180
@@ -186,7 +186,7 @@ class RateLimit:
     """The most by which the capacity may change within any period of ``period_seconds``.
 
     Set either ``instances`` or ``percent``. The percentage refers to the capacity at the start of
-    the period.
+    the period. A percentage above 0 allows at least one instance.
     """
 
     direction: Literal["out", "in"]

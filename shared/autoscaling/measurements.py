@@ -26,6 +26,10 @@ MEASURE_MAX = 1e15
 sums of squares stay finite. A higher value is an error of the sender.
 """
 
+HISTORY_SECONDS_MAX = 14_400
+"""Four hours. The table rows that store the state of a resource have room for the samples of this
+many seconds, at one sample every 15 s.
+"""
 
 EvidenceValue = float | int | str | bool | None
 

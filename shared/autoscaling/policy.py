@@ -229,6 +229,18 @@ class Policy(Protocol):
         return None
 
     @property
+    def history_seconds(self) -> float:
+        """How far back the policy looks in ``histories``. The app keeps samples for as long, or for
+        ``history_seconds`` of the resource if that is longer."""
+        return 0
+
+    @property
+    def backlog_metric(self) -> str | None:
+        """The backlog whose items the instances finish. The app learns the throughput per instance
+        from it."""
+        return None
+
+    @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
         """The fields that ``python -m backtest tune`` may fit, each with its lowest and highest
         value."""
@@ -275,30 +287,44 @@ def members(policy: object) -> Iterator[object]:
             yield from members(member)
 
 
+def named_metrics(policy: object) -> tuple[str, ...]:
+    """The metrics that the policy or its members say that they read, each once, in order."""
+    read = (described(member).metric_names or () for member in members(policy))
+    return tuple(dict.fromkeys(chain.from_iterable(read)))
+
+
 class Composite(Policy, Protocol):
     """A policy that combines other policies and reads the metrics that they read."""
 
     __slots__ = ()
 
     @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        """The combined policies."""
+    def members(self) -> tuple[Callable[[Observation], Any], ...]:
+        """The combined policies, and the conditions under which they apply."""
         ...
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        """The metrics of all members, each once, in order."""
+    def metric_names(self) -> tuple[str, ...] | None:
+        """The metrics of all members, each once, in order; None if a member may read any metric."""
         return distinct(described(member).metric_names for member in self.members)
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
         """The utilization metrics of all members, each once, in order."""
-        return distinct(described(member).utilisation_names for member in self.members)
+        return distinct(described(member).utilisation_names for member in self.members) or ()
+
+    @property
+    def history_seconds(self) -> float:
+        """The longest history that a member needs."""
+        return max([described(member).history_seconds for member in self.members], default=0)
 
 
-def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...]:
-    """Each name once, in order."""
-    return tuple(dict.fromkeys(chain.from_iterable(some or () for some in names)))
+def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...] | None:
+    """Each name once, in order; None if the names of any part are not known."""
+    known = list(names)
+    if None in known:
+        return None
+    return tuple(dict.fromkeys(chain.from_iterable(some or () for some in known)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +339,19 @@ class Resource:
     cooldown: Cooldown = Cooldown()
     window_seconds: float = 600
     history_seconds: float = 1800
-    """How long samples are kept, for policies that look back further than the window."""
+    """How long samples are kept at least. See ``kept_history_seconds``."""
     guards: Guards = Guards()
     goal: Goal = Goal()
     throughput: Throughput = Throughput()
     mode: Mode = Mode.ACTIVE
     on_manual_change: ManualChange = ManualChange.ADOPT
+
+    @property
+    def kept_history_seconds(self) -> float:
+        """How long samples are kept: ``history_seconds``, or longer if the window is longer or the
+        policy looks back further."""
+        needed = described(self.policy).history_seconds
+        return max(self.history_seconds, self.window_seconds, needed)
 
 
 def ask(policy: PolicyFunction, seen: Observation) -> Recommendation:

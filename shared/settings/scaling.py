@@ -118,7 +118,7 @@ class RuleSettings(SettingsModel):
         pattern=NAMESPACE_ID, must="must look like /subscriptions/…/resourceGroups/…/providers/"
         "Microsoft.ServiceBus/namespaces/NAME")
     planning_step_seconds: float = setting(number, "PlanningStepSeconds", "seconds", 60,
-        "time step in which the default rule plans", bounds=(0.1, 600))
+        "time step in which the default rule plans", bounds=(0.1, 480))
     dry_run: bool = setting(fields.flag, "DryRun", "true or false", "false",
         "decide and log, but change nothing; `true` in the example", example="true")
 

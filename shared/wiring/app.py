@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
+from shared.autoscaling.deciding.validation import misread_totals
 from shared.autoscaling.policy import Resource
 from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
@@ -91,12 +92,14 @@ class App:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Probable mistakes in the settings that do not keep the app from starting."""
-        return checks.warnings(self.settings)
+        """Probable mistakes in settings and rules that do not keep the app from starting."""
+        return (*checks.warnings(self.settings), *misread_totals(self.resources.values()))
 
     def log_warnings(self) -> None:
+        unknown = checks.warnings(self.settings)
         for warning in self.warnings:
-            lines.write(LogLine(log, logging.WARNING, "setting_unknown", warning))
+            action = "setting_unknown" if warning in unknown else "rule_doubtful"
+            lines.write(LogLine(log, logging.WARNING, action, warning))
 
     @cached_property
     def retry(self) -> Retrying:

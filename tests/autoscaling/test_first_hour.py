@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import (
+    BacklogTarget,
     HubMetric,
     QueueAge,
     Resource,
@@ -15,6 +16,7 @@ from shared.autoscaling import (
     StorageQueue,
     Threshold,
     Throughput,
+    highest,
 )
 from shared.autoscaling.counts import with_counts
 from shared.autoscaling.operating import presenting
@@ -73,7 +75,7 @@ def test_nothing_is_said_where_nothing_is_learned(declared: Resource) -> None:
         (
             workers(
                 metrics={"backlog": QUEUE, "more": QUEUE},
-                policy=QueueAge("backlog", until_known=Threshold("more", 100, 10)),
+                policy=highest(POLICY, BacklogTarget("more")),
             ),
             "cannot be learned either, because the policy reads several backlogs (backlog, more).",
         ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Literal
 
 import pytest
 
@@ -49,14 +51,11 @@ def limit_of(
     held: ScalingState | None = None,
     *,
     paced: bool = False,
-    forced: bool = False,
     **changes: Any,
 ) -> Limit | None:
     """The guard's limit for a recommendation. By default the capacity is four."""
     recommendation = Recommendation(recommended, "recommended", paced=paced)
-    asked = context(held or state([50], 4), recommendation, **changes)
-    asked.forced = forced
-    return guard(recommended, asked)
+    return guard(recommended, context(held or state([50], 4), recommendation, **changes))
 
 
 def silent(**seconds: float | None) -> ScalingState:
@@ -74,13 +73,14 @@ def silent(**seconds: float | None) -> ScalingState:
     ("strict", "lax", "answer"),
     [
         ("hold", "hold_in", Limit(4, "a has had no sample for 500 s: holding")),
-        (3, "hold", Limit(3, "a has had no sample for 500 s: falling back to 3")),
-        (0, "hold", Limit(0, "a has had no sample for 500 s: falling back to 0")),
-        (0, "hold_in", Limit(0, "a has had no sample for 500 s: falling back to 0")),
-        (5, 3, Limit(5, "a has had no sample for 500 s: falling back to 5")),
+        ("hold", 3, Limit(4, "a has had no sample for 500 s: holding")),
+        (3, 0, Limit(4, "b has had no sample for 500 s: no scale-in")),
+        (9, "hold", Limit(9, "a has had no sample for 500 s: falling back to 9")),
+        (9, "hold_in", Limit(9, "a has had no sample for 500 s: falling back to 9")),
+        (9, 6, Limit(9, "a has had no sample for 500 s: falling back to 9")),
     ],
 )
-def test_a_fallback_wins_over_a_hold_and_a_hold_over_a_ban_on_scale_in(
+def test_a_higher_fallback_wins_over_a_hold_and_a_hold_over_a_ban_on_scale_in(
     names: tuple[str, str], strict: Any, lax: Any, answer: Limit
 ) -> None:
     missing = {"a": Missing(180, strict), "b": Missing(180, lax)}
@@ -101,6 +101,8 @@ def test_if_several_metrics_are_missing_with_the_same_rule_the_first_declared_on
 
 
 def test_by_default_missing_data_limits_only_a_scale_in() -> None:
+    as_many = Guards(missing=Missing(180, 4))
+    assert limit_of(rules.missing_data, 4, silent(backlog=500), guards=as_many) is None
     assert limit_of(rules.missing_data, 4, silent(backlog=500)) is None
     assert limit_of(rules.missing_data, 3, silent(backlog=500)) == Limit(
         4, "backlog has had no sample for 500 s: no scale-in"
@@ -166,7 +168,6 @@ def test_the_mildest_recommendation_in_the_stabilization_window_wins(
     held = replace(state([50], 4), recommendations=Window(tuple(sample(*each) for each in kept)))
     guards = Guards(stabilisation_in_seconds=240, stabilisation_out_seconds=240)
     assert limit_of(rules.stabilisation, recommended, held, guards=guards) == answer
-    assert limit_of(rules.stabilisation, recommended, held, guards=guards, forced=True) is None
 
 
 @pytest.mark.parametrize(
@@ -221,13 +222,9 @@ def test_shares_per_instance_are_projected_to_the_recommended_capacity(
     })  # fmt: skip
     declared = resource(metrics={"cpu": SOURCE}, policy=Share(), limits=Limits(1, 20))
     seen = observe(declared, held, 4, NOW)
-    for paced, forced, expected in (
-        (False, False, answer),
-        (True, False, None),
-        (False, True, None),
-    ):
+    for paced, expected in ((False, answer), (True, None)):
         recommendation = Recommendation(recommended, "recommended", paced=paced)
-        asked = Context(declared, held, seen, None, recommendation, forced)
+        asked = Context(declared, held, seen, None, recommendation)
         assert rules.flap_projection(recommended, asked) == expected
 
 
@@ -267,7 +264,7 @@ def rate_limited(capacity: int, direction: str, size: str, seconds: int = 300) -
         ((OUT, IN), 4, None),
         ((RateLimit("out", 300, percent=50),), 7, rate_limited(6, "out", "50 %")),
         ((RateLimit("in", 300, percent=25),), 2, rate_limited(3, "in", "25 %")),
-        ((RateLimit("in", 300, percent=24),), 2, rate_limited(4, "in", "24 %")),
+        ((RateLimit("in", 300, percent=24),), 2, rate_limited(3, "in", "24 %")),
         ((RateLimit("in", 300, instances=0),), 2, rate_limited(4, "in", "0")),
         ((RateLimit("out", 300, percent=0),), 7, rate_limited(4, "out", "0 %")),
         (
@@ -283,6 +280,24 @@ def test_the_strictest_rate_limit_of_the_direction_is_named_and_the_first_of_equ
     limits: tuple[RateLimit, ...], recommended: int, answer: Limit | None
 ) -> None:
     assert limit_of(rules.rate_limits, recommended, guards=Guards(rate_limits=limits)) == answer
+
+
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_a_percentage_is_rounded_from_its_exact_value_and_above_0_allows_one_instance(
+    direction: Literal["out", "in"],
+) -> None:
+    wanted = 10_000 if direction == "out" else -10_000
+    for tenths in (*range(0, 1001, 10), 1, 4, 333, 335, 999):
+        limit = RateLimit(direction, 300, percent=tenths / 10)
+        declared = resource(limits=Limits(1, 20), guards=Guards(rate_limits=(limit,)))
+        for base in range(1, 101):
+            seen = Observation("plan-1", NOW, base, declared.limits, {})
+            asked = Context(declared, ScalingState(), seen, None, Recommendation(wanted, ""))
+            share = Fraction(tenths * base, 1000)
+            size = ceil(share) if direction == "out" else max(floor(share), 1 if share else 0)
+            found = rules.rate_limits(wanted, asked)
+            assert found is not None
+            assert abs(found.capacity - base) == size, (base, tenths / 10)
 
 
 def test_a_rate_limit_of_100_percent_allows_every_scale_in() -> None:
@@ -303,7 +318,6 @@ def test_a_cooldown_names_its_direction_and_its_end(recommended: int, words: str
     cooldown = Cooldown(600, 600)
     assert limit_of(rules.cooldown, recommended, held, cooldown=cooldown) == Limit(4, words)
     assert limit_of(rules.cooldown, 4, held, cooldown=cooldown) is None
-    assert limit_of(rules.cooldown, recommended, held, cooldown=cooldown, forced=True) is None
 
 
 # --- overrides and bounds ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -92,6 +93,7 @@ def test_a_metric_without_samples_leads_to_its_fallback_only_after_its_time() ->
     fresh = state(capacity=4)
     fresh = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 60),))})
     assert decided(recommending(2, guards=guards), fresh)[0] == 4
+    assert decided(recommending(6, guards=guards), fresh) == (6, ())
     waiting = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 300), sample(4)))})
     assert decided(recommending(2, guards=guards), waiting)[0] == 9
 
@@ -298,10 +300,60 @@ def test_a_recommendation_to_stay_revokes_the_pending_action_only_if_it_is_paced
     assert not decide(coming, under_way(8), NOW).applies
 
 
-def test_a_fallback_does_not_wait_for_the_cooldown() -> None:
-    held = replace(silent(500, 2), desired=confirmed(60, target=2, changed_out=True))
-    guards = Guards(missing=Missing(180, 8))
-    assert decide(recommending(2, guards=guards), held, NOW).desired == 8
+@pytest.mark.parametrize(
+    ("capacity", "recommended", "expected"),
+    [(20, 28, 28), (20, 20, 20), (20, 5, 20), (3, 1, 3), (2, 2, 3), (2, 1, 3), (2, 6, 6)],
+)
+def test_a_fallback_raises_a_lower_capacity_and_otherwise_only_prevents_scale_in(
+    capacity: int, recommended: int, expected: int
+) -> None:
+    """CPU still has samples, so the policy may recommend more than the fallback."""
+    guards = Guards(missing=Missing(180, 3), flap_projection=False)
+    declared = replace(recommending(recommended, guards=guards), limits=Limits(1, 30))
+    decision = decide(declared, silent(500, capacity), NOW)
+    assert decision.desired == expected
+    assert decision.fallback == (3 if capacity < expected == 3 else None)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "recommended", "target", "expected"),
+    [(2, 2, 5, 2), (2, 2, 4, 2), (2, 2, 3, 4), (2, 3, 8, 4), (5, 5, 2, 5)],
+)
+def test_a_fallback_replaces_a_pending_action_only_if_that_leads_to_fewer_instances(
+    capacity: int, recommended: int, target: int, expected: int
+) -> None:
+    held = replace(silent(500, capacity), desired=desired(target=target, previous=capacity))
+    decision = decide(recommending(recommended, guards=Guards(missing=Missing(180, 4))), held, NOW)
+    assert decision.desired == expected
+    assert decision.applies is (expected != 2)  # if 2 of 5 are pending, that action is revoked
+
+
+@pytest.mark.parametrize("paced", [False, True])
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_fallback_waits_for_the_cooldown_although_the_policy_may_not(
+    paced: bool, pending: bool
+) -> None:
+    last = confirmed(60, target=2, changed_out=True)
+    if pending:
+        last = replace(last, target=3, previous=2, status=ActionStatus.PENDING)
+    held = replace(silent(500, 2), desired=last)
+    ordered = Recommendation(3 if pending and paced else 2, "", paced=paced)
+    declared = recommending(2, guards=Guards(missing=Missing(180, 8)))
+    declared = replace(declared, policy=lambda _: ordered)
+    assert not decide(declared, held, NOW).applies
+    later = NOW + timedelta(seconds=700)
+    assert decide(declared, held, later).desired == 8
+
+
+def test_a_fallback_takes_effect_once_it_has_lasted_for_the_stabilization_window() -> None:
+    guards = Guards(missing=Missing(180, 8), stabilisation_out_seconds=240)
+    declared, held = recommending(4, guards=guards), silent(120)
+    found = []
+    for minute in range(8):
+        decision = decide(declared, held, ago(-60 * minute))
+        held = remember(declared, held, decision)
+        found.append(decision.desired)
+    assert found == [4] * 6 + [8] * 2  # missing from minute 2 on
 
 
 def test_an_open_breaker_without_recent_samples_does_not_prevent_scale_out() -> None:
@@ -395,10 +447,10 @@ def test_any_combination_of_guards_keeps_the_capacity_in_bounds_and_gives_reason
     seconds=st.sampled_from([0, 200, 4000]),
     last=st.sampled_from(ActionStatus),
     changed_out=st.booleans(),
-    forced=st.booleans(),
+    paced=st.booleans(),
 )
 def test_guards_that_are_skipped_for_a_recommendation_to_stay_would_not_apply_to_it(
-    guards: Guards, capacity: int, seconds: int, last: ActionStatus, changed_out: bool, forced: bool
+    guards: Guards, capacity: int, seconds: int, last: ActionStatus, changed_out: bool, paced: bool
 ) -> None:
     action = confirmed(30, target=capacity, changed_out=changed_out)
     action = replace(action, status=last, retry_at=ago(-5))
@@ -407,7 +459,7 @@ def test_guards_that_are_skipped_for_a_recommendation_to_stay_would_not_apply_to
         replace(silent(seconds, capacity), desired=action),
     )
     seen = observe(declared, held, capacity, NOW)
-    context = Context(declared, held, seen, None, declared.policy(seen), forced)
+    context = Context(declared, held, seen, None, replace(declared.policy(seen), paced=paced))
     spared = [guard for guard in GUARDS if guard not in GUARDS_WHEN_HOLDING]
     assert [guard(capacity, context) for guard in spared] == [None] * len(spared)
 

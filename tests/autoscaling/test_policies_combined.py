@@ -136,6 +136,8 @@ def test_members_speak_through_their_combination() -> None:
         any_of(Threshold("a", 1, 2), TargetTracking("cpu", 50)), ValuePerInstance("a", 0)
     )
     assert both.metric_names == ("a", "cpu")
+    assert any_of(both, wants(4)).metric_names is None  # a function may read any metric
+    assert scale_in_only_if(both, lambda _: True).metric_names is None
     assert both.utilisation_names == ("cpu",)
     assert both.problems() == [
         "highest[0]: any_of[0]: lower = 2: must be below upper = 1",

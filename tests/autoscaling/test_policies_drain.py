@@ -43,6 +43,18 @@ def test_panic_is_quick_and_only_grows(
     assert ("panic mode until" in wish.reason) is panics
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([41] * 25, "the mean backlog of 360 s is 41;"),
+        ([41] * 10, "the mean backlog of 135 s is 41;"),
+        ([90] * 10, "the higher mean backlog of 135 s and 60 s is 90;"),
+    ],
+)
+def test_a_mean_names_the_time_that_has_samples(values: Sequence[float], said: str) -> None:
+    assert said in PANIC(seeing(values, 4)).reason
+
+
 def test_panic_ends_a_stable_window_after_the_last_crossing() -> None:
     values = [MetricValue(ago(at), 200 if at > 300 else 0) for at in range(420, -1, -15)]
     histories = {"backlog": Window(tuple(values))}
@@ -192,6 +204,12 @@ def test_what_is_not_known_means_stay(changes: dict[str, Any], said: str) -> Non
 def test_a_dead_time_longer_than_the_age_limit_still_has_an_answer() -> None:
     slow = draining([1000] * 13, 4, throughput=Throughput(10, 30))
     assert 4 < DRAIN(slow).capacity <= 200
+
+
+def test_a_whole_number_of_instances_at_the_scale_down_rate_is_not_rounded_down() -> None:
+    """As floating-point numbers, 33 / 1.1 is less than 30."""
+    policy = StablePanic("backlog", 10, max_scale_down_rate=1.1)
+    assert policy(draining([0] * 13, 33)).capacity == 30
 
 
 @given(

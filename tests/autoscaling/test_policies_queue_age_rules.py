@@ -149,6 +149,13 @@ def test_an_order_arrives_after_the_dead_time_and_is_overdue_after_it(
     assert found.dead == max(1, dead)
 
 
+def test_a_dead_time_of_whole_steps_is_not_rounded_up() -> None:
+    """In steps of 9 s, 2.1 minutes are 14 steps, as a floating-point number slightly more."""
+    order = desired(target=6, previous=4, requested_at=ago(0))
+    found = outlook(steps=60 / 9, pending=order, throughput=Throughput(RATE, 2.1))
+    assert (found.dead, found.arrival) == (14, 14)
+
+
 def test_nothing_is_awaited_where_nothing_is_ordered_or_the_order_changes_nothing() -> None:
     for pending in (None, desired(target=4, previous=4, requested_at=ago(900))):
         found = outlook(pending=pending)
@@ -244,7 +251,7 @@ def test_work_that_waits_for_slow_instances_is_no_idleness() -> None:
     [
         ({"metric": ""}, "metric = '': must be a name"),
         ({"step_seconds": 0.09}, "step_seconds = 0.09: must be at least 0.1"),
-        ({"step_seconds": 600.5}, "step_seconds = 600.5: must be at most 600"),
+        ({"step_seconds": 480.5}, "step_seconds = 480.5: must be at most 480"),
         ({"age_share": 1.5}, "age_share = 1.5: must be at most 1"),
         ({"caution": -0.5}, "caution = -0.5: must be at least 0"),
         ({"caution": 1000.5}, "caution = 1000.5: must be at most 1000"),
@@ -263,7 +270,7 @@ def test_each_parameter_is_named_with_its_value_and_bound(
     "changes",
     [
         {"step_seconds": 0.1, "caution": 0, "busy_share": 0},
-        {"step_seconds": 600, "caution": 1000, "busy_share": 1},
+        {"step_seconds": 480, "caution": 1000, "busy_share": 1},
         {"step_seconds": 1, "caution": 0.5},
     ],
 )

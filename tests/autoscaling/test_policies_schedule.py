@@ -31,6 +31,7 @@ from shared.autoscaling.policies import (
 )
 from shared.autoscaling.policies.schedule import instant
 from tests.autoscaling.test_policies import seeing
+from tests.builders import NOW
 
 ZURICH = ZoneInfo("Europe/Zurich")
 DAY, NIGHT = Profile("day", 4), Profile("night", 1, 2)
@@ -203,6 +204,18 @@ def test_a_schedule_speaks_for_its_members() -> None:
     assert schedule.problems() == []
 
 
+XMAS = date(2026, 12, 24)
+
+
+@pytest.mark.parametrize(
+    "dates", [(), (XMAS,), [XMAS], ((XMAS, XMAS),), (XMAS, (XMAS, XMAS)), (XMAS, XMAS, XMAS)]
+)
+def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
+    schedule = Schedule((Rule(REST, dates=dates),), REST)
+    assert schedule.problems() == []
+    assert schedule.active(at("2026-12-24T12:00")) == REST
+
+
 @pytest.mark.parametrize(
     ("schedule", "problem"),
     [
@@ -238,6 +251,34 @@ def test_a_schedule_speaks_for_its_members() -> None:
             Schedule((Rule(REST, dates=((date(2026, 2, 1), date(2026, 1, 1)),)),), REST),
             "rules[0].dates: (datetime.date(2026, 2, 1), datetime.date(2026, 1, 1)) must be a "
             "date, or a tuple of first and last date",
+        ),
+        (
+            Schedule((Rule(REST, dates=XMAS),), REST),  # type: ignore[arg-type]
+            f"rules[0].dates = {XMAS!r}: must be a tuple: dates=(day,) for one day, or "
+            "dates=((first, last),) for a period",
+        ),
+        *[
+            (
+                Schedule((Rule(REST, dates=two),), REST),  # type: ignore[arg-type]
+                f"rules[0].dates = {two!r}: a period or two days? Write dates=((first, last),) for "
+                "a period, or dates=((first, first), (last, last)) for two days",
+            )
+            for two in ((XMAS, date(2027, 1, 2)), [XMAS, date(2027, 1, 2)], (XMAS, XMAS))
+        ],
+        *[
+            (
+                Schedule((Rule(REST, dates=(day,)),), REST),  # type: ignore[arg-type]
+                f"rules[0].dates: {day!r} must be a date, or a tuple of first and last date",
+            )
+            for day in (datetime(2026, 12, 24, tzinfo=UTC), [XMAS, XMAS], (XMAS,), None)
+        ],
+        (
+            Schedule((Rule(REST, "Mon"),), REST),  # type: ignore[arg-type]
+            "rules[0].weekdays = 'Mon': must be a tuple such as ('Mon',)",
+        ),
+        (
+            Schedule((), Profile("rest ")),
+            "default: name = 'rest ': must be a name without spaces at its ends",
         ),
         (
             Schedule((), REST, time_zone="Mars/Phobos"),
@@ -285,6 +326,19 @@ def test_the_floor_is_what_the_expected_load_needs(
 ) -> None:
     wish = floor(seeing([], 2, profile=week(loads, zone)))
     assert wish.capacity == wanted, wish.reason
+
+
+@pytest.mark.parametrize(
+    ("lead_minutes", "hour", "wanted"),
+    [(0, 12, 6), (0, 13, 2), (0.5, 12, 6), (0.5, 13, 6), (60.5, 13, 6), (60.5, 14, 6), (60, 14, 2)],
+)
+def test_the_floor_covers_every_hour_until_the_lead_time_has_passed(
+    lead_minutes: float, hour: int, wanted: int
+) -> None:
+    now = NOW + timedelta(minutes=59, seconds=45)
+    loads = week({SUNDAY_NOON - 12 + hour: 55})
+    floor = SeasonalFloor(wants(2), lead_minutes=lead_minutes)
+    assert floor(seeing([], 2, now=now, profile=loads)).capacity == wanted
 
 
 def test_the_floor_comes_a_dead_time_early() -> None:

@@ -2,16 +2,52 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX, MergeOutcome, merge
+from shared.autoscaling import (
+    Goal,
+    Guards,
+    HubMetric,
+    Limits,
+    MetricRule,
+    MetricRules,
+    Profile,
+    QueueAge,
+    RateLimit,
+    Recommendation,
+    Resource,
+    Rule,
+    Schedule,
+    SeasonalFloor,
+    SlackAwareDrain,
+    StablePanic,
+    Threshold,
+    Throughput,
+    any_of,
+    fallback,
+    scale_in_only_if,
+)
+from shared.autoscaling.actions import confirm
+from shared.autoscaling.deciding.samples import (
+    SAMPLES_KEPT_MAX,
+    MergeOutcome,
+    kept_seconds,
+    merge,
+)
+from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.operating.staleness import silent_after_seconds
+from shared.autoscaling.policy import Observation
 from shared.autoscaling.state import ScalingState
-from tests.builders import NOW, ago, metric, sample
+from shared.autoscaling.transition import advance_all
+from tests.builders import NOW, SOURCE, ago, metric, resource, sample
 
 WINDOW_SECONDS = 600
 
@@ -117,3 +153,124 @@ def test_any_order_and_repetition_of_samples_gives_the_same_history(
         history = state.histories.get("backlog")
         states.append(history.samples if history else ())
     assert states[0] == states[1]
+
+
+# --- the history that a policy needs ---
+
+PLAIN = Threshold("backlog", 100, 10)
+PANIC = StablePanic("backlog", 10, stable_seconds=3000, panic_seconds=200)
+LONG_RULES = MetricRules((MetricRule("backlog", ">", 50, "out", window_seconds=7200),))
+
+
+class OfYourOwn:
+    history_seconds = 2400
+
+    def __call__(self, seen: Observation) -> Any:
+        return Recommendation(seen.capacity, "holding")
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds"),
+    [
+        (PLAIN, 1800),
+        (lambda seen: Recommendation(seen.capacity, "holding"), 1800),
+        (OfYourOwn(), 2400),
+        (QueueAge("backlog", PLAIN, step_seconds=15), 1800),
+        (QueueAge("backlog", PLAIN, step_seconds=65), 1950),
+        (QueueAge("backlog", PANIC, step_seconds=65), 3200),
+        (SlackAwareDrain("backlog", slope_minutes=60), 3600),
+        (LONG_RULES, 7200),
+        (fallback(PLAIN, any_of(PLAIN, LONG_RULES)), 7200),
+        (scale_in_only_if(PLAIN, OfYourOwn()), 2400),
+        (Schedule((Rule(Profile("long", policy=PANIC)),), Profile("rest"), PLAIN), 3200),
+        (SeasonalFloor(LONG_RULES), 7200),
+    ],
+)
+def test_samples_are_kept_for_as_long_as_the_policy_looks_back(policy: Any, seconds: float) -> None:
+    limits = (RateLimit("in", seconds, 1),)
+    declared = resource(
+        policy=policy,
+        metrics={"backlog": SOURCE, "done": HubMetric()},
+        throughput=Throughput(completed_metric="done"),
+        guards=Guards(rate_limits=limits),
+    )
+    assert problems([declared]) == []
+    assert kept_seconds(declared, "backlog") == (600, seconds)
+    assert kept_seconds(declared, CAPACITY_METRIC) == (600, seconds)
+    assert kept_seconds(declared, "done") == (seconds, seconds)
+    assert silent_after_seconds(declared, "done") == seconds
+    longer = replace(limits[0], period_seconds=seconds + 1)
+    (problem,) = problems([replace(declared, guards=Guards(rate_limits=(longer,)))])
+    assert f"period_seconds = {seconds + 1}: must be 1 to {seconds}" in problem
+    by_hand = replace(declared, history_seconds=9000)
+    assert kept_seconds(by_hand, "backlog") == (600, 9000)
+    assert kept_seconds(replace(declared, window_seconds=9000), CAPACITY_METRIC)[1] == 9000
+
+
+@pytest.mark.parametrize(
+    ("policy", "needed"),
+    [
+        (StablePanic("backlog", 10, stable_seconds=14_400), "14460"),
+        (any_of(MetricRules((MetricRule("backlog", ">", 1, "in", window_seconds=43_200),))), 43200),
+    ],
+)
+def test_a_policy_that_looks_back_further_than_samples_can_be_kept_is_refused(
+    policy: Any, needed: int
+) -> None:
+    (problem,) = problems([resource(policy=policy)])
+    assert f"looks back over {needed} s, but samples are kept for at most 14400 s" in problem
+
+
+def last_decisions(
+    declared: Resource, backlog: list[float], every_seconds: float, capacity: int
+) -> tuple[int, str]:
+    """The capacity after these samples, and the reason of the last decision. A decision is made a
+    second after its sample, and takes effect at once."""
+    held, reason = ScalingState(), ""
+    for position, value in enumerate(backlog):
+        time = NOW + timedelta(seconds=every_seconds * position)
+        read = {CAPACITY_METRIC: float(capacity), "backlog": value}
+        samples = [Metric("plan-1", name, MetricValue(time, each)) for name, each in read.items()]
+        step = advance_all(declared, held, samples, time + timedelta(seconds=1)).step
+        held = step.state
+        assert step.decision is not None
+        reason = step.decision.reason
+        if step.decision.applies:
+            assert held.desired is not None
+            capacity = held.desired.target
+            held = held.with_desired(confirm(held.desired, time))
+    return capacity, reason
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "every_seconds"),
+    [(60, 30), (65, 30), (120, 60), (480, 240), (60, 75), (60, 120), (65, 300), (480, 900)],
+)
+def test_an_empty_queue_leads_to_the_minimum_at_every_planning_step(
+    step_seconds: float, every_seconds: float
+) -> None:
+    declared = resource(
+        policy=QueueAge("backlog", PLAIN, step_seconds=step_seconds),
+        limits=Limits(1, 20),
+        goal=Goal(age_limit_minutes=40),
+        throughput=Throughput(100, 3),
+    )
+    backlog = [300.0] * 20 + [0.0] * 400
+    assert last_decisions(declared, backlog, every_seconds, 12)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("backlog", "said"),
+    [
+        ([100.0] * 100 + [10.0] * 100, "over 120 min is 25 "),  # 20 of 120 samples are 100
+        ([40.0] * 119, "over 120 min is 40 "),
+        ([40.0] * 26, "over the last 25 min is 40 "),
+        ([40.0], "over 120 min is 40 "),
+    ],
+)
+def test_an_average_covers_the_whole_window_or_says_how_much_of_it_has_samples(
+    backlog: list[float], said: str
+) -> None:
+    rule = replace(LONG_RULES.rules[0], threshold=1)
+    declared = resource(policy=MetricRules((rule,)), limits=Limits(1, 20))
+    assert f"the average of backlog {said}" in last_decisions(declared, backlog, 60, 2)[1]

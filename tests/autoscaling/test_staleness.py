@@ -84,7 +84,12 @@ def test_a_count_with_its_own_missing_rule_is_stale_after_that_time() -> None:
     [
         ("hold_in", "The resource is not scaled in meanwhile.", 2),
         ("hold", "The capacity does not change meanwhile.", 2),
-        (4, "The capacity falls back to 4 meanwhile, within the limits.", 4),
+        (
+            4,
+            "The resource is not scaled in meanwhile. With fewer instances, the capacity falls "
+            "back to 4, within the limits.",
+            4,
+        ),
     ],
 )
 def test_the_stated_effect_of_a_silent_metric_is_what_is_decided(

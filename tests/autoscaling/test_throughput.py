@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,27 @@ from hypothesis import strategies as st
 
 from shared.autoscaling import (
     AzureMonitorMetric,
+    BacklogTarget,
     Guards,
     HubMetric,
     Missing,
+    Observation,
+    Profile,
+    QueueAge,
     Recommendation,
+    Schedule,
+    SlackAwareDrain,
+    StorageQueue,
+    TargetTracking,
+    Threshold,
     Throughput,
+    any_of,
+    every,
+    fallback,
+    highest,
+    scale_in_only_if,
 )
+from shared.autoscaling.backlogs import backlog_name
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.learning import (
@@ -232,3 +248,42 @@ def test_a_count_that_is_not_declared_is_named() -> None:
     assert "throughput.completed_metric = 'typo': must be one of the resource's metrics" in one
     both = replace(COUNTING, throughput=Throughput(None, None, 0, "finished", "backlog"))
     assert any("only one of the two" in problem for problem in problems([both]))
+
+
+# --- the backlog to learn from ---
+
+
+def two(_: Observation) -> Recommendation:
+    return Recommendation(2, "two")
+
+
+BOTH = every("backlog", "retries")
+BACKLOG, RETRIES = Threshold("backlog", 9, 1), Threshold("retries", 9, 1)
+AGE = QueueAge("backlog", until_known=two)
+
+
+@pytest.mark.parametrize(
+    ("policy", "names", "learned"),
+    [
+        (AGE, "backlog retries", "backlog"),
+        (scale_in_only_if(AGE, BOTH), "backlog retries", "backlog"),
+        (scale_in_only_if(BacklogTarget("backlog"), BOTH), "backlog retries", "backlog"),
+        (fallback(SlackAwareDrain("backlog"), RETRIES), "backlog retries", "backlog"),
+        (Schedule((), Profile("any", policy=highest(AGE, two))), "backlog retries", "backlog"),
+        (highest(AGE, BacklogTarget("retries")), "backlog retries", None),
+        (highest(two, two), "backlog cpu", "backlog"),
+        (Schedule((), Profile("any"), two), "backlog cpu", "backlog"),
+        (two, "backlog retries", None),
+        (any_of(BACKLOG, two), "backlog retries", "backlog"),
+        (scale_in_only_if(BACKLOG, lambda _: True), "backlog retries", "backlog"),
+        (scale_in_only_if(BACKLOG, BOTH), "backlog retries", None),
+        (QueueAge("cpu", until_known=two), "backlog cpu", None),
+        (TargetTracking("cpu", 50), "backlog cpu", None),
+    ],
+)  # fmt: skip
+def test_the_throughput_is_learned_from_the_backlog_that_the_policies_name(
+    policy: Any, names: str, learned: str | None
+) -> None:
+    sources = {"backlog": SOURCE, "retries": StorageQueue("retries"), "cpu": HubMetric()}
+    metrics = {name: sources[name] for name in names.split()}
+    assert backlog_name(resource(policy=policy, metrics=metrics)) == learned

@@ -16,16 +16,22 @@ from shared.autoscaling import (
     Missing,
     Observation,
     PlanCapacity,
+    Profile,
     QueueAge,
     RateLimit,
     Recommendation,
+    Rule,
+    Schedule,
     ServiceBusQueue,
     StorageQueue,
+    TargetTracking,
     Threshold,
     Throughput,
+    ValuePerInstance,
     any_of,
 )
-from shared.autoscaling.deciding.validation import connections, problems
+from shared.autoscaling.deciding.validation import connections, misread_totals, problems
+from shared.autoscaling.declaring import TopicSubscriptions
 from tests.builders import SOURCE, plan, resource
 
 WEB_APP = (
@@ -123,6 +129,38 @@ def test_a_valid_declaration_has_no_problems() -> None:
             {"guards": Guards(rate_limits=(RateLimit("out", 3600, 1),))},
             "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800",
         ),
+        ({"guards": Guards(Missing(then=6))}, "guards.missing.then = 6: must be 1 to 5"),
+        (
+            {"guards": Guards(missing_by_metric={"backlog": Missing(then=0)})},
+            "guards.missing_by_metric['backlog'].then = 0: must be 1 to 5",
+        ),
+        (
+            {"policy": any_of(Schedule((Rule(Profile("sale", 6)),), Profile("rest")))},
+            "policy: profile 'sale': minimum = 6: must be at most limits.maximum = 5",
+        ),
+        (
+            {"policy": Schedule((), Profile("rest", 1, 2)), "limits": Limits(3, 5)},
+            "policy: profile 'rest': maximum = 2: must be at least limits.minimum = 3",
+        ),
+        ({"name": "plan-1 "}, "name = 'plan-1 ': must match"),
+        ({"metrics": {" backlog": SOURCE}}, "metrics[' backlog']: the name must match"),
+        *[
+            (changes, f"{place} = {name!r}: must be a name without spaces at its ends")
+            for name in ("orders ", " orders", "orders\t", "orders\N{NO-BREAK SPACE}")
+            for changes, place in (
+                ({"target": replace(plan(), name=name)}, "target.name"),
+                ({"target": replace(plan(), resource_group=name)}, "target.resource_group"),
+                ({"metrics": {"backlog": ServiceBusQueue(name)}}, ".queue"),
+                ({"metrics": {"backlog": StorageQueue(name)}}, ".queue"),
+                ({"metrics": {"backlog": StorageQueue("q", connection=name)}}, ".connection"),
+                ({"metrics": {"backlog": replace(SOURCE, topic=name)}}, ".topic"),
+                ({"metrics": {"backlog": replace(SOURCE, subscription=name)}}, ".subscription"),
+                ({"metrics": {"backlog": TopicSubscriptions(name)}}, ".topic"),
+                ({"metrics": {"backlog": PlanCapacity(replace(plan(), name=name))}}, ".plan.name"),
+                ({"metrics": {"backlog": AzureMonitorMetric(WEB_APP, name)}}, ".metric"),
+            )
+        ],
+        ({"metrics": {"backlog": AzureMonitorMetric(f"{WEB_APP} ", "m")}}, ".resource_id = "),
         ({"guards": None}, "guards = None: must be Guards(…)"),
         ({"policy": None}, "policy = None: must be callable"),
         ({"policy": Threshold}, "policy = Threshold: is a class; write Threshold(…)"),
@@ -223,3 +261,28 @@ def test_each_undeclared_metric_is_reported_once() -> None:
     assert len(both) == 2
     assert "policy.metric = 'backlgo'" in both[0]
     assert "'finsihed' is not one of" in both[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "warned"),
+    [
+        (SOURCE, True),
+        (StorageQueue("orders"), True),
+        (ServiceBusQueue("orders", "dead_letter"), True),
+        (PlanCapacity(plan()), True),
+        (AzureMonitorMetric(WEB_APP, "Requests", "total"), True),
+        (AzureMonitorMetric(WEB_APP, "CpuPercentage"), False),
+        (HubMetric(), False),
+    ],
+)
+def test_a_total_that_is_read_as_a_value_per_instance_leads_to_a_warning(
+    source: Any, warned: bool
+) -> None:
+    metrics = {"backlog": source, "cpu": HubMetric()}
+    tracking = any_of(TargetTracking("backlog", 100), TargetTracking("cpu", 60))
+    declared = resource(policy=QueueAge("backlog", tracking), metrics=metrics)
+    assert problems([declared]) == []
+    warnings = misread_totals([declared])
+    assert [each for each in warnings if "Use ValuePerInstance('backlog', …)" in each] == warnings
+    assert len(warnings) == warned
+    assert misread_totals([replace(declared, policy=ValuePerInstance("backlog", 100))]) == []

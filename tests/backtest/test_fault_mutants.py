@@ -60,7 +60,7 @@ def rule(function: str, old: str, new: str) -> Mutant:
 
 MUTANTS = [
     # --- decisions within the guards
-    rule("deciding.guards.missing_data", "if not silent:", "if True:"),
+    rule("deciding.guards.missing_data", "sorted(silent,", "sorted((),"),
     rule("deciding.guards.bounds", "if capacity > limits.maximum:", "if False:"),
     rule("deciding.guards.cooldown", "if seen.now > until:", "if True:"),
     rule("deciding.guards.cooldown", "if out else wait.scale_in_seconds", "if True else 0"),

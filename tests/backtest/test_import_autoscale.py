@@ -228,6 +228,21 @@ def test_a_note_warns_of_sums_over_more_frequent_samples() -> None:
     assert "four times" not in " ".join(convert(example()).notes)
 
 
+def test_the_default_capacity_of_the_default_profile_becomes_the_fallback() -> None:
+    document = example()
+    for profile in document["properties"]["profiles"]:
+        profile["capacity"] = {"minimum": "1", "maximum": "6", "default": "4"}
+    assert loaded(document).guards.missing.then == 4
+    for profile in document["properties"]["profiles"]:
+        profile["capacity"]["default"] = "1"
+    assert loaded(document).guards.missing.then == "hold_in"
+    assert "capacity.default" not in " ".join(convert(document).notes)
+
+
+def test_a_window_that_is_longer_than_the_usual_history_is_kept() -> None:
+    assert loaded(changed(*TRIGGER, "timeWindow", value="PT2H")).kept_history_seconds == 7200
+
+
 def test_notes_name_what_is_not_converted() -> None:
     notes = " ".join(convert(example()).notes)
     for word in ("notifications", "Monitoring Reader", "capacity.default", "cooldowns"):

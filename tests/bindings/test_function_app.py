@@ -20,12 +20,13 @@ from shared.adapters.memory.autoscaling import (
     MemoryReader,
     MemoryStateStore,
 )
-from shared.autoscaling import ServiceBusSubscription
+from shared.autoscaling import ServiceBusSubscription, TargetTracking
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
 from shared.settings import SettingsError
+from tests.builders import resource
 from tests.settings.test_settings import SINGLE
 
 ENVIRON = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
@@ -197,3 +198,14 @@ async def test_an_unknown_setting_is_logged_at_start(
     await app.call("metric_collector", Mock(spec=func.TimerRequest))
     (line,) = [each for each in caplog.records if getattr(each, "action", "") == "setting_unknown"]
     assert "Unknown setting QueueAgeLmit. Did you mean AgeLimitMinutes?" in line.message
+
+
+async def test_a_total_in_a_policy_for_values_per_instance_is_logged_at_start(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    declared = resource(policy=TargetTracking("backlog", 100))
+    monkeypatch.setattr("scaling_rules.resources", lambda _: [declared])
+    importlib.reload(app.module)
+    await app.call("metric_collector", Mock(spec=func.TimerRequest))
+    (line,) = [each for each in caplog.records if getattr(each, "action", "") == "rule_doubtful"]
+    assert "Use ValuePerInstance('backlog', …) instead of TargetTracking" in line.message

@@ -86,7 +86,6 @@ def _without_guards(
         absent |= {name for name, _ in refusals(revoked.target, context)}
     for _ in GUARDS:
         without = ", ".join(each.__name__ for each in GUARDS if each.__name__ in absent)
-        context.forced = False  # a guard may have set it in the previous round
         further: list[str] = []
         capacity = allowed(recommendation.capacity, context, GUARDS, [], further, absent)
         kept = already_requested.__name__ in further or not recommendation.paced

@@ -20,6 +20,7 @@ from shared.autoscaling.deciding.guards import (
     Limit,
     already_requested,
     bounds,
+    missing_data,
 )
 from shared.autoscaling.deciding.samples import known_capacity, observe
 from shared.autoscaling.declaring import Mode
@@ -55,6 +56,8 @@ class Decision:
     """What would have led to a different decision: another level of a metric, or fewer guards."""
     applies: bool = False
     """True if the app must request the desired capacity now."""
+    fallback: int | None = None
+    """The fallback capacity of a missing metric, if it is above the recommended capacity."""
 
 
 class EntryKind(StrEnum):
@@ -152,7 +155,8 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
     if not (stable_in or stable_out) or not decision.candidates:
         return state
     start = decision.time - span(max(stable_in, stable_out))
-    recommended = MetricValue(decision.time, float(decision.candidates[0].capacity))
+    wanted = decision.candidates[0].capacity if decision.fallback is None else decision.fallback
+    recommended = MetricValue(decision.time, float(wanted))
     return replace(
         state, recommendations=Window((*since(state.recommendations.samples, start), recommended))
     )
@@ -167,6 +171,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
     reasons += [each.text for each in still]
     guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING
     desired = allowed(recommendation.capacity, context, guards, reasons, limited_by)
+    fallback = _fallback(context) if missing_data.__name__ in limited_by else None
     applies = desired != seen.capacity
     if not applies and (revoked := _revoked(context, limited_by)) is not None:
         desired, applies = revoked.capacity, True
@@ -183,7 +188,15 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         with_longest_age(resource, state, recommendation.evidence, seen.now),
         "",  # the counterfactual is computed only for the log, by counterfactual.py
         applies,
+        fallback,
     )
+
+
+def _fallback(context: Context) -> int | None:
+    recommended = context.recommendation.capacity
+    limit = missing_data(recommended, context)
+    is_raised = limit and limit.capacity > max(recommended, context.seen.capacity)
+    return limit.capacity if limit and is_raised else None
 
 
 REVOKED = "revoked"
@@ -230,6 +243,8 @@ def _revoked(context: Context, limited_by: Sequence[str]) -> Limit | None:
     if already_requested.__name__ in limited_by:
         return None  # the guards allow exactly the pending action
     for _, limit in refusals(desired.target, context):
+        if seen.capacity < desired.target < limit.capacity:
+            continue  # the action leads towards the limit, and the guards delay the rest
         reason = f"the action of epoch {desired.epoch} is revoked because {limit.reason}"
         within = bounds(limit.capacity, context)
         return Limit(within.capacity if within else limit.capacity, reason)

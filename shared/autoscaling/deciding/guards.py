@@ -6,8 +6,6 @@ capacity that it allows, with the reason. Otherwise it returns None. ``GUARDS`` 
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +13,7 @@ from datetime import datetime
 from shared.autoscaling.backlogs import Unfallen
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.measurements import MetricValue, Window, span
+from shared.autoscaling.policies.recommendations import capacity_at, full_instances, instances
 from shared.autoscaling.policy import (
     Observation,
     PolicyFunction,
@@ -34,7 +33,7 @@ class Limit:
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Context:
     """The input of the guards: the resource, its state, and the policy's recommendation."""
 
@@ -43,8 +42,6 @@ class Context:
     seen: Observation
     override: Override | None
     recommendation: Recommendation
-    forced: bool = False
-    """True once a fallback capacity applies. Guards that only delay changes are skipped then."""
     unfallen: Sequence[Unfallen] = ()
 
     @property
@@ -64,28 +61,24 @@ Samples = tuple[MetricValue, ...]
 
 
 def missing_data(capacity: int, context: Context) -> Limit | None:
-    """Apply the ``Missing`` rule of a metric without recent samples.
+    """Apply the ``Missing`` rule of each metric without recent samples.
 
-    If several metrics are missing, the highest fallback capacity wins. If none of their rules has a
-    fallback capacity, a hold wins over a ban on scale-in. The metric that the throughput is learned
-    from is exempt, because decisions do not use it.
+    Holds apply first, then bans on scale-in, then fallback capacities, the highest one last. So a
+    fallback capacity wins over a hold. The metric that the throughput is learned from is exempt,
+    because decisions do not use it.
     """
     seen, guards, silent = context.seen, context.resource.guards, []
     counted = context.resource.throughput.counted_metric
     for name, history in seen.histories.items():
         rule = guards.missing_for(name)
         if name != counted and is_missing(history.samples, rule, seen.now):
-            silent.append((_strictness(rule), name, rule))
-    if not silent:
-        return None
-    _, name, rule = max(silent, key=lambda metric: metric[0])
-    silent_seconds = seconds_without(seen.history(name).samples, seen.now)
-    problem = (
-        f"{name} has no samples yet"
-        if silent_seconds is None
-        else f"{name} has had no sample for {silent_seconds:.0f} s"
-    )
-    return _missing(capacity, problem, silent_seconds is None, rule, context)
+            silent.append((_order(rule), name, rule))
+    limit = None
+    for _, name, rule in sorted(silent, key=lambda metric: metric[0]):
+        found = _missing(capacity, name, rule, seen)
+        if found is not None and (limit is None or found.capacity != capacity):
+            capacity, limit = found.capacity, found
+    return limit
 
 
 def is_missing(samples: Samples, rule: Missing, now: datetime) -> bool:
@@ -103,27 +96,38 @@ def waited_seconds(capacities: Samples, now: datetime) -> float:
     return (now - capacities[0].time).total_seconds() if capacities else 0.0
 
 
-def _strictness(rule: Missing) -> int:
+def _order(rule: Missing) -> int:
     if isinstance(rule.then, int):
         return rule.then
-    return -1 if rule.then == "hold" else -2
+    return -2 if rule.then == "hold" else -1
 
 
-def _missing(
-    capacity: int, problem: str, never_read: bool, rule: Missing, context: Context
-) -> Limit | None:
-    seen = context.seen
-    if rule.then == "hold_in":
-        no_scale_in = Limit(seen.capacity, f"{problem}: no scale-in")
-        return no_scale_in if capacity < seen.capacity else None
+def _missing(capacity: int, name: str, rule: Missing, seen: Observation) -> Limit | None:
+    silent_seconds = seconds_without(seen.history(name).samples, seen.now)
+    problem = f"{name} has had no sample for {silent_seconds or 0:.0f} s"
+    if silent_seconds is None:
+        problem = f"{name} has no samples yet"
     if rule.then == "hold":
         return Limit(seen.capacity, f"{problem}: holding")
-    # A metric without any sample is missing only once the app has had time to read one.
-    if never_read and waited_seconds(seen.capacities.samples, seen.now) <= rule.after_seconds:
-        after = f"falls back to {rule.then} if none arrives within {rule.after_seconds:g} s"
-        return Limit(seen.capacity, f"{problem}: holding; {after}")
-    context.forced = True
-    return Limit(rule.then, f"{problem}: falling back to {rule.then}")
+    if isinstance(rule.then, int):
+        waited = waited_seconds(seen.capacities.samples, seen.now)
+        # A metric without any sample is missing only once the app has had time to read one.
+        if silent_seconds is None and waited <= rule.after_seconds:
+            after = f"falls back to {rule.then} if none arrives within {rule.after_seconds:g} s"
+            holding = Limit(seen.capacity, f"{problem}: holding; {after}")
+            return holding if capacity <= seen.capacity else None
+        if rule.then > _standing(capacity, seen):
+            return Limit(rule.then, f"{problem}: falling back to {rule.then}")
+    no_scale_in = Limit(seen.capacity, f"{problem}: no scale-in")
+    return no_scale_in if capacity < seen.capacity else None
+
+
+def _standing(capacity: int, seen: Observation) -> int:
+    """The instances that there will be without scale-in: those that are recommended or run, or if
+    no more are recommended, those of the pending action."""
+    if capacity > seen.capacity or seen.pending is None:
+        return max(capacity, seen.capacity)
+    return max(seen.pending.target, seen.capacity)
 
 
 def consumer_broken(capacity: int, context: Context) -> Limit | None:
@@ -160,8 +164,6 @@ def stabilisation(capacity: int, context: Context) -> Limit | None:
     last ``stabilisation_out_seconds``. The Horizontal Pod Autoscaler of Kubernetes does the same.
     """
     current, guards = context.seen.capacity, context.guards
-    if context.forced:
-        return None
     if capacity < current and guards.stabilisation_in_seconds:
         seconds, which = guards.stabilisation_in_seconds, "highest"
         decisive = int(max(_recommended(context, seconds, capacity)))
@@ -191,8 +193,8 @@ def flap_projection(capacity: int, context: Context) -> Limit | None:
     value·n/m. Azure Monitor does the same.
     """
     seen = context.seen
-    exempt = context.recommendation.paced or context.forced
-    if capacity >= seen.capacity or exempt or not context.guards.flap_projection:
+    paced = context.recommendation.paced
+    if capacity >= seen.capacity or paced or not context.guards.flap_projection:
         return None
     policy, lowest = context.resource.policy, max(capacity, seen.limits.minimum)
     for lower in range(lowest, seen.capacity):
@@ -239,21 +241,14 @@ def rate_limits(capacity: int, context: Context) -> Limit | None:
 
 
 def _allowed(rule: RateLimit, seen: Observation) -> int:
-    base = _capacity_at(seen, seen.now - span(rule.period_seconds))
-    share = (rule.percent or 0) / 100 * base
+    base = capacity_at(seen, seen.now - span(rule.period_seconds))
+    share = (rule.percent or 0) * base / 100
     if rule.direction == "out":
-        most = base + (math.ceil(share) if rule.instances is None else rule.instances)
+        most = base + (instances(share) if rule.instances is None else rule.instances)
         return max(most, seen.capacity)
-    least = base - (math.floor(share) if rule.instances is None else rule.instances)
+    fewer = max(full_instances(share), 1 if share else 0)
+    least = base - (fewer if rule.instances is None else rule.instances)
     return min(least, seen.capacity)
-
-
-def _capacity_at(seen: Observation, time: datetime) -> int:
-    samples = seen.capacities.samples
-    if not samples:
-        return seen.capacity
-    at = bisect_right(samples, time, key=lambda sample: sample.time)
-    return int(samples[max(at - 1, 0)].value)
 
 
 def cooldown(capacity: int, context: Context) -> Limit | None:
@@ -261,15 +256,16 @@ def cooldown(capacity: int, context: Context) -> Limit | None:
 
     With ``scale_out_pierces``, a scale-out does not wait after a scale-in. A paced policy is
     exempt, because it already takes pending actions and recent changes into account. It does not
-    know of manual changes, so its scale-in waits after a manual change.
+    know of manual changes, so its scale-in waits after a manual change. A fallback capacity above
+    its recommendation waits as well.
     """
     seen, changed_at = context.seen, context.seen.changed_at
-    if changed_at is None or capacity == seen.capacity or context.forced:
+    if changed_at is None or capacity == seen.capacity:
         return None
     out, wait = capacity > seen.capacity, context.resource.cooldown
     by_hand = context.desired is not None and context.desired.changed_by_hand
-    paced = context.recommendation.paced
-    if paced and (out or not by_hand):
+    recommended = context.recommendation
+    if recommended.paced and (capacity <= recommended.capacity if out else not by_hand):
         return None
     after_scale_in = context.desired is not None and context.desired.changed_out is False
     if out and after_scale_in and wait.scale_out_pierces:

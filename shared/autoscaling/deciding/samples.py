@@ -248,8 +248,8 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
     """
     usual_lag = usual_lag_seconds(resource.metrics.get(name))
     counts = name == resource.throughput.counted_metric
-    window_seconds = resource.history_seconds if counts else resource.window_seconds
-    return window_seconds + usual_lag, resource.history_seconds + usual_lag
+    kept = resource.kept_history_seconds
+    return (kept if counts else resource.window_seconds) + usual_lag, kept + usual_lag
 
 
 def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any
@@ -31,11 +31,17 @@ from shared.autoscaling.declaring import (
     ServiceBusSubscription,
     StorageQueue,
     Throughput,
-    TopicSubscriptions,
     is_pushed,
 )
 from shared.autoscaling.lag import GRAIN
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.measurements import (
+    CAPACITY_METRIC,
+    HISTORY_SECONDS_MAX,
+    MetricValue,
+    Window,
+)
+from shared.autoscaling.policies.checks import text
+from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
     Observation,
     Resource,
@@ -43,6 +49,7 @@ from shared.autoscaling.policy import (
     ask,
     described,
     members,
+    named_metrics,
     unknown_metric,
 )
 from shared.autoscaling.state import ScalingState
@@ -52,11 +59,6 @@ PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 
 PLAN_CAPACITY_MAX = 100
 """The most instances that any tier of App Service Plans has (Isolated v2)."""
-
-WINDOW_SECONDS_MAX = 14_400
-"""Four hours. The table rows that store the state of a resource have room for the samples of this
-many seconds, at one sample every 15 s.
-"""
 
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")
@@ -119,6 +121,29 @@ def failing_policies(resources: Sequence[Resource]) -> list[str]:
     return warnings
 
 
+def misread_totals(resources: Iterable[Resource]) -> list[str]:
+    """A warning for each total that a policy reads as a value per instance.
+
+    The total of a queue does not fall when instances are added, so such a policy adds more and
+    more.
+    """
+    return [
+        f"resource {resource.name!r}: the policy reads {name!r} as a value per instance, but its "
+        f"source gives a total of all instances. Use ValuePerInstance({name!r}, …) instead of "
+        "TargetTracking"
+        for resource in resources
+        for name in described(resource.policy).utilisation_names
+        if _is_total(resource.metrics.get(name))
+    ]
+
+
+def _is_total(source: MetricSource | None) -> bool:
+    """True if the source is known to give one value for all instances together."""
+    if isinstance(source, AzureMonitorMetric):
+        return source.aggregation in ("total", "count")
+    return source is not None and not isinstance(source, HubMetric)
+
+
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
     """Names and targets that several resources share.
 
@@ -166,16 +191,20 @@ def _name(resource: Resource) -> Iterator[str]:
 
 
 def _target(resource: Resource) -> Iterator[str]:
-    plan = resource.target
+    yield from _plan("target", resource.target)
+
+
+def _plan(place: str, plan: object) -> Iterator[str]:
     if not isinstance(plan, AppServicePlan):
-        yield f"target = {plan!r}: must be an {PLAN}"
+        yield f"{place} = {plan!r}: must be an {PLAN}"
         return
     if not isinstance(plan.subscription_id, str) or not UUID.fullmatch(plan.subscription_id):
-        yield f"target.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
+        yield f"{place}.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
     for key in ("resource_group", "name"):
         value = getattr(plan, key)
-        if not isinstance(value, str) or not value or "/" in value:
-            yield f"target.{key} = {value!r}: must be a name without slashes"
+        yield from text(f"{place}.{key}", value)
+        if "/" in str(value):
+            yield f"{place}.{key} = {value!r}: must be a name without slashes"
 
 
 def _limits(resource: Resource) -> Iterator[str]:
@@ -202,8 +231,8 @@ def _durations(resource: Resource) -> Iterator[str]:
     cooldown = resource.cooldown
     yield from _bounded("cooldown.scale_out_seconds", cooldown.scale_out_seconds, 0, 86_400)
     yield from _bounded("cooldown.scale_in_seconds", cooldown.scale_in_seconds, 0, 86_400)
-    yield from _bounded("window_seconds", resource.window_seconds, 1, WINDOW_SECONDS_MAX)
-    yield from _bounded("history_seconds", resource.history_seconds, 0, WINDOW_SECONDS_MAX)
+    yield from _bounded("window_seconds", resource.window_seconds, 1, HISTORY_SECONDS_MAX)
+    yield from _bounded("history_seconds", resource.history_seconds, 0, HISTORY_SECONDS_MAX)
     yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0.01, 1440)
     yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
@@ -269,25 +298,21 @@ def _source(source: MetricSource) -> Iterator[str]:
     if not isinstance(source, MetricSource):
         yield f" = {source!r}: must be a metric source such as ServiceBusQueue('orders')"
         return
-    if isinstance(source, PlanCapacity | HubMetric | IngestionBreaker | TopicSubscriptions):
-        return
+    if isinstance(source, PlanCapacity):
+        yield from _plan(".plan", source.plan)
     if isinstance(source, AzureMonitorMetric):
         yield from _azure_monitor(source)
-        return
     for key in ("topic", "subscription", "queue", "connection"):
-        value = getattr(source, key, "none")
-        if not isinstance(value, str) or not value:
-            yield f".{key} = {value!r}: must be a name"
-    if not isinstance(source, StorageQueue) and source.count not in COUNTS:
+        yield from text(f".{key}", getattr(source, key, "none"))
+    if isinstance(source, ServiceBusQueue | ServiceBusSubscription) and source.count not in COUNTS:
         yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
 
 
 def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
-    if not isinstance(source.resource_id, str) or not RESOURCE_ID.fullmatch(source.resource_id):
+    if text("", source.resource_id) or not RESOURCE_ID.fullmatch(source.resource_id):
         example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
         yield f".resource_id = {source.resource_id!r}: must be a resource ID such as {example}"
-    if not isinstance(source.metric, str) or not source.metric:
-        yield f".metric = {source.metric!r}: must be a name such as 'CpuPercentage'"
+    yield from text(".metric", source.metric)
     if source.aggregation not in AGGREGATIONS:
         yield f".aggregation = {source.aggregation!r}: must be one of {', '.join(AGGREGATIONS)}"
     if not isinstance(source.time_grain, str) or not GRAIN.fullmatch(source.time_grain):
@@ -303,25 +328,31 @@ def _guards(resource: Resource) -> Iterator[str]:
     named = {f"guards.missing_by_metric[{n!r}]": m for n, m in guards.missing_by_metric.items()}
     for key, missing in {"guards.missing": guards.missing, **named}.items():
         yield from _bounded(f"{key}.after_seconds", missing.after_seconds, 1, 86_400)
-        if missing.then not in ("hold", "hold_in") and type(missing.then) is not int:
-            yield f"{key}.then = {missing.then!r}: must be 'hold', 'hold_in' or a whole number"
+        yield from _then(f"{key}.then", missing.then, resource.limits)
     for name in (*guards.missing_by_metric, guards.breaker_metric):
         if name is not None and name not in resource.metrics:
             declared = ", ".join(sorted(map(str, resource.metrics)))
             yield f"guards: metric {name!r} must be one of the resource's metrics ({declared})"
     for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
-        yield from _bounded(f"guards.{key}", getattr(guards, key), 0, WINDOW_SECONDS_MAX)
+        yield from _bounded(f"guards.{key}", getattr(guards, key), 0, HISTORY_SECONDS_MAX)
     seconds = guards.nothing_finished_seconds
     yield from _bounded("guards.nothing_finished_seconds", seconds, 0, 86_400)
     for position, limit in enumerate(guards.rate_limits):
-        for problem in _rate_limit(limit, resource.history_seconds):
+        for problem in _rate_limit(limit, resource.kept_history_seconds):
             yield f"guards.rate_limits[{position}].{problem}"
 
 
-def _rate_limit(limit: RateLimit, history_seconds: float) -> Iterator[str]:
+def _then(key: str, then: object, limits: Limits) -> Iterator[str]:
+    if type(then) is int:
+        yield from _bounded(key, then, limits.minimum, limits.maximum)
+    elif then not in ("hold", "hold_in"):
+        yield f"{key} = {then!r}: must be 'hold', 'hold_in' or a whole number"
+
+
+def _rate_limit(limit: RateLimit, kept_seconds: float) -> Iterator[str]:
     if limit.direction not in ("out", "in"):
         yield f"direction = {limit.direction!r}: must be 'out' or 'in'"
-    yield from _bounded("period_seconds", limit.period_seconds, 1, history_seconds)
+    yield from _bounded("period_seconds", limit.period_seconds, 1, kept_seconds)
     if (limit.instances is None) is (limit.percent is None):
         yield "instances, percent: exactly one of the two must be set"
     if limit.instances is not None and (type(limit.instances) is not int or limit.instances < 0):
@@ -342,16 +373,37 @@ def _policy(resource: Resource) -> Iterator[str]:
         yield f"policy = {policy!r}: must be a plain function, not an async one"
         return
     is_valid = isinstance(resource.metrics, Mapping)
-    names = described(policy).metric_names or ()
-    missing = [name for name in names if is_valid and name not in resource.metrics]
+    missing = [name for name in named_metrics(policy) if is_valid and name not in resource.metrics]
     for name in missing:
         declared = ", ".join(sorted(resource.metrics)) or "none"
         yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
-    for error in [] if wrong_fields else asks_for_unknown(resource):
+    if wrong_fields:
+        return
+    yield from _policy_bounds(resource)
+    for error in asks_for_unknown(resource):
         if not any(unknown_metric(name) in error for name in missing):  # reported above
             yield f"policy: {error.removeprefix('the policy ')}"
+
+
+def _policy_bounds(resource: Resource) -> Iterator[str]:
+    """Problems of a policy that the resource cannot satisfy."""
+    needed = described(resource.policy).history_seconds
+    if not 0 <= needed <= HISTORY_SECONDS_MAX:
+        yield (
+            f"policy: looks back over {needed:g} s, but samples are kept for at most "
+            f"{HISTORY_SECONDS_MAX} s. Shorten its windows or steps"
+        )
+    low, high = resource.limits.minimum, resource.limits.maximum
+    for profile in members(resource.policy):
+        if not isinstance(profile, Profile):
+            continue
+        place = f"policy: profile {profile.name!r}"
+        if profile.minimum > high:
+            yield f"{place}: minimum = {profile.minimum}: must be at most limits.maximum = {high}"
+        if profile.maximum is not None and profile.maximum < low:
+            yield f"{place}: maximum = {profile.maximum}: must be at least limits.minimum = {low}"
 
 
 SOME_NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -32,7 +32,7 @@ def silent_after_seconds(resource: Resource, name: str) -> float:
     if name == COMPLETED and counting_source(resource):
         return math.inf
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
-        return resource.history_seconds
+        return resource.kept_history_seconds
     usual_lag = usual_lag_seconds(resource.metrics.get(name))
     return guards.missing_for(name).after_seconds + usual_lag
 
@@ -50,7 +50,11 @@ def meanwhile(resource: Resource, name: str) -> str:
     text = {
         "hold_in": "The resource is not scaled in meanwhile.",
         "hold": "The capacity does not change meanwhile.",
-    }.get(str(then), f"The capacity falls back to {then} meanwhile, within the limits.")
+    }.get(
+        str(then),
+        "The resource is not scaled in meanwhile. With fewer instances, the capacity falls back to "
+        f"{then}, within the limits.",
+    )
     if name == resource.guards.breaker_metric:
         text += " Whether the circuit breaker is open is unknown, so it does not prevent scale-out."
     return text

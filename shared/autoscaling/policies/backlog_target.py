@@ -49,6 +49,10 @@ class BacklogTarget(Policy):
     def metric_names(self) -> tuple[str, ...]:
         return (self.metric,)
 
+    @property
+    def backlog_metric(self) -> str:
+        return self.metric
+
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
         return [

@@ -63,7 +63,11 @@ def tenfold(value: float) -> tuple[float, float]:
 
 
 def text(name: str, value: object) -> list[str]:
-    return [] if isinstance(value, str) and value else [f"{name} = {value!r}: must be a name"]
+    if not isinstance(value, str) or not value:
+        return [f"{name} = {value!r}: must be a name"]
+    if value != value.strip():
+        return [f"{name} = {value!r}: must be a name without spaces at its ends"]
+    return []
 
 
 def one_of(name: str, value: object, choices: Sequence[str]) -> list[str]:

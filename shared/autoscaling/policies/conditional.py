@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from shared.autoscaling.policies.checks import label, member, number, text
 from shared.autoscaling.policies.combine import flattened
@@ -15,8 +15,6 @@ from shared.autoscaling.policy import (
     PolicyFunction,
     Recommendation,
     ask,
-    described,
-    distinct,
 )
 
 Predicate = Callable[[Observation], bool]
@@ -99,13 +97,8 @@ class OnlyIf(Composite):
     direction: Literal["scale-in", "scale-out"]
 
     @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.policy,)
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        both = (self.policy, self.condition)
-        return distinct(described(each).metric_names for each in both)
+    def members(self) -> tuple[Callable[[Observation], Any], ...]:
+        return (self.policy, self.condition)
 
     def problems(self) -> list[str]:
         """The problems of the policy and the condition. Each begins with the name of its source."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import number, one_of, text, whole
-from shared.autoscaling.policies.recommendations import HOLDING, instances_text
+from shared.autoscaling.policies.recommendations import HOLDING, covered_seconds, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -104,10 +104,13 @@ class MetricRule:
             wanted = capacity + step if self.direction == "out" else capacity - step
         return max(wanted, capacity) if self.direction == "out" else min(wanted, capacity)
 
-    def finding(self, value: float) -> str:
+    def finding(self, value: float, seen: Observation) -> str:
         """The aggregate and the required comparison, in words."""
         each = " per instance" if self.per_instance else ""
-        window = f"over {self.window_seconds / 60:.3g} min"
+        samples = seen.history(self.metric).samples
+        covered = covered_seconds(samples, seen.now, self.window_seconds)
+        since = "the last " if covered < self.window_seconds else ""
+        window = f"over {since}{covered / 60:.3g} min"
         required = f"required: {self.comparison} {self.threshold:.4g}"
         name = "last value" if self.aggregation == "last" else self.aggregation
         return f"the {name} of {self.metric}{each} {window} is {value:.4g} ({required})"
@@ -135,6 +138,10 @@ class MetricRules(Policy):
     def metric_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(rule.metric for rule in self.rules))
 
+    @property
+    def history_seconds(self) -> float:
+        return max([rule.window_seconds for rule in self.rules], default=0)
+
     def problems(self) -> list[str]:
         """The problems of all rules. Each begins with the index of the rule."""
         problems = [] if self.rules else ["rules: at least one MetricRule is required"]
@@ -156,13 +163,13 @@ class MetricRules(Policy):
         if out:
             rule, value = max(out, key=lambda pair: pair[0].wanted(seen.capacity))
             wanted = rule.wanted(seen.capacity)
-            reason = f"{rule.finding(value)}: recommending {instances_text(wanted)}"
+            reason = f"{rule.finding(value, seen)}: recommending {instances_text(wanted)}"
             return Recommendation(wanted, reason, "metric_rules", evidence)
         scaling_in = [rule for rule in self.rules if rule.direction == "in"]
         quiet = [(r, v) for r, v in met if r.direction == "in"]
         if scaling_in and len(quiet) == len(scaling_in):
             wanted = max(rule.wanted(seen.capacity) for rule, _ in quiet)
-            findings = ", and ".join(rule.finding(value) for rule, value in quiet)
+            findings = ", and ".join(rule.finding(value, seen) for rule, value in quiet)
             reason = f"{findings}: recommending {instances_text(wanted)}"
             return Recommendation(wanted, reason, "metric_rules", evidence)
         scale_in = "there is no scale-in rule"

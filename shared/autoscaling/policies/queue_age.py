@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import ClassVar
 
-from shared.autoscaling.measurements import EvidenceValue, span
+from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, EvidenceValue, span
 from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
@@ -41,9 +41,8 @@ AGE_SHARE_MIN = 0.8
 unless ``age_share`` is lower.
 """
 LONG_STEPS = 30.0
-"""Before a scale-in, the policy looks back over this many steps. By default, a step takes a minute,
-and samples are kept for 30 minutes.
-"""
+"""Before a scale-in, the policy looks back over this many steps."""
+STEP_SECONDS_MAX = HISTORY_SECONDS_MAX / LONG_STEPS
 HELD_ON_MEMORY_MAX = 1
 """If the present arrivals do not need an instance, but earlier arrivals did, a scale-in may keep
 it. It keeps at most this many such instances.
@@ -134,8 +133,7 @@ class QueueAge(Composite):
 
     *One instance fewer.* If the queue was empty and the capacity unchanged for ``IDLE_STEPS``, the
     policy removes one instance, whatever the estimate of λ is. An empty queue does not show how
-    much work arrives. It shows only that fewer instances may be enough. This rule requires that
-    samples are kept for at least ``IDLE_STEPS``.
+    much work arrives. It shows only that fewer instances may be enough.
 
     *Unknown throughput.* If μ is not known, the policy plans with the low end of ``seen.estimate``.
     A low estimate leads to too many instances rather than too few. While the estimate is uncertain,
@@ -169,18 +167,27 @@ class QueueAge(Composite):
         return (self.until_known,)
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
+    def metric_names(self) -> tuple[str, ...] | None:
         return distinct(((self.metric,), described(self.until_known).metric_names))
 
     @property
     def followed_metric(self) -> str:
         return self.metric
 
+    @property
+    def backlog_metric(self) -> str:
+        return self.metric
+
+    @property
+    def history_seconds(self) -> float:
+        own = LONG_STEPS * self.step_seconds
+        return max(own, described(self.until_known).history_seconds)
+
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
         problems = [
             *text("metric", self.metric),
-            *number("step_seconds", self.step_seconds, at_least=0.1, at_most=600),
+            *number("step_seconds", self.step_seconds, at_least=0.1, at_most=STEP_SECONDS_MAX),
             *fraction("age_share", self.age_share),
             *number("caution", self.caution, at_least=0, at_most=1000),
             *number("busy_share", self.busy_share, at_least=0, at_most=1),
@@ -226,13 +233,14 @@ class QueueAge(Composite):
         arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
             waited = (seen.now - pending.requested_at).total_seconds() / self.step_seconds
-            arrival, overdue = max(1, ceil(dead - waited)), waited > max(dead, 1.0)
+            arrival = max(1, ceil(dead - waited - ROUNDING))
+            overdue = waited > max(dead, 1.0)
         return Outlook(
             backlog.samples[-1].value / rate,
             arrivals,
             seen.capacity,
             pending.target if pending else seen.capacity,
-            max(1, ceil(dead)),
+            max(1, ceil(dead - ROUNDING)),
             arrival,
             max(
                 self.age_share - seen.throughput.relative_error, min(AGE_SHARE_MIN, self.age_share)
@@ -332,7 +340,7 @@ class _Choice:
                 f"for at least {idle_share:.0%} of the time",
             )
         if self._idle_for_long():
-            idle = f"the queue was empty for {self._time(IDLE_STEPS)}"
+            idle = f"the queue was empty for {self._time(min(IDLE_STEPS, self._history_steps))}"
             fewer = seen.capacity - 1
             return self._say(fewer, f"{idle} at {instances_text(seen.capacity)}: trying {fewer}")
         return self._hold(f"{HOLDING}the last instance has enough to do")
@@ -371,11 +379,23 @@ class _Choice:
         return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
-        """True if neither was work waiting nor did the capacity change for ``IDLE_STEPS``."""
+        """True if neither was work waiting nor did the capacity change for ``IDLE_STEPS``.
+
+        If samples are rarer than steps, the oldest of ``LONG_STEPS`` may be younger than that.
+        """
         seen, samples = self.seen, self.seen.history(self.policy.metric).samples
         start = seen.now - span(IDLE_STEPS * self.policy.step_seconds)
         settled = seen.changed_at is None or seen.changed_at <= start
-        return settled and samples[0].time <= start and self._waiting_share(IDLE_STEPS) == 0.0
+        interval = (samples[1].time - samples[0].time).total_seconds() / self.policy.step_seconds
+        known = self._history_steps
+        covered = known >= IDLE_STEPS or known + interval >= LONG_STEPS
+        return settled and covered and self._waiting_share(IDLE_STEPS) == 0.0
+
+    @property
+    def _history_steps(self) -> float:
+        """The age of the oldest sample, in steps."""
+        oldest = self.seen.history(self.policy.metric).samples[0].time
+        return (self.seen.now - oldest).total_seconds() / self.policy.step_seconds
 
     def _waiting_share(self, steps: float) -> float:
         """The share of the samples of the last ``steps`` in which work was waiting.

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from datetime import datetime
 from typing import Literal
 
-from shared.autoscaling.measurements import EvidenceValue, Window, time_of
+from shared.autoscaling.measurements import EvidenceValue, Samples, Window, time_of
 from shared.autoscaling.policy import Observation, Recommendation
 
 Statistic = Literal["latest", "mean", "maximum"]
@@ -19,8 +19,9 @@ extreme quotients finite.
 """
 
 ROUNDING = 1e-9
-"""A quotient that exceeds a whole number by less than this share of itself is rounded down. Without
-this tolerance, the rounding error of 3 · 0.1 / 0.1 would lead to 4 instances instead of 3.
+"""A quotient that differs from a whole number by less than this share of itself counts as that
+number. Without this tolerance, the rounding error of 3 · 0.1 / 0.1 would lead to 4 instances, not
+3.
 """
 
 
@@ -38,6 +39,11 @@ def instances(quotient: float) -> int:
     return max(math.ceil(quotient - abs(quotient) * ROUNDING), 0)
 
 
+def full_instances(quotient: float) -> int:
+    """The quotient, which must be finite and not negative, rounded down to whole instances."""
+    return math.floor(quotient + quotient * ROUNDING)
+
+
 def capacity_at(seen: Observation, time: datetime) -> int:
     """The capacity at ``time``; before the first capacity sample, the value of that sample."""
     samples = seen.capacities.samples
@@ -45,6 +51,16 @@ def capacity_at(seen: Observation, time: datetime) -> int:
         return seen.capacity
     later = bisect_right(samples, time, key=time_of)
     return int(samples[max(later - 1, 0)].value)
+
+
+def covered_seconds(samples: Samples, now: datetime, seconds: float) -> float:
+    """How many of the last ``seconds`` the kept samples cover: fewer, if the first one is younger
+    by more than two of the intervals between samples. One sample does not tell the interval."""
+    if len(samples) < 2:
+        return seconds
+    covered = (now - samples[0].time).total_seconds()
+    interval = covered / (len(samples) - 1)
+    return seconds if covered + 2 * interval >= seconds else covered
 
 
 def shown(value: float) -> str:

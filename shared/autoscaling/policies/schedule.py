@@ -49,8 +49,9 @@ class Rule:
     """Applies a profile from ``start`` until just before ``end``, in local time of the time zone.
 
     ``weekdays`` and ``dates`` state the days on which the rule starts. If one of them is empty, it
-    excludes no day. If ``end`` is not later than ``start``, the rule ends on the next day. If both
-    are equal, the rule applies for a whole day.
+    excludes no day. Two dates alone are refused, because they may be meant as a period. If ``end``
+    is not later than ``start``, the rule ends on the next day. If both are equal, the rule applies
+    for a whole day.
 
     When clocks are set back, a time that occurs twice means its first occurrence. When clocks are
     set forward, a skipped time means the end of the gap. So adjoining rules never overlap and leave
@@ -70,18 +71,17 @@ class Rule:
         if not isinstance(self.profile, Profile):
             return [f"profile = {self.profile!r}: must be a Profile"]
         problems = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
-        for day in _listed(self.weekdays):
-            if day not in WEEKDAYS:
-                problems.append(f"weekdays: {day!r} must be one of {', '.join(WEEKDAYS)}")
+        if not isinstance(self.weekdays, tuple | list):
+            problems.append(f"weekdays = {self.weekdays!r}: must be a tuple such as ('Mon',)")
+        else:
+            known = ", ".join(WEEKDAYS)
+            wrong = [day for day in self.weekdays if day not in WEEKDAYS]
+            problems += [f"weekdays: {day!r} must be one of {known}" for day in wrong]
         for name in ("start", "end"):
             value = getattr(self, name)
             if not isinstance(value, time) or value.tzinfo is not None:
                 problems.append(f"{name} = {value!r}: must be a time of day without time zone")
-        problems += [
-            f"dates: {days!r} must be a date, or a tuple of first and last date"
-            for days in _listed(self.dates)
-            if not _sound(days)
-        ]
+        problems += _date_problems(self.dates)
         return problems + ([] if self.time_zone is None else _zone_problems(self.time_zone))
 
     def starts_on(self, day: date) -> bool:
@@ -241,8 +241,18 @@ def _within(day: date, days: Days) -> bool:
     return days[0] <= day <= days[1] if isinstance(days, tuple) else day == days
 
 
-def _listed(value: object) -> tuple[object, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
+def _date_problems(dates: object) -> list[str]:
+    period = "dates=((first, last),) for a period"
+    if not isinstance(dates, tuple | list):
+        return [f"dates = {dates!r}: must be a tuple: dates=(day,) for one day, or {period}"]
+    if len(dates) == 2 and all(type(day) is date for day in dates):
+        days = "dates=((first, first), (last, last)) for two days"
+        return [f"dates = {dates!r}: a period or two days? Write {period}, or {days}"]
+    return [
+        f"dates: {days!r} must be a date, or a tuple of first and last date"
+        for days in dates
+        if not _sound(days)
+    ]
 
 
 def _sound(days: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import ceil
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.measurements import WeekProfile
@@ -114,7 +115,7 @@ class SeasonalFloor(Composite):
             lead = seen.throughput.dead_time_minutes or 0
         zone = ZoneInfo(profile.time_zone)
         lead = min(lead, LEAD_MINUTES_MAX)
-        steps = [*range(0, int(lead), 60), lead]
+        steps = [*range(0, ceil(lead), 60), lead]
         times = [(seen.now + timedelta(minutes=step)).astimezone(zone) for step in steps]
         hours = [_hour(profile, time) for time in times]
         return max([hour for hour in hours if hour], key=lambda hour: hour.load, default=None)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import ClassVar
 
-from shared.autoscaling.measurements import Evidence, MetricValue
+from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, Evidence, MetricValue
 from shared.autoscaling.policies.checks import fraction, number, number_or_none, text
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
@@ -30,8 +30,8 @@ SLACK_SHARE_MIN = 0.2
 dead time is so long that work will be late.
 """
 
-SLOPE_MINUTES_MAX = 240
-"""The longest time from which the slope is computed. Samples are kept for at most four hours."""
+SLOPE_MINUTES_MAX = HISTORY_SECONDS_MAX / 60
+"""The longest time from which the slope is computed."""
 
 AGE_LIMIT_MINUTES_MIN = 1e-3
 """With a shorter age limit, all work is late at any capacity."""
@@ -105,6 +105,14 @@ class SlackAwareDrain(Policy):
     @property
     def followed_metric(self) -> str:
         return self.metric
+
+    @property
+    def backlog_metric(self) -> str:
+        return self.metric
+
+    @property
+    def history_seconds(self) -> float:
+        return self.slope_minutes * 60
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.autoscaling.measurements import Evidence, MetricValue, time_of
+from shared.autoscaling.measurements import (
+    HISTORY_SECONDS_MAX,
+    Evidence,
+    MetricValue,
+    time_of,
+)
 from shared.autoscaling.policies.checks import is_number, number, tenfold, text
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
+    covered_seconds,
+    full_instances,
     instances,
     needed,
     shown,
@@ -20,8 +26,6 @@ from shared.autoscaling.policies.recommendations import (
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 RULE = "stable_panic"
-SECONDS_MAX = 14_400
-"""The longest window, in seconds. Samples are kept for at most four hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,7 @@ class StablePanic(Policy):
     rounded up, and to at least n / ``max_scale_down_rate`` instances, rounded down.
 
     The policy derives the mode from the stored samples and keeps no state of its own. To cover the
-    panic windows of the whole stable window, ``history_seconds`` of the resource must be at least
-    the sum of both windows.
+    panic windows of the whole stable window, it needs a history as long as both windows together.
 
     The windows of Knative are 60 s and 6 s long. The longer defaults here suit a sample every 15 s.
 
@@ -66,6 +69,10 @@ class StablePanic(Policy):
         return (self.metric,)
 
     @property
+    def history_seconds(self) -> float:
+        return self.stable_seconds + self.panic_seconds
+
+    @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
         return {
             "target_per_instance": tenfold(self.target_per_instance),
@@ -76,7 +83,7 @@ class StablePanic(Policy):
         """The invalid parameters, each with its value and bound."""
         problems = text("metric", self.metric)
         for name in ("target_per_instance", "stable_seconds", "panic_seconds"):
-            most = None if name == "target_per_instance" else SECONDS_MAX
+            most = None if name == "target_per_instance" else HISTORY_SECONDS_MAX
             problems += number(name, getattr(self, name), above=0, at_most=most)
         for name in ("panic_threshold", "max_scale_up_rate", "max_scale_down_rate"):
             problems += number(name, getattr(self, name), above=1)
@@ -131,12 +138,12 @@ class StablePanic(Policy):
     def _wanted(self, mean: float, capacity: int) -> int:
         """The instances that the mean requires, within the limits of one evaluation."""
         most = instances(capacity * self.max_scale_up_rate)
-        least = math.floor(capacity / self.max_scale_down_rate)
+        least = full_instances(capacity / self.max_scale_down_rate)
         return min(max(instances(mean / self.target_per_instance), least), most)
 
     def _calm(self, seen: Observation, stable: float, evidence: Evidence) -> Recommendation:
         wanted = self._wanted(stable, seen.capacity)
-        mean = f"the mean {self.metric} of {self.stable_seconds:g} s is {shown(stable)}"
+        mean = f"the mean {self.metric} of {self._stable_shown(seen)} is {shown(stable)}"
         return Recommendation(wanted, f"{mean}; {self._result(stable, wanted)}", RULE, evidence)
 
     def _panic(
@@ -148,13 +155,17 @@ class StablePanic(Policy):
         until = since + timedelta(seconds=self.stable_seconds)
         reason = (
             f"panic mode until {until:%H:%M:%S} UTC: the higher mean {self.metric} of "
-            f"{self.stable_seconds:g} s and {self.panic_seconds:g} s is {shown(highest)}; "
+            f"{self._stable_shown(seen)} and {self.panic_seconds:g} s is {shown(highest)}; "
             f"{self._result(highest, required)}"
         )
         if wanted > required:
             reason += f", but panic mode does not scale in from {wanted}"
         evidence = {**evidence, "panic_from": f"{since:%H:%M:%S}"}
         return Recommendation(wanted, reason, RULE, evidence)
+
+    def _stable_shown(self, seen: Observation) -> str:
+        samples = seen.history(self.metric).samples
+        return f"{covered_seconds(samples, seen.now, self.stable_seconds):g} s"
 
     def _result(self, mean: float, wanted: int) -> str:
         required = instances(mean / self.target_per_instance)
