@@ -94,7 +94,10 @@ async def scaling_logic(message: func.QueueMessage) -> None:
     If the action cannot be sent, the message is delivered again, and the action is sent then.
     """
     samples = messages.decode_samples(_text(message))
-    action = await flows.scaling_logic.process_samples(samples, declared, app.scaling.store)
+    version = app.checked.rules_version
+    action = await flows.scaling_logic.process_samples(
+        samples, declared, app.scaling.store, version
+    )
     if action is not None:
         await _send(app.scaling.actions_queue, [messages.encode_action(action)])
 
@@ -122,6 +125,7 @@ async def reconciler(timer: func.TimerRequest) -> None:
         app.scaling.control,
         app.scaling.timing,
         settings.source_timeout_seconds,
+        app.checked.rules_version,
     )
     await _send(app.scaling.actions_queue, [messages.encode_action(action) for action in resent])
 

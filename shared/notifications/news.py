@@ -32,6 +32,7 @@ class NewsKind(StrEnum):
     AT_MAXIMUM = "at.maximum"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"
+    RULES_DIFFER = "rules.differ"
     POISON = "message.poison"
     OVERRIDE = "override.changed"
     MANUAL_CHANGE = "capacity.changed.by.hand"

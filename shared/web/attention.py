@@ -58,7 +58,10 @@ def _unread(card: JsonObject) -> list[dict[str, str]]:
 
 def _of_card(card: JsonObject, href: str) -> Iterator[dict[str, str]]:
     now = card["status"]
-    problems = (_failing(now), _waiting(now), _late(card), _silent(now), _rows(card), _mode(now))
+    problems = (
+        *(_failing(now), _waiting(now), _late(card), _silent(now), _rows(card), _rules(now)),
+        _mode(now),
+    )
     for severity, what, todo in chain.from_iterable(problems):
         yield _item(severity, f"{now['name']}: {what}", todo, href)
 
@@ -104,6 +107,11 @@ def _rows(card: JsonObject) -> Iterator[Problem]:
     if lines:
         what = f"{len(lines)} line(s) of the decision log cannot be read: {lines[0]['reason']}"
         yield "warn", what, "deploy the version of the app that wrote them, which can read them"
+
+
+def _rules(now: JsonObject) -> Iterator[Problem]:
+    if now["rules"] and now["rules"]["beside"]:
+        yield "warn", now["rules"]["beside"], "if no deployment is under way, stop that copy"
 
 
 def _late(card: JsonObject) -> Iterator[Problem]:

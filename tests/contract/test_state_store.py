@@ -29,6 +29,7 @@ from shared.autoscaling.state import (
     BusyIntervals,
     Learned,
     Override,
+    RulesInForce,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
@@ -97,6 +98,7 @@ FULL = ScalingState(
         BusyIntervals(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
         BacklogTrend(NOW, 12, 1, -80.5, 2.5, 1600.25, 0.125, 5.5, 30, 1.5),
     ),
+    rules=RulesInForce("3f1b", ago(900), ("2e0a", "1d9f"), ago(5), "local-77", ago(1)),
 )
 
 

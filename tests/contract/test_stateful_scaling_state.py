@@ -29,6 +29,7 @@ from shared.autoscaling.state import (
     Desired,
     Learned,
     Override,
+    RulesInForce,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
@@ -72,6 +73,8 @@ learned = st.builds(
     st.builds(BusyIntervals, MAYBE_TIMES, recent=pairs),
     trends,
 )
+versions = st.sampled_from(("a", "b", "local-c"))
+rules = st.builds(RulesInForce, versions, TIMES, st.just(("b",)), MAYBE_TIMES, versions)
 changes = st.fixed_dictionaries(
     {},
     optional={
@@ -79,6 +82,7 @@ changes = st.fixed_dictionaries(
         "desired": desired,
         "recommendations": histories,
         "learned": learned,
+        "rules": rules,
     },
 )
 overrides = st.builds(

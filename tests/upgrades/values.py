@@ -25,6 +25,7 @@ from shared.autoscaling.state import (
     Desired,
     Learned,
     Override,
+    RulesInForce,
     ScaleAction,
     ScalingState,
 )
@@ -89,6 +90,7 @@ STATE = ScalingState(
         work=BusyIntervals(ago(60), 12.0, 480.0, 24.0, 1.5, 2.5, 3.5, ((20.0, 1.0), (30.0, 2.0))),
         trend=BacklogTrend(ago(60), 30.0, 1.0, 0.5, 2.0, 0.25, 9.0, 180.0, 18.0, 12.0),
     ),
+    rules=RulesInForce("3f1b0c", ago(900), ("2e0a9d",), ago(5), "local-77ab01", ago(1)),
 )
 OVERRIDE = Override(
     mode=Mode.DRY_RUN,

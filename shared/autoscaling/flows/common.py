@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from shared.autoscaling.activation import Standing
 from shared.autoscaling.errors import StateConflict, StateUnreadable, UnknownResource
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import RulesInForce
 from shared.values.text import quoted
 
 
@@ -66,3 +68,27 @@ def log_action(
     """Log ``[action] resource: text``, with the action and the resource as fields."""
     fields = {"action": action, "resource": resource_name}
     log.log(level, "[%s] %s: %s", action, resource_name, text, extra=fields)
+
+
+def log_standing(
+    log: logging.Logger,
+    resource_name: str,
+    before: RulesInForce | None,
+    stands: Standing,
+    version: str | None,
+) -> None:
+    """Log that this copy's version of the rules was activated, or that it only stores samples."""
+    rules = stands.rules
+    if rules is None:
+        return
+    if not stands.decides:
+        text = (
+            f"version {rules.version} of the rules decides, activated at "
+            f"{rules.activated_at:%Y-%m-%d %H:%M} UTC; this copy of the app has version {version} "
+            "and only stores samples"
+        )
+        log_action(log, "samples_only", resource_name, text, logging.WARNING)
+    elif before is None or before.version != rules.version:
+        replaced = f"; it replaces version {before.version}" if before else ""
+        text = f"version {version} of the rules decides from now on{replaced}"
+        log_action(log, "rules_activated", resource_name, text)
