@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
-from shared.autoscaling import Limits, ManualChange, Mode
+from shared.autoscaling import HubMetric, Limits, ManualChange, Mode, Throughput
 from shared.autoscaling.activation import REPLACED_MAX, standing
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows import notify, preview, reconciler, scaler, scaling_logic, status
@@ -26,7 +26,7 @@ from shared.autoscaling.state import (
     with_rows,
 )
 from shared.web.attention import attention
-from tests.builders import NOW, TIMING, ago, confirmed, desired, resource
+from tests.builders import NOW, SOURCE, TIMING, ago, confirmed, desired, resource
 
 OLD = RulesInForce("old", ago(3600))
 NEW = RulesInForce("new", ago(30), ("old",))
@@ -78,6 +78,25 @@ def test_the_version_that_was_activated_last_decides(
     # an override has the same effect as the mode that the rules declare
     state = replace(state, override=Override(Mode(mode)))
     assert standing(resource(), state, version, NOW) == stands
+
+
+@pytest.mark.parametrize(
+    ("version", "waiting_since", "expected"),
+    [
+        ("old", None, NOW),
+        ("old", ago(60), ago(60)),
+        ("old", ago(-600), NOW),  # the clock of the store was set back
+        ("local-1", None, None),
+        ("new", ago(60), None),
+    ],
+)
+def test_the_wait_begins_with_a_sample_without_a_decision(
+    version: str, waiting_since: datetime | None, expected: datetime | None
+) -> None:
+    state = ScalingState(rules=replace(NEW, waiting_since=waiting_since))
+    rules = standing(resource(), state, version, NOW).rules
+    assert rules is not None
+    assert rules.waiting_since == expected
 
 
 def test_an_activation_remembers_its_time_and_a_bounded_number_of_replaced_versions() -> None:
@@ -143,6 +162,7 @@ class World:
         """Let this copy process the samples of the next run of the collector."""
         self.now += timedelta(seconds=seconds)
         values = {CAPACITY_METRIC: self.control.capacities["plan-1"], "backlog": 5}
+        values |= {n: 60 for n in copy.resources["plan-1"].metrics if n == "finished"}
         metrics = [Metric("plan-1", n, MetricValue(self.now, v)) for n, v in values.items()]
         return await scaling_logic.process_samples(
             Samples("plan-1", tuple(metrics)), copy.resources, self.store, copy.version
@@ -204,13 +224,16 @@ async def test_a_copy_that_is_not_in_force_stores_samples_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
+    metrics = {"backlog": SOURCE, "finished": HubMetric()}
+    counts = {"metrics": metrics, "throughput": Throughput(completed_metric="finished")}
+    older, newer = Copy("old", 20, counts), Copy("new", 12, counts)
     with caplog.at_level(logging.INFO):
-        await world.tick(OLDER)
-        await world.tick(NEWER)
+        await world.tick(older)
+        await world.tick(newer)
         before = await world.state()
-        await world.tick(OLDER)
+        await world.tick(older)
     after = await world.state()
-    assert [len(after.histories["backlog"].samples), after.learned] == [3, before.learned]
+    assert [len(after.histories["finished"].samples), after.learned] == [3, before.learned]
     actions = [(vars(r)["action"], r.levelname) for r in caplog.records if "version" in r.message]
     activated = ("rules_activated", "INFO")
     assert actions == [activated, activated, ("samples_only", "WARNING")]
@@ -277,6 +300,16 @@ async def test_a_preview_activates_nothing() -> None:
     reader = MemoryReader(lambda: world.now, {}, world.control)
     assert (await preview.make_preview(declared, world.store, reader, 10)).decision is not None
     assert await world.state() == before
+
+
+async def test_a_new_version_that_adopts_a_manual_change_is_activated_by_it() -> None:
+    world = World()
+    await world.scale(OLDER, await world.tick(OLDER))
+    world.control.capacities["plan-1"] = 25
+    await world.reconcile(NEWER)
+    rules = (await world.state()).rules
+    assert rules is not None
+    assert rules.version == "new"
 
 
 @pytest.mark.parametrize("on_manual_change", ManualChange)
