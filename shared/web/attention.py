@@ -58,10 +58,7 @@ def _unread(card: JsonObject) -> list[dict[str, str]]:
 
 def _of_card(card: JsonObject, href: str) -> Iterator[dict[str, str]]:
     now = card["status"]
-    problems = (
-        *(_failing(now), _waiting(now), _late(card), _silent(now), _rows(card), _rules(now)),
-        _mode(now),
-    )
+    problems = (_failing(now), _waiting(now), _late(card), _silent(now), _rows(card), _mode(now))
     for severity, what, todo in chain.from_iterable(problems):
         yield _item(severity, f"{now['name']}: {what}", todo, href)
 
@@ -109,11 +106,6 @@ def _rows(card: JsonObject) -> Iterator[Problem]:
         yield "warn", what, "deploy the version of the app that wrote them, which can read them"
 
 
-def _rules(now: JsonObject) -> Iterator[Problem]:
-    if now["rules"] and now["rules"]["beside"]:
-        yield "warn", now["rules"]["beside"], "if no deployment is under way, stop that copy"
-
-
 def _late(card: JsonObject) -> Iterator[Problem]:
     points, limit = card["history"]["points"], card["age_limit_minutes"]
     age = points[-1]["age_minutes"] if points else None
@@ -136,6 +128,8 @@ def _silent(now: JsonObject) -> Iterator[Problem]:
 
 
 def _mode(now: JsonObject) -> Iterator[Problem]:
+    if now["rules"] and now["rules"]["beside"]:
+        yield "warn", now["rules"]["beside"], "if no deployment is under way, stop that copy"
     if now["override"]:
         described, reason = now["override"]["said"], now["override"]["reason"]
         yield "info", f"{described} ({reason})", "an operator's override is in force"

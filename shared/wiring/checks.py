@@ -25,7 +25,6 @@ from shared.settings import Settings, SettingsError
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
-from shared.wiring.rules_version import rules_version
 
 T = TypeVar("T")
 
@@ -46,7 +45,6 @@ class Checked:
     periods: Sequence[Period] = ()
     outages: tuple[type[Exception], ...] = ()
     handling: Handling | None = None
-    rules_version: str = ""
 
 
 def check(environ: Mapping[str, str] | None = None) -> Checked:
@@ -78,14 +76,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         raise SettingsError(dict.fromkeys(all_problems))
     namespaces = namespace_ids(_bus_hosts(loaded, declared), loaded.service_bus_namespace_ids)
     resources = {each.name: with_counts(each, namespaces) for each in declared}
-    return Checked(
-        loaded,
-        resources,
-        data_set_periods or (),
-        outage_classes or (),
-        own_handling,
-        rules_version(loaded.environ),
-    )
+    return Checked(loaded, resources, data_set_periods or (), outage_classes or (), own_handling)
 
 
 def _bus_hosts(loaded: Settings, declared: Sequence[Resource]) -> Mapping[str, str]:

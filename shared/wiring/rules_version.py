@@ -9,6 +9,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +55,8 @@ def _sources() -> tuple[Mapping[str, str], set[str]]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.add(node.value)
             elif isinstance(node, ast.Import | ast.ImportFrom):
-                names += _imported(node, sys.modules[name].__package__)
+                with suppress(ImportError):  # a relative import that the rules catch themselves
+                    names += _imported(node, sys.modules[name].__package__)
     return sources, texts
 
 

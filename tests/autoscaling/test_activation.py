@@ -237,7 +237,7 @@ async def test_a_copy_that_is_not_in_force_stores_samples_and_says_so(
     actions = [(vars(r)["action"], r.levelname) for r in caplog.records if "version" in r.message]
     activated = ("rules_activated", "INFO")
     assert actions == [activated, activated, ("samples_only", "WARNING")]
-    assert "this copy of the app has version old and only stores samples" in caplog.text
+    assert "with version old runs too; that copy only stores samples" in caplog.text
 
 
 async def test_a_copy_that_is_not_in_force_does_not_cut_the_history_of_the_one_that_is() -> None:

@@ -118,7 +118,7 @@ async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_for
     for _ in range(5):
         await app.tick()
     snapshot = await app.store.load("plan-1")
-    rules, version = snapshot.state.rules, app.module.app.checked.rules_version
+    rules, version = snapshot.state.rules, app.module.version
     assert rules is not None
     assert rules.version == version
     newer = RulesInForce("newer", app.now, (version,))

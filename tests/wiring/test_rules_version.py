@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.autoscaling.activation import LOCAL
-from shared.wiring.checks import check
 from shared.wiring.rules_version import rules_version
-from tests.bindings.test_ingestion_functions import ENVIRON
 
 FILES = {
     "scaling_rules.py": (
@@ -22,7 +20,8 @@ FILES = {
         "BUS = os.environ.get('Orders')\n"
     ),
     "my_rules/__init__.py": "",
-    "my_rules/policies.py": "from . import numbers\npolicy = numbers.STEP\n",
+    "my_rules/policies.py": "from . import numbers\npolicy = numbers.STEP\n"
+    "try:\n    from ... import elsewhere\nexcept ImportError:\n    pass\n",
     "my_rules/numbers.py": "STEP = 1\n",
     "unrelated.py": "A = 1\n",
 }
@@ -95,8 +94,7 @@ def test_the_version_changes_with_the_settings_of_the_rules_but_not_with_secrets
 
 
 def test_a_copy_outside_azure_has_a_local_version_of_the_same_hash() -> None:
-    deployed = check({**ENVIRON, "WEBSITE_SITE_NAME": "my-app"}).rules_version
+    deployed = rules_version({**VALUES, "WEBSITE_SITE_NAME": "my-app"})
     assert re.fullmatch("[0-9a-f]{12}", deployed)
-    assert check({**ENVIRON, "WEBSITE_HOSTNAME": "localhost:7071"}).rules_version == (
-        f"{LOCAL}{deployed}"
-    )
+    local = rules_version({**VALUES, "WEBSITE_HOSTNAME": "localhost:7071"})
+    assert local == f"{LOCAL}{deployed}"

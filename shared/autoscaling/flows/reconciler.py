@@ -66,7 +66,7 @@ async def reconcile_one(
         await store.commit(snapshot, state, [reconciliation.entry])
     except StateConflict:
         return None
-    log_standing(log, resource.name, snapshot.state.rules, stands, version)
+    log_standing(log, snapshot, stands)
     log_action(
         log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason
     )

@@ -91,7 +91,7 @@ async def _attempt(
         if refused:
             lines.append(_refusal(resource, metrics[0], refused, now))
         await store.commit(snapshot, step.state.with_rules(stands.rules), lines)
-        log_standing(log, resource.name, snapshot.state.rules, stands, version)
+        log_standing(log, snapshot, stands)
     _log_left_out(resource, steps.stale, refused)
     if not steps.accepted:
         return _pending_action(resource, snapshot) if steps.duplicates else None
