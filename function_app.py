@@ -29,6 +29,7 @@ from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
 from shared.wiring.app import App
 from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
+from shared.wiring.rules_version import rules_version
 from shared.wiring.scaling import SEND_SECONDS_MAX
 
 functions = func.FunctionApp()
@@ -44,6 +45,7 @@ try:
     settings, declared = app.settings, app.resources
 except SettingsError as error:  # an error here would leave a host without any function
     settings, declared, failure = parse({})[0], {}, error
+version = rules_version(settings.environ)
 lines.hold()  # the host drops lines that are logged outside an invocation
 if failure is None:
     app.log_warnings()
@@ -94,7 +96,8 @@ async def scaling_logic(message: func.QueueMessage) -> None:
     If the action cannot be sent, the message is delivered again, and the action is sent then.
     """
     samples = messages.decode_samples(_text(message))
-    action = await flows.scaling_logic.process_samples(samples, declared, app.scaling.store)
+    store = app.scaling.store
+    action = await flows.scaling_logic.process_samples(samples, declared, store, version)
     if action is not None:
         await _send(app.scaling.actions_queue, [messages.encode_action(action)])
 
@@ -122,6 +125,7 @@ async def reconciler(timer: func.TimerRequest) -> None:
         app.scaling.control,
         app.scaling.timing,
         settings.source_timeout_seconds,
+        version,
     )
     await _send(app.scaling.actions_queue, [messages.encode_action(action) for action in resent])
 

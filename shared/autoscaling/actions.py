@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, effective_mode
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
-from shared.autoscaling.declaring import ManualChange, Mode
+from shared.autoscaling.declaring import Limits, ManualChange, Mode
 from shared.autoscaling.measurements import MetricValue, Window, span, until
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
@@ -134,13 +134,21 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
     )
 
 
-def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
-    """Revert a manual change by an action with a new epoch."""
-    target = _believed(desired)
+def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Desired:
+    """Revert a manual change, as far as the limits allow, by an action with a new epoch. If the
+    limits allow no change, the manual capacity is adopted.
+    """
+    believed = _believed(desired)
+    target = min(max(believed, limits.minimum), limits.maximum)
+    if target == actual:
+        return adopt(desired, actual, now)
+    back = f"set back to {target}"
+    if outside := outside_limits(believed, limits):
+        back += f", because {outside}"
     return Desired(
         target=target,
         epoch=desired.epoch + 1,
-        reason=f"the capacity was changed manually from {target} to {actual}: set back to {target}",
+        reason=f"the capacity was changed manually from {believed} to {actual}: {back}",
         requested_at=now,
         previous=actual,
         sent_at=now,
@@ -241,8 +249,22 @@ def reason_to_ignore(
             f"the target of epoch {action.epoch} is {desired.target}, but the message says "
             f"{action.target}"
         )
+    if outside := outside_limits(action.target, resource.limits):
+        return outside
     mode, mode_reason = effective_mode(resource, state, now)
     return None if mode is Mode.ACTIVE else mode_reason
+
+
+def outside_limits(target: int, limits: Limits) -> str:
+    """Why the running copy of the app must not set this target; empty if it may.
+
+    The limits may have changed since the target was decided, or another copy decided it.
+    """
+    if target > limits.maximum:
+        return f"{target} is above the maximum of {limits.maximum}"
+    if target < limits.minimum:
+        return f"{target} is below the minimum of {limits.minimum}"
+    return ""
 
 
 def changed_by_hand(desired: Desired, actual: int) -> bool:
@@ -267,7 +289,13 @@ NO_CHANGE = Reconciliation()
 
 
 def reconcile(
-    resource: Resource, state: ScalingState, actual: int, now: datetime, timing: ActionTiming
+    resource: Resource,
+    state: ScalingState,
+    actual: int,
+    now: datetime,
+    timing: ActionTiming,
+    *,
+    decides: bool = True,
 ) -> Reconciliation:
     """Compare the desired with the actual capacity, and decide how to bring them together.
 
@@ -276,19 +304,24 @@ def reconcile(
     capacity was set manually. The manual capacity is then adopted, or the desired capacity is
     requested again with a new epoch. 4. A pending action fails after its deadline. Before the
     deadline, the action is sent again with the same epoch after each wait (see ActionTiming). The
-    reconciler sends actions only if the resource is in active mode.
+    reconciler sends actions only if the resource is in active mode, and only within its limits.
+    With ``decides=False``, actions are only confirmed, because another version of the rules is in
+    force.
     """
     desired = as_of(state, now).desired
     if desired is None:
         return NO_CHANGE
     if actual == desired.target:
         return _reached(resource, desired, now)
+    if not decides:
+        return NO_CHANGE
     active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
     if changed_by_hand(desired, actual):
         if resource.on_manual_change is ManualChange.ADOPT:
             return _manual_change(resource, adopt(desired, actual, now), now)
         if active and not desired.pending:
-            return _manual_change(resource, enforce(desired, actual, now), now)
+            back = enforce(desired, actual, now, resource.limits)
+            return _manual_change(resource, back, now)
     if desired.pending:
         return _overdue(resource, desired, now, timing, active=active)
     return NO_CHANGE
@@ -311,14 +344,17 @@ def _manual_change(resource: Resource, changed: Desired, now: datetime) -> Recon
 def _overdue(
     resource: Resource, desired: Desired, now: datetime, timing: ActionTiming, *, active: bool
 ) -> Reconciliation:
+    outside = outside_limits(desired.target, resource.limits)
     if now - desired.requested_at > timedelta(seconds=timing.deadline_seconds):
-        error = desired.last_error or "no confirmation arrived"
+        error = outside or desired.last_error or "no confirmation arrived"
         failed = fail(desired, now, error, timing)
+        if outside:  # the next decision requests another capacity, which must not wait
+            failed = replace(failed, retry_at=None)
         reason = (
             f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
         )
         return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
-    if not active or now < _resend_at(desired, timing):
+    if outside or not active or now < _resend_at(desired, timing):
         return NO_CHANGE
     resent = replace(desired, sent_at=now, retry_at=None)
     error = desired.last_error or "no answer"

@@ -156,6 +156,22 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesInForce:
+    """The version of the rules that decides. See activation.py."""
+
+    version: str
+    activated_at: datetime
+    replaced: tuple[str, ...] = ()
+    """The versions that were in force before, the last one at the end."""
+    waiting_since: datetime | None = None
+    """The time of the first sample since the last decision of this version that a copy with
+    another version stored. It is None if there is no such sample."""
+    other: str = ""
+    """The other version that stored a sample last."""
+    other_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingState:
     """All that is stored about one resource, except the decision log."""
 
@@ -166,6 +182,7 @@ class ScalingState:
     """The capacities that the policy recently recommended, if a stabilization window needs them."""
     learned: Learned = Learned()
     profile: WeekProfile | None = None
+    rules: RulesInForce | None = None
 
     def with_history(self, name: str, history: Window) -> ScalingState:
         return ScalingState(
@@ -175,6 +192,7 @@ class ScalingState:
             self.recommendations,
             self.learned,
             self.profile,
+            self.rules,
         )
 
     def with_desired(self, desired: Desired) -> ScalingState:
@@ -185,7 +203,12 @@ class ScalingState:
             self.recommendations,
             self.learned,
             self.profile,
+            self.rules,
         )
+
+    def with_rules(self, rules: RulesInForce | None) -> ScalingState:
+        """The state with this version in force; the same state if ``rules`` is None."""
+        return self if rules is None else replace(self, rules=rules)
 
 
 DESIRED_ROW = "desired"
@@ -194,15 +217,17 @@ METRIC_PREFIX = "metric|"
 OVERRIDE_ROW = "override"
 PROFILE_ROW = "profile"
 RECOMMENDATIONS_ROW = "wishes"
+RULES_ROW = "rules"
 
-RowValue = Window | Desired | Learned
+RowValue = Window | Desired | Learned | RulesInForce
 
 
 def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, RowValue]]:
     """The row key and the value of each row that differs.
 
-    Overrides and profiles are left out, because operators write overrides and the nightly run
-    writes profiles.
+    The version of the rules is also written with each change of the desired state, so that such a
+    change fails if another version was activated meanwhile. Overrides and profiles are left out,
+    because operators write overrides and the nightly run writes profiles.
     """
     for name, history in new.histories.items():
         if old.histories.get(name) != history:
@@ -213,6 +238,8 @@ def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, Ro
         yield RECOMMENDATIONS_ROW, new.recommendations
     if old.learned != new.learned:
         yield LEARNED_ROW, new.learned
+    if new.rules is not None and (old.rules, old.desired) != (new.rules, new.desired):
+        yield RULES_ROW, new.rules
 
 
 def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingState:
@@ -226,4 +253,5 @@ def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingS
         if RECOMMENDATIONS_ROW in keys
         else kept.recommendations,
         learned=new.learned if LEARNED_ROW in keys else kept.learned,
+        rules=new.rules if RULES_ROW in keys else kept.rules,
     )

@@ -22,7 +22,12 @@ from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merg
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
 from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, span
+from shared.autoscaling.measurements import (
+    CAPACITY_METRIC,
+    HISTORY_SECONDS_MAX,
+    Metric,
+    span,
+)
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState
 
@@ -73,39 +78,50 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
 
 
 def advance_all(
-    resource: Resource, state: ScalingState, metrics: Iterable[Metric], now: datetime
+    resource: Resource,
+    state: ScalingState,
+    metrics: Iterable[Metric],
+    now: datetime,
+    *,
+    decides: bool = True,
 ) -> Steps:
     """Apply all samples of a message, then take one decision.
 
     Histories and confirmations are the same as if ``advance`` had been called for each sample in
     this order. Learning and deciding happen once, after all samples have been merged. A sample that
-    ``advance`` would reject does not affect the others.
+    ``advance`` would reject does not affect the others. With ``decides=False``, the samples are
+    only merged, because another version of the rules is in force.
     """
     new = state = as_of(state, now)
     refused = list[BadMessage]()
     by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
     for metric in metrics:
         try:
-            new, outcome = _merged(resource, new, metric, now)
+            new, outcome = _merged(resource, new, metric, now, decides=decides)
             by_outcome[outcome].append(metric)
         except BadMessage as error:
             refused.append(error)
     accepted, stale = by_outcome[MergeOutcome.ACCEPTED], by_outcome[MergeOutcome.STALE]
     duplicates = len(by_outcome[MergeOutcome.DUPLICATE])
-    if any(metric.name == resource.throughput.counted_metric for metric in accepted):
+    if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _learned(resource, new)
     step = Transition(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
-    newest = _newest([each for each in accepted if _decides(resource, new, each, now)])
+    deciding = [each for each in accepted if decides and _decides(resource, new, each, now)]
+    newest = _newest(deciding)
     if newest is not None:
         step = _decided(resource, new, now, step.confirmed)
     return Steps(step, newest, len(accepted), duplicates, tuple(stale), tuple(refused))
 
 
 def _merged(
-    resource: Resource, state: ScalingState, metric: Metric, now: datetime
+    resource: Resource, state: ScalingState, metric: Metric, now: datetime, *, decides: bool = True
 ) -> tuple[ScalingState, MergeOutcome]:
-    """The state with the sample merged, before any decision. Raises BadMessage."""
-    merged = merge(state, metric, now, *kept_seconds(resource, metric.name))
+    """The state with the sample merged, before any decision. Raises BadMessage.
+
+    A copy that does not decide keeps samples as long as any rules may need them.
+    """
+    kept = kept_seconds(resource, metric.name) if decides else (HISTORY_SECONDS_MAX,) * 2
+    merged = merge(state, metric, now, *kept)
     new = merged.state
     if merged.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
         new = confirm_if_observed(new, metric.value)

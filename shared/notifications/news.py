@@ -33,6 +33,7 @@ class NewsKind(StrEnum):
     BACKLOG_UNFALLEN = "backlog.not.falling"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"
+    RULES_DIFFER = "rules.differ"
     POISON = "message.poison"
     OVERRIDE = "override.changed"
     MANUAL_CHANGE = "capacity.changed.by.hand"

@@ -141,6 +141,8 @@ def _unfallen(now: JsonObject) -> Iterator[Problem]:
 
 
 def _mode(now: JsonObject) -> Iterator[Problem]:
+    if now["rules"] and now["rules"]["beside"]:
+        yield "warn", now["rules"]["beside"], "if no deployment is under way, stop that copy"
     if now["override"]:
         described, reason = now["override"]["said"], now["override"]["reason"]
         yield "info", f"{described} ({reason})", "an operator's override is in force"

@@ -166,7 +166,8 @@ def test_a_manual_change_to_the_same_capacity_is_not_a_scale_out() -> None:
 
 
 def test_an_enforced_capacity_is_requested_now_and_keeps_the_running_cooldown() -> None:
-    assert enforce(confirmed(900, target=3, epoch=7, changed_out=True), 6, NOW) == Desired(
+    last = confirmed(900, target=3, epoch=7, changed_out=True)
+    assert enforce(last, 6, NOW, resource().limits) == Desired(
         target=3,
         epoch=8,
         reason="the capacity was changed manually from 3 to 6: set back to 3",
@@ -180,7 +181,7 @@ def test_an_enforced_capacity_is_requested_now_and_keeps_the_running_cooldown() 
 
 def test_a_manual_change_is_adopted_or_set_back_and_logged() -> None:
     last = confirmed(900, target=3, epoch=7)
-    adopted, back = adopt(last, 6, NOW), enforce(last, 6, NOW)
+    adopted, back = adopt(last, 6, NOW), enforce(last, 6, NOW, resource().limits)
     kind = EntryKind.MANUAL_CHANGE
     assert reconciled(last, 6) == Reconciliation(adopted, None, line(kind, adopted.reason, adopted))
     action = ScaleAction("plan-1", 3, 8, back.reason, NOW)
@@ -204,7 +205,7 @@ def test_a_change_counts_as_manual_until_the_next_change_by_the_app_is_confirmed
     assert by_hand.changed_by_hand
     assert requested.changed_by_hand
     assert fail(requested, NOW, "403", TIMING).changed_by_hand
-    assert enforce(by_hand, 9, NOW).changed_by_hand
+    assert enforce(by_hand, 9, NOW, resource().limits).changed_by_hand
     assert not confirm(requested, NOW).changed_by_hand
     assert confirm(reopen(by_hand, 3, NOW), NOW).changed_by_hand
 

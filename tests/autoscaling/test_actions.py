@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from shared.autoscaling import ManualChange, Mode
+from shared.autoscaling import Limits, ManualChange, Mode
 from shared.autoscaling.actions import (
     changed_by_hand,
     confirm_if_observed,
     defer,
     reason_to_ignore,
     reconcile,
+    reopen,
     request,
 )
 from shared.autoscaling.deciding.decide import EntryKind, decide
@@ -181,6 +182,49 @@ def test_after_a_failed_action_a_manual_change_is_set_back_to_the_capacity_befor
     reconciliation = reconcile(enforcing, failed, 6, NOW, TIMING)
     assert reconciliation.action is not None
     assert (reconciliation.action.target, reconciliation.action.epoch) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("last", "actual", "kind", "sent"),
+    [
+        # a pending action waits for the next decision, which replaces it
+        (desired(target=6, sent_at=ago(600)), 4, None, None),
+        (desired(target=1, sent_at=ago(600)), 4, None, None),
+        (desired(target=5, sent_at=ago(600)), 4, EntryKind.RESENT, 5),
+        (desired(target=2, sent_at=ago(600)), 4, EntryKind.RESENT, 2),
+        (reopen(confirmed(900, target=6, previous=4), 4, NOW), 4, None, None),
+        (desired(target=6, requested_at=ago(601)), 4, EntryKind.FAILED, None),
+        (desired(target=6), 6, EntryKind.CONFIRMED, None),
+        # a manual change is set back as far as the limits allow
+        (confirmed(900, target=6), 4, EntryKind.MANUAL_CHANGE, 5),
+        (confirmed(900, target=1), 4, EntryKind.MANUAL_CHANGE, 2),
+        (confirmed(900, target=6), 9, EntryKind.MANUAL_CHANGE, 5),
+        (confirmed(900, target=6), 5, EntryKind.MANUAL_CHANGE, None),
+        (desired(previous=6, status=ActionStatus.FAILED), 4, EntryKind.MANUAL_CHANGE, 5),
+    ],
+)
+def test_the_reconciler_sets_no_target_outside_the_limits_that_its_copy_has_now(
+    last: Desired, actual: int, kind: str | None, sent: int | None
+) -> None:
+    last = replace(last, superseded=(4,)) if last.pending else last
+    changes = {"limits": Limits(2, 5), "on_manual_change": ManualChange.ENFORCE}
+    assert kinds(last, actual, **changes) == (kind, sent)
+
+
+def test_a_limit_that_stopped_an_action_is_its_reason_and_delays_no_other_action() -> None:
+    waiting = ScalingState(desired=desired(target=6, requested_at=ago(601)))
+    done = reconcile(resource(limits=Limits(1, 5)), waiting, 2, NOW, TIMING)
+    assert done.desired is not None
+    assert done.entry is not None
+    assert (done.desired.status, done.desired.retry_at) == (ActionStatus.FAILED, None)
+    assert done.entry.reason.endswith("6 is above the maximum of 5")
+    limited = resource(limits=Limits(2, 5), on_manual_change=ManualChange.ENFORCE)
+    back = reconcile(limited, ScalingState(desired=confirmed(900, target=1)), 4, NOW, TIMING)
+    assert back.entry is not None
+    assert back.entry.reason == (
+        "the capacity was changed manually from 1 to 4: set back to 2, because 1 is below the "
+        "minimum of 2"
+    )
 
 
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.DRY_RUN])

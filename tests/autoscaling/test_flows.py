@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
-from shared.autoscaling import Guards, ManualChange, Missing, Mode, ServiceBusQueue
+from shared.autoscaling import Guards, Limits, ManualChange, Missing, Mode, ServiceBusQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import CapacityTarget, HubMetric, MetricSource
 from shared.autoscaling.errors import (
@@ -368,6 +368,24 @@ async def test_a_pending_action_is_not_carried_out_while_its_resource_is_paused(
     assert await world.scale(action) is EntryKind.IGNORED
     world.store.override("plan-1", None)
     assert await world.scale(action) is EntryKind.CONFIRMED
+
+
+async def test_after_the_maximum_was_lowered_the_next_decision_replaces_a_waiting_action() -> None:
+    world = World(capacity=4)
+    action = await scaled_out(world)
+    assert action.target == 5
+    world.resource = resource(limits=Limits(1, 3))
+    world.resources = {"plan-1": world.resource}
+    world.now += timedelta(seconds=90)
+    assert await world.scale(action) is EntryKind.IGNORED
+    reason = "action to 5 ignored: 5 is above the maximum of 3"
+    assert (await world.store.log("plan-1"))[0].reason == reason
+    assert await world.reconcile() == []
+    newer = await world.load([200])
+    assert newer is not None
+    assert (newer.target, newer.epoch) == (3, 2)
+    assert await world.scale(newer) is EntryKind.CONFIRMED
+    assert [capacity for _, capacity in world.control.changes] == [3]
 
 
 # --- reconciler ---

@@ -25,6 +25,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
+from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
 from tests.builders import resource
 from tests.settings.test_settings import SINGLE
@@ -110,6 +111,23 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     app.now += timedelta(seconds=60)
     await app.call("reconciler", Mock(spec=func.TimerRequest))
     assert app.actions.texts == [action]
+
+
+async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_force(
+    app: App,
+) -> None:
+    for _ in range(5):
+        await app.tick()
+    snapshot = await app.store.load("plan-1")
+    rules, version = snapshot.state.rules, app.module.version
+    assert rules is not None
+    assert rules.version == version
+    newer = RulesInForce("newer", app.now, (version,))
+    await app.store.commit(snapshot, snapshot.state.with_rules(newer))
+    app.now += timedelta(seconds=60)
+    assert await app.tick() == []
+    await app.call("reconciler", Mock(spec=func.TimerRequest))
+    assert app.actions.texts == []
 
 
 async def test_scaling_logic_raises_an_error_for_a_message_that_it_can_never_process(

@@ -29,6 +29,7 @@ from shared.autoscaling.state import (
     BusyIntervals,
     Learned,
     Override,
+    RulesInForce,
     ScalingState,
     Stall,
 )
@@ -99,6 +100,7 @@ FULL = ScalingState(
         BacklogTrend(NOW, 12, 1, -80.5, 2.5, 1600.25, 0.125, 5.5, 30, 1.5),
         (Stall("backlog", ago(600), ago(900.5)), Stall("retries", ago(60))),
     ),
+    rules=RulesInForce("3f1b", ago(900), ("2e0a", "1d9f"), ago(5), "local-77", ago(1)),
 )
 
 

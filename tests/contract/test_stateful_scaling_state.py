@@ -29,6 +29,7 @@ from shared.autoscaling.state import (
     Desired,
     Learned,
     Override,
+    RulesInForce,
     ScalingState,
     Stall,
 )
@@ -74,6 +75,8 @@ learned = st.builds(
     trends,
     st.lists(st.builds(Stall, METRICS, st.just(NOW), MAYBE_TIMES), max_size=2).map(tuple),
 )
+versions = st.sampled_from(("a", "b", "local-c"))
+rules = st.builds(RulesInForce, versions, TIMES, st.just(("b",)), MAYBE_TIMES, versions)
 changes = st.fixed_dictionaries(
     {},
     optional={
@@ -81,6 +84,7 @@ changes = st.fixed_dictionaries(
         "desired": desired,
         "recommendations": histories,
         "learned": learned,
+        "rules": rules,
     },
 )
 overrides = st.builds(

@@ -32,7 +32,7 @@ async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any) -> 
     rows = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{name}'")}
     decision, *others = list(rows)
     assert decision.startswith("decision|")
-    assert others == ["desired", "learned", "metric|backlog", "metric|capacity", "wishes"]
+    assert others == ["desired", "learned", "metric|backlog", "metric|capacity", "rules", "wishes"]
     assert rows["desired"]["target"] == 3
     assert rows["desired"]["requested_at"] == ago(30)
     assert rows[decision]["reason"] == "mean backlog 200 > 100"

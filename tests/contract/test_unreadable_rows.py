@@ -226,6 +226,11 @@ PARTLY_UNREADABLE = (
             "row 'profile' of table Scaling cannot be read (",
             FULL.learned,
         ),
+        (
+            {"RowKey": "rules", "version": 7},
+            "row 'rules' of table Scaling cannot be read (",
+            FULL.learned,
+        ),
     ],
 )
 async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
@@ -245,6 +250,8 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
     (reason,) = snapshot.unreadable
     if row["RowKey"] == "learned":
         assert snapshot.state == replace(FULL, learned=learned)
+    elif row["RowKey"] == "rules":
+        assert snapshot.state == replace(FULL, rules=None)
     else:
         assert snapshot.state == replace(FULL, profile=WeekProfile((), absent=reason))
     assert reason.startswith(why)
@@ -254,8 +261,9 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
     assert ("state.unreadable", bad) in [(n.kind, n.subject) for n in told_news.conditions]
     assert told_news.unread == []
     for name in (CAPACITY_METRIC, "backlog"):
-        await scaling_logic.process_sample(Metric(bad, name, MetricValue(now, 2)), two, store)
-    replaced = row["RowKey"] == "learned"  # the next decision learns and replaces the row
+        sent = Metric(bad, name, MetricValue(now, 2))
+        await scaling_logic.process_sample(sent, two, store, "a")
+    replaced = row["RowKey"] != "profile"  # the next decision replaces the row
     assert (await store.load(bad)).unreadable == (() if replaced else (reason,))
 
 

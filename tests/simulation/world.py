@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from shared.autoscaling.flows import poison, reconciler, scaler, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_action, encode_metric
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 from tests.builders import NOW, TIMING, resource
@@ -247,6 +248,10 @@ class Rule(Threshold):
         return ("none",)
 
 
+Copy = tuple[str | None, Mapping[str, Resource]]
+"""A running copy of the app: the version of its rules, and its resources."""
+
+
 @dataclass(slots=True)
 class Message:
     body: str
@@ -271,10 +276,16 @@ class World:
         self.control = Control(self, serial=seed // len(KINDS) % 2 == 0)
         policy = (Threshold if seed % 10 == 0 else Rule)("backlog", 100, 10)
         self.resources = {"plan-1": resource(policy=policy, limits=LIMITS, cooldown=COOLDOWN)}
+        self.copies: list[Copy] = []
+        """If several copies of the app run, each function runs on one of them."""
         self.queues: dict[str, list[Message]] = {"metrics": [], "actions": []}
         self.poisoned: list[str] = []
         self.load = 50.0
         self._next = {"collect": NOW, "reconcile": NOW}
+
+    def copy(self) -> Copy:
+        """The copy of the app that runs the next function."""
+        return self.random.choice(self.copies) if self.copies else (None, self.resources)
 
     # --- the passing of time ---
 
@@ -349,18 +360,22 @@ class World:
                 self._send("metrics", encode_metric(Metric("plan-1", name, sample)))
 
     async def _reconcile(self) -> list[ScaleAction]:
+        version, resources = self.copy()
         action = await reconciler.reconcile_one(
-            self.resources["plan-1"], self.store, self.control, TIMING
+            resources["plan-1"], self.store, self.control, TIMING, version
         )
         return [action] if action else []
 
     async def _decide(self, body: str) -> list[ScaleAction]:
-        action = await scaling_logic.process_sample(decode_metric(body), self.resources, self.store)
+        version, resources = self.copy()
+        action = await scaling_logic.process_sample(
+            decode_metric(body), resources, self.store, version
+        )
         return [action] if action else []
 
     async def _scale(self, body: str) -> list[ScaleAction]:
         action = decode_action(body)
-        await scaler.execute(action, self.resources, self.store, self.control, TIMING)
+        await scaler.execute(action, self.copy()[1], self.store, self.control, TIMING)
         return []
 
     def _deliver(self, name: str) -> None:
@@ -418,9 +433,9 @@ class World:
         self.poisoned.append(body)
         note = PoisonMessage(queue, f"m-{len(self.poisoned)}", body, self.server_now())
         if queue == "metrics":
-            work = poison.run_metric(note, self.resources, self.store)
+            work = poison.run_metric(note, self.copy()[1], self.store)
         else:
-            work = poison.run_action(note, self.resources, self.store, TIMING)
+            work = poison.run_action(note, self.copy()[1], self.store, TIMING)
 
         def ended(_result: Any, error: BaseException | None) -> None:
             if isinstance(error, Crash | Exception):

@@ -141,6 +141,7 @@ LATER_FIELDS: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("Scaling", "desired", ("superseded", "changed_out", "changed_by_hand", "retry_at")),
     ("Scaling", "learned", ("recent",)),
     ("Scaling", "profile", ("weeks_0", "weeks")),
+    ("Scaling", "rules", ("waiting_since", "other_at")),
     ("Scaling", "decision|", ("counterfactual", "metric", "value", "epoch")),
     ("Ingestion", "outbox|", ("taken",)),
     ("TrendRuns", "2026-03-01|run|0001", ("warning", "log_url", "untold", "lease_until")),

@@ -25,6 +25,7 @@ from shared.autoscaling.state import (
     Desired,
     Learned,
     Override,
+    RulesInForce,
     ScaleAction,
     ScalingState,
     Stall,
@@ -91,6 +92,7 @@ STATE = ScalingState(
         trend=BacklogTrend(ago(60), 30.0, 1.0, 0.5, 2.0, 0.25, 9.0, 180.0, 18.0, 12.0),
         stalls=(Stall("backlog", ago(900), ago(1000)),),
     ),
+    rules=RulesInForce("3f1b0c", ago(900), ("2e0a9d",), ago(5), "local-77ab01", ago(1)),
 )
 OVERRIDE = Override(
     mode=Mode.DRY_RUN,

@@ -2,14 +2,15 @@
 
 The PartitionKey is the resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the
 decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``profile``,
-``wishes`` (recent recommendations). The keys of the log sort before ``desired``, so the state is
-the range of keys from ``desired`` on.
+``rules`` (the version in force), ``wishes`` (recent recommendations). The keys of the log sort
+before ``desired``, so the state is the range of keys from ``desired`` on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -43,11 +44,13 @@ from shared.autoscaling.state import (
     OVERRIDE_ROW,
     PROFILE_ROW,
     RECOMMENDATIONS_ROW,
+    RULES_ROW,
     ActionStatus,
     Desired,
     Learned,
     Override,
     RowValue,
+    RulesInForce,
     ScalingState,
 )
 from shared.values.text import quoted
@@ -82,6 +85,7 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
         else Window(),
         _learned_or_empty(by_key.get(LEARNED_ROW), skipped),
         _profile_or_absent(by_key.get(PROFILE_ROW), skipped),
+        _rules_or_none(by_key.get(RULES_ROW), skipped),
     )
     return state, tuple(skipped)
 
@@ -121,6 +125,17 @@ def _profile_or_absent(row: Mapping[str, Any] | None, skipped: list[str]) -> Wee
         return WeekProfile((), absent=skipped[-1])
 
 
+def _rules_or_none(row: Mapping[str, Any] | None, skipped: list[str]) -> RulesInForce | None:
+    """The version in force. If the row cannot be read, the next decision writes it again."""
+    if row is None:
+        return None
+    try:
+        return _rules(row)
+    except Exception as error:  # another version or an operator may have written anything
+        skipped.append(unreadable(row, error_text(error)))
+        return None
+
+
 def unreadable(row: Mapping[str, Any], reason: str) -> str:
     """The message about a row that cannot be read."""
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
@@ -133,6 +148,8 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
 def _fields(value: RowValue) -> Row:
     if isinstance(value, Window):
         return _history_fields(value)
+    if isinstance(value, RulesInForce):
+        return _rules_fields(value)
     return learned_fields(value) if isinstance(value, Learned) else _desired_fields(value)
 
 
@@ -199,6 +216,26 @@ def _desired(row: Mapping[str, Any]) -> Desired:
         retry_at=utc_or_none(row.get("retry_at")),
         attempts=row["attempts"],
         last_error=row["last_error"],
+    )
+
+
+# --- the version of the rules -----------------------------------------------------------------
+
+
+def _rules_fields(rules: RulesInForce) -> Row:
+    row = asdict(rules) | {"replaced": json_text(rules.replaced)}
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _rules(row: Mapping[str, Any]) -> RulesInForce:
+    _check_kind(row, ("version", "other"), str, "text")
+    return RulesInForce(
+        version=row["version"],
+        activated_at=utc(row["activated_at"]),
+        replaced=tuple(map(str, json.loads(row["replaced"]))),
+        waiting_since=utc_or_none(row.get("waiting_since")),
+        other=row["other"],
+        other_at=utc_or_none(row.get("other_at")),
     )
 
 

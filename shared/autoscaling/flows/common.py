@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from shared.autoscaling.activation import Standing, told
 from shared.autoscaling.errors import StateConflict, StateUnreadable, UnknownResource
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import StateStore
+from shared.autoscaling.ports import Snapshot, StateStore
 from shared.values.text import quoted
 
 
@@ -66,3 +67,14 @@ def log_action(
     """Log ``[action] resource: text``, with the action and the resource as fields."""
     fields = {"action": action, "resource": resource_name}
     log.log(level, "[%s] %s: %s", action, resource_name, text, extra=fields)
+
+
+def log_standing(log: logging.Logger, snapshot: Snapshot, stands: Standing) -> None:
+    """Log that a version of the rules was activated, or that this copy only stores samples."""
+    before, rules, name = snapshot.state.rules, stands.rules, snapshot.resource_name
+    if rules is not None and not stands.decides:
+        log_action(log, "samples_only", name, told(rules, snapshot.read_at), logging.WARNING)
+    elif rules is not None and (before is None or before.version != rules.version):
+        replaced = f"; it replaces version {before.version}" if before else ""
+        text = f"version {rules.version} of the rules decides from now on{replaced}"
+        log_action(log, "rules_activated", name, text)

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterable
 
 from shared.autoscaling.actions import ActionTiming, reconcile
+from shared.autoscaling.activation import standing
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.common import log_action
+from shared.autoscaling.flows.common import log_action, log_standing
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 from shared.autoscaling.state import ScaleAction
@@ -25,19 +26,25 @@ async def reconcile_all(
     control: CapacityControl,
     timing: ActionTiming,
     timeout_seconds: float,
+    version: str | None = None,
 ) -> list[ScaleAction]:
-    """Reconcile all resources concurrently, and return the actions to send.
+    """Reconcile all resources concurrently, and return the actions to send. While another
+    ``version`` of the rules is in force, actions are only confirmed.
 
     A resource that fails or does not answer does not affect the others.
     """
     answers = await asyncio.gather(
-        *[_isolated(resource, store, control, timing, timeout_seconds) for resource in resources]
+        *[_isolated(each, store, control, timing, timeout_seconds, version) for each in resources]
     )
     return [action for action in answers if action is not None]
 
 
 async def reconcile_one(
-    resource: Resource, store: StateStore, control: CapacityControl, timing: ActionTiming
+    resource: Resource,
+    store: StateStore,
+    control: CapacityControl,
+    timing: ActionTiming,
+    version: str | None = None,
 ) -> ScaleAction | None:
     """Reconcile one resource, and return the action to send, if any.
 
@@ -48,15 +55,18 @@ async def reconcile_one(
     if snapshot.state.desired is None:
         return None
     actual = int((await control.read(resource.target)).value)
-    reconciliation = reconcile(resource, snapshot.state, actual, snapshot.read_at, timing)
+    stands = standing(resource, snapshot.state, version, snapshot.read_at)
+    reconciliation = reconcile(
+        resource, snapshot.state, actual, snapshot.read_at, timing, decides=stands.decides
+    )
     if reconciliation.desired is None or reconciliation.entry is None:
         return None
+    state = snapshot.state.with_desired(reconciliation.desired).with_rules(stands.rules)
     try:
-        await store.commit(
-            snapshot, snapshot.state.with_desired(reconciliation.desired), [reconciliation.entry]
-        )
+        await store.commit(snapshot, state, [reconciliation.entry])
     except StateConflict:
         return None
+    log_standing(log, snapshot, stands)
     log_action(
         log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason
     )
@@ -69,10 +79,11 @@ async def _isolated(
     control: CapacityControl,
     timing: ActionTiming,
     timeout_seconds: float,
+    version: str | None,
 ) -> ScaleAction | None:
     try:
         async with asyncio.timeout(timeout_seconds):
-            return await reconcile_one(resource, store, control, timing)
+            return await reconcile_one(resource, store, control, timing, version)
     except TimeoutError:
         error = f"no answer within {timeout_seconds:g} s"
     except Exception as failure:

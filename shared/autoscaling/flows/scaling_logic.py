@@ -8,11 +8,18 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
+from shared.autoscaling.activation import standing
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.flows.common import check_metric_name, find, log_action, until_won
+from shared.autoscaling.flows.common import (
+    check_metric_name,
+    find,
+    log_action,
+    log_standing,
+    until_won,
+)
 from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
@@ -24,17 +31,25 @@ log = logging.getLogger(__name__)
 
 
 async def process_sample(
-    metric: Metric, resources: Mapping[str, Resource], store: StateStore
+    metric: Metric,
+    resources: Mapping[str, Resource],
+    store: StateStore,
+    version: str | None = None,
 ) -> ScaleAction | None:
     """Process a single sample, as ``process_samples`` does."""
-    return await process_samples(Samples(metric.resource_name, (metric,)), resources, store)
+    samples = Samples(metric.resource_name, (metric,))
+    return await process_samples(samples, resources, store, version)
 
 
 async def process_samples(
-    samples: Samples, resources: Mapping[str, Resource], store: StateStore
+    samples: Samples,
+    resources: Mapping[str, Resource],
+    store: StateStore,
+    version: str | None = None,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
-    send, if any.
+    send, if any. ``version`` is the version of the rules: while another version is in force, the
+    samples are only stored.
 
     Invalid samples are logged and do not affect the others. Raises BadMessage if no sample is
     valid, and StateConflict after too many conflicts.
@@ -49,7 +64,9 @@ async def process_samples(
             refused.append(error)
     if not metrics:
         raise all_refused(refused)
-    return await until_won(resource.name, lambda: _attempt(metrics, refused, resource, store))
+    return await until_won(
+        resource.name, lambda: _attempt(metrics, refused, resource, store, version)
+    )
 
 
 async def _attempt(
@@ -57,10 +74,12 @@ async def _attempt(
     unknown: Sequence[BadMessage],
     resource: Resource,
     store: StateStore,
+    version: str | None,
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    steps = advance_all(resource, snapshot.state, metrics, now)
+    stands = standing(resource, snapshot.state, version, now)
+    steps = advance_all(resource, snapshot.state, metrics, now, decides=stands.decides)
     refused = [*unknown, *steps.refused]
     if not steps.accepted and not steps.duplicates and not steps.stale:
         raise all_refused(refused)
@@ -71,7 +90,8 @@ async def _attempt(
         lines = _lines(resource, step, steps.decided_by, now)
         if refused:
             lines.append(_refusal(resource, metrics[0], refused, now))
-        await store.commit(snapshot, step.state, lines)
+        await store.commit(snapshot, step.state.with_rules(stands.rules), lines)
+        log_standing(log, snapshot, stands)
     _log_left_out(resource, steps.stale, refused)
     if not steps.accepted:
         return _pending_action(resource, snapshot) if steps.duplicates else None

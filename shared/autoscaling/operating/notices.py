@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from shared.autoscaling.activation import DEPLOYMENT, told
 from shared.autoscaling.backlogs import Unfallen, unfallen
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry, effective_mode
 from shared.autoscaling.deciding.samples import known_capacity
@@ -61,6 +62,11 @@ def conditions(
     news = [*_stale(resource, state, now), *_unfallen(resource, state, now)]
     if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
         news.append(condition)
+    rules, beside = state.rules, told(state.rules, now)
+    if rules is not None and beside and now - rules.activated_at > DEPLOYMENT:
+        headline = f"{resource.name}: copies of the app run with different rules"
+        kind, warning = NewsKind.RULES_DIFFER, Severity.WARNING
+        news.append(News("", kind, resource.name, now, headline, beside, warning))
     return news
 
 

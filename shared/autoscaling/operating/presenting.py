@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.autoscaling.actions import as_of
+from shared.autoscaling.activation import told
 from shared.autoscaling.backlogs import AGE_AT_MOST, age_minutes, unfallen
 from shared.autoscaling.deciding.decide import (
     Decision,
@@ -39,12 +40,13 @@ from shared.autoscaling.operating.shown import (
     MetricShown,
     OverrideShown,
     ResourceStatus,
+    RulesShown,
     UnfallenShown,
 )
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import Desired, Override, ScalingState
+from shared.autoscaling.state import Desired, Override, RulesInForce, ScalingState
 
 DECISION = EntryKind.DECISION
 
@@ -73,6 +75,7 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> R
         "mode": mode,
         "mode_reason": mode_reason,
         "override": _override(state, now),
+        "rules": _rules(state.rules, now),
         "estimate": _estimate(rate_estimate(resource.throughput, state.learned)),
         "metrics": list(_metrics(resource, state, now)),
         "unfallen": list(_unfallen(resource, state, now)),
@@ -206,6 +209,17 @@ def _override(state: ScalingState, now: datetime) -> OverrideShown | None:
         "floor": override.floor,
         "freeze_scale_in": override.freeze_scale_in,
         "expires_at": format_time(override.expires_at) if override.expires_at else None,
+    }
+
+
+def _rules(rules: RulesInForce | None, now: datetime) -> RulesShown | None:
+    """The version in force; None before the first decision."""
+    if rules is None:
+        return None
+    return {
+        "version": rules.version,
+        "activated_at": format_time(rules.activated_at),
+        "beside": told(rules, now) or None,
     }
 
 

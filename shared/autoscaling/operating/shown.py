@@ -55,6 +55,15 @@ class OverrideShown(TypedDict):
     expires_at: TimeText | None
 
 
+class RulesShown(TypedDict):
+    """The version of the rules that decides. ``beside`` is a sentence about another version that
+    runs too."""
+
+    version: str
+    activated_at: TimeText
+    beside: str | None
+
+
 class EstimateShown(TypedDict):
     """The throughput of one instance, in items a minute."""
 
@@ -132,6 +141,7 @@ class ResourceStatus(TypedDict):
     mode: Mode
     mode_reason: str
     override: OverrideShown | None
+    rules: RulesShown | None
     estimate: EstimateShown | None
     metrics: list[MetricShown]
     unfallen: list[UnfallenShown]

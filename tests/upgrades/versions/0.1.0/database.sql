@@ -120,7 +120,7 @@ CREATE TABLE "EventHubOutbox" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-26 01:09:23.322',1);
+INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-26 01:55:12.987',1);
 CREATE TABLE "EventHubOwnership" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -136,7 +136,7 @@ CREATE TABLE "EventHubOwnership" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-26 01:09:23.342',1,'balance');
+INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-26 01:55:12.990',1,'balance');
 CREATE TABLE "EventHubWork" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -148,5 +148,5 @@ CREATE TABLE "EventHubWork" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-26 01:09:23.332');
+INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-26 01:55:12.988');
 COMMIT;
