@@ -27,7 +27,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
 from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, span
-from shared.autoscaling.policy import Resource, described
+from shared.autoscaling.policy import Resource, said
 from shared.autoscaling.state import ScalingState
 
 
@@ -163,7 +163,7 @@ def backlog_name(resource: Resource) -> str | None:
 
     The throughput per instance is learned from its slope.
     """
-    read = described(resource.policy).metric_names
+    read = said(resource.policy, "metric_names")
     candidates = tuple(resource.metrics) if read is None else read
     names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}
     return names.pop() if len(names) == 1 else None

@@ -30,6 +30,7 @@ class NewsKind(StrEnum):
     SCALED = "scaled"
     SCALING_REFUSED = "scaling.refused"
     AT_MAXIMUM = "at.maximum"
+    POLICY_UNANSWERED = "policy.unanswered"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"
     POISON = "message.poison"

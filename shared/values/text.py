@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from reprlib import Repr
 from typing import Annotated
 
 TimeText = Annotated[str, "date-time"]
@@ -23,6 +24,8 @@ INTEGER_BITS_MAX = 10_000
 because Python refuses to print very long ones.
 """
 
+_SHORT = Repr()
+_SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
 
 DETAIL_LENGTH_MAX = 300
 
@@ -71,4 +74,11 @@ def _written(value: object) -> Iterator[str]:
     elif isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
         yield f"an integer of {value.bit_length()} bits"
     else:
-        yield repr(value)
+        yield _short(value)
+
+
+def _short(value: object) -> str:
+    try:
+        return _SHORT.repr(value)
+    except BaseException:  # the class may be the user's own
+        return f"a {type(value).__name__} that cannot be shown"

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
+from shared.autoscaling.deciding.validation import failing_policies
 from shared.autoscaling.policy import Resource
 from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
@@ -97,6 +98,8 @@ class App:
     def log_warnings(self) -> None:
         for warning in self.warnings:
             lines.write(LogLine(log, logging.WARNING, "setting_unknown", warning))
+        for warning in failing_policies(tuple(self.resources.values())):
+            lines.write(LogLine(log, logging.WARNING, "policy_fails", warning))
 
     @cached_property
     def retry(self) -> Retrying:

@@ -55,6 +55,11 @@ class Decision:
     applies: bool = False
     """True if the app must request the desired capacity now."""
 
+    @property
+    def is_change(self) -> bool:
+        """False if the decision is to hold. In a dry run, a change is not applied."""
+        return self.applies or self.desired != self.current
+
 
 class EntryKind(StrEnum):
     """The event that an entry of the decision log records."""
@@ -161,6 +166,8 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
     recommendation = ask(resource.policy, seen)
     context = Context(resource, state, seen, effective_override(state, seen.now), recommendation)
     reasons, limited_by = [recommendation.reason[:REASON_LENGTH_MAX]], list[str]()
+    if recommendation.failed and RUNNING_SINCE in recommendation.evidence:
+        limited_by.append(POLICY_UNANSWERED)
     guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING
     desired = allowed(recommendation.capacity, context, guards, reasons, limited_by)
     applies = desired != seen.capacity
@@ -181,6 +188,11 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         applies,
     )
 
+
+POLICY_UNANSWERED = "policy_unanswered"
+"""In ``limited_by``: the policy did not answer in time. The evidence has RUNNING_SINCE."""
+
+RUNNING_SINCE = "running_since"
 
 REVOKED = "revoked"
 """In ``limited_by``: the decision revokes the pending action."""

@@ -8,17 +8,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
-from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import check_metric_name, find, log_action, until_won
+from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction
-from shared.autoscaling.transition import Transition, advance_all
+from shared.autoscaling.transition import Transition
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,16 @@ async def process_sample(
 
 
 async def process_samples(
-    samples: Samples, resources: Mapping[str, Resource], store: StateStore
+    samples: Samples,
+    resources: Mapping[str, Resource],
+    store: StateStore,
+    threads: PolicyThreads = POLICY_THREADS,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
     send, if any.
 
-    Invalid samples are logged and do not affect the others. Raises BadMessage if no sample is
+    Invalid samples are logged and do not affect the others. If the policy does not answer in time,
+    the samples are stored, and the capacity is held. Raises BadMessage if no sample is
     valid, and StateConflict after too many conflicts.
     """
     resource = find(resources, samples.resource_name)
@@ -49,7 +53,9 @@ async def process_samples(
             refused.append(error)
     if not metrics:
         raise all_refused(refused)
-    return await until_won(resource.name, lambda: _attempt(metrics, refused, resource, store))
+    return await until_won(
+        resource.name, lambda: _attempt(metrics, refused, resource, store, threads)
+    )
 
 
 async def _attempt(
@@ -57,17 +63,19 @@ async def _attempt(
     unknown: Sequence[BadMessage],
     resource: Resource,
     store: StateStore,
+    threads: PolicyThreads,
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    steps = advance_all(resource, snapshot.state, metrics, now)
+    steps = await threads.advance(resource, snapshot.state, metrics, now)
     refused = [*unknown, *steps.refused]
     if not steps.accepted and not steps.duplicates and not steps.stale:
         raise all_refused(refused)
     step = steps.step
     if steps.accepted:
-        if step.decision is not None and step.decided_on is not None:
-            step = replace(step, decision=explained(resource, step.decided_on, step.decision))
+        decision, state = step.decision, step.decided_on
+        if decision is not None and state is not None and decision.is_change:
+            step = replace(step, decision=await threads.explain(resource, state, decision))
         lines = _lines(resource, step, steps.decided_by, now)
         if refused:
             lines.append(_refusal(resource, metrics[0], refused, now))
