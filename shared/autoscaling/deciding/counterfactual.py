@@ -1,7 +1,8 @@
 """Explain a decision by the smallest change of a metric that would have led to a different one.
 
 The search sets the samples of one metric to another level and decides again. It looks for the level
-nearest to the present one at which the decision is different.
+nearest to the present one at which the decision is different. That asks the policy dozens of times,
+so only changes and previews are explained.
 """
 
 from __future__ import annotations

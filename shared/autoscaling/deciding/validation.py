@@ -52,7 +52,7 @@ from shared.autoscaling.state import ScalingState
 from shared.values.calls import answers, error_text
 from shared.values.text import NAME, UUID, quoted
 
-CHECK_SECONDS_MAX = 5.0
+CHECK_SECONDS_MAX = 3.0
 """The policies of all resources together are checked within this time."""
 
 PLAN = "AppServicePlan(subscription_id, resource_group, name)"
