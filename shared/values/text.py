@@ -44,9 +44,16 @@ def quoted(value: object) -> str:
     Only the part before the cut is generated, so that a value of any size, type and depth is cheap
     to show and raises no error.
     """
+    try:
+        return _cut(_written(value))
+    except BaseException:  # the class may be the user's own
+        return f"a {type(value).__name__} that cannot be shown"
+
+
+def _cut(written: Iterator[str]) -> str:
     parts: list[str] = []
     size = 0
-    for part in _written(value):
+    for part in written:
         parts.append(part)
         size += len(part)
         if size > SHOWN_CHARACTERS_MAX:
@@ -74,11 +81,4 @@ def _written(value: object) -> Iterator[str]:
     elif isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
         yield f"an integer of {value.bit_length()} bits"
     else:
-        yield _short(value)
-
-
-def _short(value: object) -> str:
-    try:
-        return _SHORT.repr(value)
-    except BaseException:  # the class may be the user's own
-        return f"a {type(value).__name__} that cannot be shown"
+        yield _SHORT.repr(value)

@@ -28,7 +28,8 @@ from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.conditional import Condition, scale_in_only_if
 from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource, ask
 from shared.autoscaling.state import Override, ScaleAction
-from tests.builders import NOW, SOURCE, resource, state
+from shared.autoscaling.transition import advance_all
+from tests.builders import NOW, SOURCE, metric, resource, state
 
 ROOT = Path(__file__).parents[2]
 PATIENT = 60.0
@@ -100,6 +101,7 @@ async def test_after_the_limit_samples_are_stored_and_the_capacity_is_held(
     assert blocking.calls == 1, "while the policy runs, it is not called again"
     kept = (await world.store.load("plan-1")).state
     assert len(kept.histories["backlog"].samples) == 3
+    assert kept.learned == state().learned, "what the policy reads is unknown"
     decided = [e for e in await world.store.log("plan-1") if e.kind is EntryKind.DECISION]
     told = "running since 2026-03-01 12:00:15 UTC and has not answered within 0 s; holding"
     assert [(e.current, e.desired, e.limited_by) for e in decided] == [
@@ -115,9 +117,10 @@ async def test_after_the_limit_samples_are_stored_and_the_capacity_is_held(
     assert action.target == 4, "an override applies even then"
 
     workers = world.resources["plan-1"]
-    observed = await notify.collect_news([workers], world.store, NOW, world.now, 30)
-    (condition,) = [news for news in observed.conditions if news.kind == "policy.unanswered"]
-    assert "since 2026-03-01 12:00:15" in condition.text
+    for since in (NOW, world.now + timedelta(seconds=1)):
+        observed = await notify.collect_news([workers], world.store, since, world.now, 30)
+        (condition,) = [news for news in observed.conditions if news.kind == "policy.unanswered"]
+        assert "since 2026-03-01 12:00:15" in condition.text
 
     blocking.released.set()
     world.threads.limit_seconds = PATIENT
@@ -300,7 +303,9 @@ def test_no_error_of_a_users_code_escapes(error: BaseException, told: str) -> No
     assert held.candidates[0].evidence["error"] == f"the policy raised {told}"
     conditional = scale_in_only_if(Described(), Condition("quiet", fails))
     assert f"it raised {told}" in decide(resource(policy=conditional), state([50]), NOW).reason
-    assert decide(resource(policy=Described()), state([50]), NOW).desired == 1
+    steps = advance_all(resource(policy=Described()), state([50]), [metric(40, -1)], NOW)
+    assert steps.step.decision is not None
+    assert steps.step.decision.desired == 1
     assert failing_policies([resource(policy=fails)])[0].startswith(
         f"resource 'plan-1': the policy raised {told}. "
     )
@@ -323,10 +328,16 @@ class Unshowable:
         raise RuntimeError
 
 
+class UnshowableDict(dict[str, int]):
+    def items(self) -> Any:
+        raise SystemExit
+
+
 @pytest.mark.parametrize(
     ("returned", "told"),
     [
         (Unshowable(), "<Unshowable instance at "),
+        (UnshowableDict(), "a UnshowableDict that cannot be shown"),
         ([Unshowable()], "[<Unshowable instance at "),
         (tuple(range(10**6)), "(0, 1, 2"),
         ("x" * 10**6, "'xxx"),

@@ -85,7 +85,9 @@ def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]
     found = [] if resources else ["scaling_rules.resources() declares no resource: declare one"]
     found_in = [list[str]() for _ in resources]
     numbered = zip(resources, range(len(resources)), found_in, strict=True)
-    answers([partial(_find, *each) for each in numbered], seconds)
+    for answer in answers([partial(_find, *each) for each in numbered], seconds):
+        if answer.done():
+            answer.result()  # raises what the checks did not expect
     found += chain.from_iterable(found_in)
     return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
 
