@@ -185,6 +185,8 @@ def held_at_maximum(
     """
     if current is None or not candidates or limits.minimum == limits.maximum:
         return False
+    if candidates[0].failed:  # it is unknown what the policy would recommend
+        return False
     return current >= limits.maximum and candidates[0].capacity >= limits.maximum
 
 

@@ -22,6 +22,9 @@ LOG_LINES_MAX = 1000
 """If more log lines of one call wait to be logged, the oldest are dropped."""
 
 
+RAISED_BY_CODE = (opmap["RAISE_VARARGS"], opmap["RETURN_GENERATOR"])
+
+
 def error_text(error: BaseException) -> str:
     """The class and the text of an error of the user's code, without secrets.
 
@@ -37,7 +40,9 @@ def error_text(error: BaseException) -> str:
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
-    """Whether Python raised the error for a signal: in the main thread, at no raise statement."""
+    """Whether Python raised the error for a signal: in the main thread, and neither at a raise
+    statement nor by ``throw`` of a generator.
+    """
     if type(error) is not KeyboardInterrupt or current_thread() is not main_thread():
         return False
     trace = error.__traceback__
@@ -45,7 +50,7 @@ def _is_ctrl_c(error: BaseException) -> bool:
         trace = trace.tb_next
     if trace is None:
         return True
-    return trace.tb_frame.f_code.co_code[trace.tb_lasti] != opmap["RAISE_VARARGS"]
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] not in RAISED_BY_CODE
 
 
 class DaemonCall(Generic[T]):
