@@ -379,12 +379,12 @@ def test_a_policy_cannot_change_what_the_guards_see() -> None:
 def test_a_policy_that_blocks_at_start_is_named_and_refuses_no_other(blocking: Blocking) -> None:
     blocked = resource(policy=blocking, limits=Limits(0, 5))
     other = resource("plan-2", limits=Limits(2, 1))
-    assert problems([blocked, other], 0.2) == [
+    assert problems([blocked, other], 1) == [
         "resource 'plan-1': limits.minimum = 0: must be at least 1",
         "resource 'plan-2': limits.maximum = 1: must be at least limits.minimum = 2",
     ]
-    (warning,) = failing_policies([resource(policy=blocking), resource("plan-2")], 0.2)
+    (warning,) = failing_policies([resource(policy=blocking), resource("plan-2")], 1)
     assert warning.startswith(
-        "resource 'plan-1': the policy has not answered within 0.2 s. Until this is fixed, the "
+        "resource 'plan-1': the policy has not answered within 1 s. Until this is fixed, the "
         "capacity does not change."
     )
