@@ -39,7 +39,7 @@ def measure(repeats: int = 9, calls: int = 5_000) -> Iterator[Measurement]:
     explanations, plain = calls_per_second(both, repeats=repeats, calls=max(calls // 50, 1))
     yield Measurement("decide.decisions", decisions, UNIT, limit, "≥ 50000", BASELINE)
     yield Measurement("decide.merge_and_decide", merges, UNIT, limit, note=BASELINE)
-    note = "with its counterfactual, as in the log; baseline: the decision alone"
+    note = "with its counterfactual, as for a change; baseline: the decision alone"
     yield Measurement("decide.explained", explanations, UNIT, plain, "≥ 500", note)
 
 

@@ -35,20 +35,20 @@ def configure_logging(log_file: Path | None = None) -> None:
 
 
 _OWN_LOGGERS = ("functions_host", "local.")
-_POOL_THREAD = "asyncio_"  # the name that asyncio gives to the threads of `to_thread`
+_THREADS_OF_APPS = ("asyncio_", "Thread-")  # how Python names those of `to_thread` and `Thread`
 
 
 def arrives(record: logging.LogRecord) -> bool:
     """Whether the real host would keep this line of the app.
 
     It drops lines that are logged while no invocation runs: during the import, in a task that
-    outlives its invocation, and in `asyncio.to_thread`, which its worker cannot attribute. Lines of
-    the local host and of the stand-ins are kept.
+    outlives its invocation, and in a thread that the app has started, which its worker cannot
+    attribute. Lines of the local host and of the stand-ins are kept.
     """
     if record.name.startswith(_OWN_LOGGERS):
         return True
-    in_pool = threading.current_thread().name.startswith(_POOL_THREAD)
-    return invocation_id_cv.get() in live_invocations and not in_pool
+    in_thread = threading.current_thread().name.startswith(_THREADS_OF_APPS)
+    return invocation_id_cv.get() in live_invocations and not in_thread
 
 
 class JsonLines(logging.Formatter):

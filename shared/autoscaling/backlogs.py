@@ -32,7 +32,7 @@ from shared.autoscaling.measurements import (
     Samples,
 )
 from shared.autoscaling.policies.queue_age import DEAD_TIME_MINUTES
-from shared.autoscaling.policy import Resource, described, members, named_metrics
+from shared.autoscaling.policy import Resource, members, named_metrics, said
 from shared.autoscaling.state import ScalingState, Stall
 
 LIMIT_MINUTES_MIN = 10.0
@@ -53,7 +53,7 @@ def backlog_name(resource: Resource) -> str | None:
     It is the ``backlog_metric`` of the policies. If they name none, it is the backlog that they say
     that they read. If they do not say what they read, it is the resource's backlog.
     """
-    backlogs = [described(member).backlog_metric for member in members(resource.policy)]
+    backlogs = [said(member, "backlog_metric") for member in members(resource.policy)]
     named = tuple(name for name in backlogs if name is not None)
     candidates = named or named_metrics(resource.policy) or tuple(resource.metrics)
     names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}

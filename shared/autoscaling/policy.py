@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
@@ -20,8 +20,17 @@ from shared.autoscaling.declaring import (
     Mode,
     Throughput,
 )
-from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, Evidence, WeekProfile, Window
+from shared.autoscaling.measurements import (
+    NO_SAMPLES,
+    NOTHING,
+    Evidence,
+    EvidenceValue,
+    WeekProfile,
+    Window,
+)
 from shared.autoscaling.state import Desired
+from shared.values.calls import error_text
+from shared.values.text import quoted
 
 T = TypeVar("T")
 
@@ -176,6 +185,8 @@ def held_at_maximum(
     """
     if current is None or not candidates or limits.minimum == limits.maximum:
         return False
+    if candidates[0].failed:  # it is unknown what the policy would recommend
+        return False
     return current >= limits.maximum and candidates[0].capacity >= limits.maximum
 
 
@@ -273,6 +284,15 @@ def described(policy: Any) -> Policy:
     return policy if Policy in type(policy).__mro__ else _Partial(policy)
 
 
+def said(policy: object, name: str) -> Any:
+    """The policy's member ``name`` of Policy; None if the rule author's code fails."""
+    try:
+        return getattr(described(policy), name)
+    except BaseException as error:
+        error_text(error)
+        return None
+
+
 def members(policy: object) -> Iterator[object]:
     """The policy and all policies in its fields, at any depth. The closure of a function is not
     searched."""
@@ -289,7 +309,7 @@ def members(policy: object) -> Iterator[object]:
 
 def named_metrics(policy: object) -> tuple[str, ...]:
     """The metrics that the policy or its members say that they read, each once, in order."""
-    read = (described(member).metric_names or () for member in members(policy))
+    read = (said(member, "metric_names") or () for member in members(policy))
     return tuple(dict.fromkeys(chain.from_iterable(read)))
 
 
@@ -350,38 +370,57 @@ class Resource:
     def kept_history_seconds(self) -> float:
         """How long samples are kept: ``history_seconds``, or longer if the window is longer or the
         policy looks back further."""
-        needed = described(self.policy).history_seconds
+        needed = said(self.policy, "history_seconds") or 0
         return max(self.history_seconds, self.window_seconds, needed)
 
 
 def ask(policy: PolicyFunction, seen: Observation) -> Recommendation:
     """Ask the policy. If it fails, recommend the current capacity, with the error as the reason.
 
-    A policy may be the rule author's own code, so its errors must not affect other resources.
+    A policy may be the rule author's own code, so its errors must not affect other resources. It
+    gets a copy of ``seen``, so that its changes affect neither the guards nor other policies.
     """
     try:
-        recommendation = policy(seen)
+        recommendation = policy(_copied(seen))
         fault = _fault(recommendation)
-    except (Exception, SystemExit) as error:
-        fault = f"raised {type(error).__name__}: {error}"
-    if fault is None:
-        return recommendation
-    message = f"the policy {fault}"[:REASON_LENGTH_MAX]
-    return Recommendation(seen.capacity, f"{message}; holding", FAILED, {"error": message})
+    except BaseException as error:
+        fault = f"raised {error_text(error)}"
+    return recommendation if fault is None else failure(seen, f"the policy {fault}")
+
+
+def failure(seen: Observation, message: str, **evidence: EvidenceValue) -> Recommendation:
+    """Recommends the current capacity, because the policy fails."""
+    message = message[:REASON_LENGTH_MAX]
+    reason = f"{message}; holding"
+    return Recommendation(seen.capacity, reason, FAILED, {"error": message, **evidence})
+
+
+def _copied(seen: Observation) -> Observation:
+    return replace(
+        seen,
+        limits=replace(seen.limits),
+        metrics={name: Window(window.samples) for name, window in seen.metrics.items()},
+        histories={name: Window(window.samples) for name, window in seen.histories.items()},
+        capacities=Window(seen.capacities.samples),
+        pending=replace(seen.pending) if seen.pending else None,
+    )
 
 
 def _fault(value: object) -> str | None:
     """Why the value is not a valid recommendation; None if it is valid."""
     if not isinstance(value, Recommendation) or type(value.capacity) is not int:
-        return f"returned {value!r} instead of a Recommendation whose capacity is a whole number"
+        shown = quoted(value)
+        return f"returned {shown} instead of a Recommendation whose capacity is a whole number"
     if not -CAPACITY_MAX <= value.capacity <= CAPACITY_MAX:
         return f"returned a capacity that is not from -{CAPACITY_MAX} to {CAPACITY_MAX}"
     if not isinstance(value.reason, str) or not isinstance(value.rule, str):
-        return f"returned the reason {value.reason!r} and the rule {value.rule!r}: must be text"
+        reason, rule = quoted(value.reason), quoted(value.rule)
+        return f"returned the reason {reason} and the rule {rule}: must be text"
     if type(value.evidence) is not dict and not isinstance(value.evidence, Mapping):
-        return f"returned the evidence {value.evidence!r}: must be a mapping"
+        return f"returned the evidence {quoted(value.evidence)}: must be a mapping"
     if value.candidates != () and not _recommendations(value.candidates):
-        return f"returned the candidates {value.candidates!r}: must be a tuple of Recommendation"
+        shown = quoted(value.candidates)
+        return f"returned the candidates {shown}: must be a tuple of Recommendation"
     return None
 
 

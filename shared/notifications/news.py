@@ -31,6 +31,7 @@ class NewsKind(StrEnum):
     SCALING_REFUSED = "scaling.refused"
     AT_MAXIMUM = "at.maximum"
     BACKLOG_UNFALLEN = "backlog.not.falling"
+    POLICY_UNANSWERED = "policy.unanswered"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"
     RULES_DIFFER = "rules.differ"

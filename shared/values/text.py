@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from reprlib import Repr
 from typing import Annotated
 
 TimeText = Annotated[str, "date-time"]
@@ -23,6 +24,8 @@ INTEGER_BITS_MAX = 10_000
 because Python refuses to print very long ones.
 """
 
+_SHORT = Repr()
+_SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
 
 DETAIL_LENGTH_MAX = 300
 
@@ -41,9 +44,16 @@ def quoted(value: object) -> str:
     Only the part before the cut is generated, so that a value of any size, type and depth is cheap
     to show and raises no error.
     """
+    try:
+        return _cut(_written(value))
+    except BaseException:  # the class may be the user's own
+        return f"a {type(value).__name__} that cannot be shown"
+
+
+def _cut(written: Iterator[str]) -> str:
     parts: list[str] = []
     size = 0
-    for part in _written(value):
+    for part in written:
         parts.append(part)
         size += len(part)
         if size > SHOWN_CHARACTERS_MAX:
@@ -71,4 +81,4 @@ def _written(value: object) -> Iterator[str]:
     elif isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
         yield f"an integer of {value.bit_length()} bits"
     else:
-        yield repr(value)
+        yield _SHORT.repr(value)

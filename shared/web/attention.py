@@ -10,6 +10,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Literal
 
+from shared.autoscaling.deciding.decide import POLICY_UNANSWERED
+
 JsonObject = Mapping[str, Any]
 Severity = Literal["bad", "warn", "info"]
 ORDER = ("bad", "warn", "info")
@@ -26,6 +28,7 @@ BEHIND_SECONDS_MAX = 60
 A longer delay is reported, because all sources are read together.
 """
 CHECK = "run python -m shared validate --connect to find the cause"
+FIX_RULES = "fix scaling_rules.py"
 SEE_LOG = "see the log of the function app for details"
 LETTERS_MAX = 50
 """The most dead letters that the panel shows. If it shows as many, there may be more."""
@@ -76,7 +79,9 @@ def _failing(now: JsonObject) -> Iterator[Problem]:
         yield "bad", "the capacity of the plan cannot be read", CHECK
     candidates = now["newest"]["candidates"] if now["newest"] else ()
     if candidates and candidates[0]["rule"] == "error":
-        yield "bad", candidates[0]["reason"], "fix scaling_rules.py"
+        waits = POLICY_UNANSWERED in now["newest"]["limited_by"]
+        todo = "find what the policy waits for, and restart the app" if waits else FIX_RULES
+        yield "bad", candidates[0]["reason"], todo
     desired = now["desired"]
     satisfied = candidates and candidates[0]["capacity"] == now["capacity"]
     if desired and desired["status"] == "failed" and not satisfied:

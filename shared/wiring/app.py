@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
-from shared.autoscaling.deciding.validation import misread_totals
+from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
 from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
@@ -100,6 +100,8 @@ class App:
         for warning in self.warnings:
             action = "setting_unknown" if warning in unknown else "rule_doubtful"
             lines.write(LogLine(log, logging.WARNING, action, warning))
+        for warning in failing_policies(tuple(self.resources.values())):
+            lines.write(LogLine(log, logging.WARNING, "policy_fails", warning))
 
     @cached_property
     def retry(self) -> Retrying:

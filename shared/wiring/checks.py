@@ -25,6 +25,7 @@ from shared.settings import Settings, SettingsError
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
+from shared.values.calls import error_text
 
 T = TypeVar("T")
 
@@ -123,14 +124,14 @@ def _attempt(all_problems: list[str], step: Callable[[], T]) -> T | None:
         return step()
     except SettingsError as error:
         all_problems += error.problems
-    except Exception as error:
+    except BaseException as error:  # the user's file may raise anything
         all_problems.append(_rules_error(error))
     return None
 
 
-def _rules_error(error: Exception) -> str:
+def _rules_error(error: BaseException) -> str:
     """The text of an error in scaling_rules.py: what is wrong, where, and what to do."""
-    text = f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}"
+    text = f"scaling_rules.py{_line(error)}: {error_text(error)}"
     if isinstance(error, SyntaxError) and error.text:
         file = Path(error.filename or "scaling_rules.py").name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
@@ -146,7 +147,7 @@ def _rules() -> ModuleType | None:
     return sys.modules.get("scaling_rules")
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """The line of scaling_rules.py that raised the error, as part of a sentence."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"

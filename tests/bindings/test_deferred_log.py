@@ -15,11 +15,16 @@ import pytest
 from azure_functions_runtime import invocation_id_cv
 
 from local.demo.system import APP_DIR
+from local.functions_host.logs import arrives
 from local.functions_host.worker import Invocation, Worker, text_datum
 from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
+from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.telemetry.export import Destinations, export
+from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.messages import encode_metric
+from shared.autoscaling.policy import Observation, Recommendation
 from tests.bindings.test_functions_and_keys import EVERYTHING, HTTP, OTHERS
-from tests.builders import resource
+from tests.builders import NOW, metric, resource
 
 
 class Log(logging.Handler):
@@ -92,6 +97,23 @@ async def test_a_failure_in_a_thread_is_logged_in_the_next_invocation(app: App, 
     second = await app.telemetry_poison()
     ((_, invocation),) = log.of("telemetry_failed")
     assert invocation == second
+
+
+async def test_what_a_policy_logs_in_its_thread_arrives_in_its_invocation(
+    app: App, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def talking(seen: Observation) -> Recommendation:
+        logging.getLogger("rules").warning("[rules] at %d", seen.capacity)
+        return Recommendation(seen.capacity, "enough")
+
+    log.addFilter(arrives)
+    function_app = sys.modules["function_app"]
+    monkeypatch.setattr(function_app, "declared", {"plan-1": resource(policy=talking)})
+    function_app.app.scaling.store = MemoryStateStore(lambda: NOW)
+    for name, value in ((CAPACITY_METRIC, 2), ("backlog", 5)):
+        body = text_datum(encode_metric(metric(value, name=name)))
+        invocation = await app.invoke("scaling_logic", "message", body)
+    assert log.of("rules") == [("[rules] at 2", invocation)]
 
 
 def test_outside_of_functions_a_line_is_logged_at_once(log: Log) -> None:

@@ -297,6 +297,7 @@ def state_with(*capacities: tuple[int, float]) -> ScalingState:
 
 
 DESIRING_MORE = line(EntryKind.DECISION)
+FAILED = Recommendation(5, "the policy raised KeyError: 'x'; holding", "error")
 
 
 @pytest.mark.parametrize(
@@ -307,6 +308,7 @@ DESIRING_MORE = line(EntryKind.DECISION)
         ([(5, 90), (4, 20), (5, 10), (5, 0)], DESIRING_MORE, []),
         ([(5, 90), (5, 0)], replace(DESIRING_MORE, candidates=(Recommendation(4, "less"),)), []),
         ([(5, 90), (5, 0)], replace(DESIRING_MORE, current=4), []),
+        ([(5, 90), (5, 0)], replace(DESIRING_MORE, candidates=(FAILED,)), []),
         ([(6, 90), (6, 0)], DESIRING_MORE, ["plan-1: at its maximum of 5 for 90 min"]),
         ([(5, 90), (5, 0)], line(EntryKind.CONFIRMED), []),
     ],

@@ -21,6 +21,7 @@ from tests.builders import NOW, ago, desired, history, resource, sample, state
 
 HEALTHY = state([5, 5])
 FAILING = Recommendation(2, "the policy raised KeyError: 'x'; holding", "error")
+BLOCKED = Recommendation(2, "the policy has been running since noon; holding", "error")
 
 
 def card(
@@ -60,6 +61,12 @@ PAUSED = Override(Mode.PAUSED, "incident")
             "validate",
         ),
         (card(resource(), HEALTHY, line(FAILING)), "bad", "raised KeyError", "scaling_rules.py"),
+        (
+            card(resource(), HEALTHY, replace(line(BLOCKED), limited_by=("policy_unanswered",))),
+            "bad",
+            "running since noon",
+            "restart the app",
+        ),
         (
             card(resource(), state([5], 2, REFUSED)),
             "bad",

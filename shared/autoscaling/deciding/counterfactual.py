@@ -1,7 +1,8 @@
 """Explain a decision by the smallest change of a metric that would have led to a different one.
 
 The search sets the samples of one metric to another level and decides again. It looks for the level
-nearest to the present one at which the decision is different.
+nearest to the present one at which the decision is different. That asks the policy dozens of times,
+so only changes and previews are explained.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shared.autoscaling.deciding.guards import GUARDS, Context, already_requeste
 from shared.autoscaling.deciding.samples import observe, window_start
 from shared.autoscaling.lag import lag_of
 from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.policy import Resource, described, members
+from shared.autoscaling.policy import Resource, members, said
 from shared.autoscaling.state import ScalingState
 
 METRICS_MAX = 4
@@ -47,8 +48,16 @@ class TurningPoint:
     text: str
 
 
-def explained(resource: Resource, state: ScalingState, decision: Decision) -> Decision:
+def explained(
+    resource: Resource,
+    state: ScalingState,
+    decision: Decision,
+    given_up: Callable[[], bool] = lambda: False,
+) -> Decision:
     """The decision with its counterfactual, such as "would have scaled in at backlog < 120".
+
+    The search asks the policy up to a hundred times. It ends with TimeoutError if ``given_up`` says
+    that nobody waits for it any more.
 
     ``state`` is the state that led to the decision. If no level of a metric would have changed the
     decision, the counterfactual names the guards that limited the capacity: "would have scaled out
@@ -59,7 +68,14 @@ def explained(resource: Resource, state: ScalingState, decision: Decision) -> De
     recommendation = decision.candidates[0]
     if recommendation.failed:
         return decision
-    turns = [turn for name in _varied(resource) for turn in _turns(resource, state, decision, name)]
+
+    def decided(varied: ScalingState) -> int | None:
+        if given_up():
+            raise TimeoutError
+        return decide(resource, varied, decision.time).desired
+
+    names = _varied(resource)
+    turns = [t for name in names for t in _turns(resource, state, decision, name, decided)]
     if turns:
         text = min(turns, key=lambda turn: turn.distance).text
     elif decision.limited_by and recommendation.capacity != decision.desired:
@@ -101,12 +117,16 @@ def _without_guards(
 
 def _varied(resource: Resource) -> tuple[str, ...]:
     """The names of the metrics that are searched."""
-    names = described(resource.policy).metric_names or tuple(resource.metrics)
+    names = said(resource.policy, "metric_names") or tuple(resource.metrics)
     return tuple(name for name in names if name in resource.metrics)[:METRICS_MAX]
 
 
 def _turns(
-    resource: Resource, state: ScalingState, decision: Decision, name: str
+    resource: Resource,
+    state: ScalingState,
+    decision: Decision,
+    name: str,
+    decided: Callable[[ScalingState], int | None],
 ) -> Iterator[TurningPoint]:
     """The nearest turning points below and above the present level of one metric."""
     history = state.histories.get(name)
@@ -119,8 +139,7 @@ def _turns(
         samples = history.samples[:first_varied] + tuple(
             [MetricValue(sample.time, at) for sample in history.samples[first_varied:]]
         )
-        varied = state.with_history(name, Window(samples))
-        return decide(resource, varied, decision.time).desired
+        return decided(state.with_history(name, Window(samples)))
 
     def same(at: float) -> bool:
         return desired(at) == decision.desired
@@ -151,7 +170,7 @@ def _first_varied(resource: Resource, state: ScalingState, decision: Decision, n
     """
     samples = state.histories[name].samples
     for member in members(resource.policy):
-        if described(member).followed_metric == name:
+        if said(member, "followed_metric") == name:
             return len(samples) - 1
     lag = lag_of(resource.metrics.get(name), state.histories[name], decision.time)
     start = window_start(resource, state, decision.time, lag)

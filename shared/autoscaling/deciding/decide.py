@@ -59,6 +59,11 @@ class Decision:
     fallback: int | None = None
     """The fallback capacity of a missing metric, if it is above the recommended capacity."""
 
+    @property
+    def is_change(self) -> bool:
+        """False if the decision is to hold. In a dry run, a change is not applied."""
+        return self.applies or self.desired != self.current
+
 
 class EntryKind(StrEnum):
     """The event that an entry of the decision log records."""
@@ -169,6 +174,8 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
     context = Context(resource, state, seen, override, recommendation, unfallen=still)
     reasons, limited_by = [recommendation.reason[:REASON_LENGTH_MAX]], list[str]()
     reasons += [each.text for each in still]
+    if recommendation.failed and RUNNING_SINCE in recommendation.evidence:
+        limited_by.append(POLICY_UNANSWERED)
     guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING
     desired = allowed(recommendation.capacity, context, guards, reasons, limited_by)
     fallback = _fallback(context) if missing_data.__name__ in limited_by else None
@@ -198,6 +205,11 @@ def _fallback(context: Context) -> int | None:
     is_raised = limit and limit.capacity > max(recommended, context.seen.capacity)
     return limit.capacity if limit and is_raised else None
 
+
+POLICY_UNANSWERED = "policy_unanswered"
+"""In ``limited_by``: the policy did not answer in time. The evidence has RUNNING_SINCE."""
+
+RUNNING_SINCE = "running_since"
 
 REVOKED = "revoked"
 """In ``limited_by``: the decision revokes the pending action."""

@@ -20,7 +20,7 @@ from shared.autoscaling.policy import (
     Recommendation,
     Resource,
     ask,
-    described,
+    said,
 )
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
 
@@ -196,7 +196,7 @@ def flap_projection(capacity: int, context: Context) -> Limit | None:
     paced = context.recommendation.paced
     if capacity >= seen.capacity or paced or not context.guards.flap_projection:
         return None
-    policy, lowest = context.resource.policy, max(capacity, seen.limits.minimum)
+    policy, lowest = context.resource.policy, max(capacity, context.resource.limits.minimum)
     for lower in range(lowest, seen.capacity):
         if ask(policy, _projected(seen, policy, lower)).capacity <= lower:
             return None if lower == lowest else Limit(lower, _flaps(lowest))
@@ -209,7 +209,7 @@ def _flaps(capacity: int) -> str:
 
 def _projected(seen: Observation, policy: PolicyFunction, capacity: int) -> Observation:
     factor = seen.capacity / capacity
-    shares = described(policy).utilisation_names
+    shares = said(policy, "utilisation_names") or ()
     names = [name for name in shares if name in seen.metrics]
     metrics = {name: _scaled(seen.metrics[name], factor) for name in names}
     histories = {name: _scaled(seen.history(name), factor) for name in names}
@@ -298,7 +298,7 @@ def override(capacity: int, context: Context) -> Limit | None:
 
 def bounds(capacity: int, context: Context) -> Limit | None:
     """Keep the capacity within the limits of the resource. No override or fallback exceeds them."""
-    limits = context.seen.limits
+    limits = context.resource.limits
     if capacity > limits.maximum:
         return Limit(limits.maximum, f"the maximum is {limits.maximum}")
     if capacity < limits.minimum:

@@ -9,7 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from inspect import iscoroutinefunction
+from itertools import chain
 from typing import Any
 
 from shared.autoscaling.deciding.samples import observe
@@ -44,6 +46,7 @@ from shared.autoscaling.policies.checks import text
 from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
     Observation,
+    Recommendation,
     Resource,
     UnknownMetric,
     ask,
@@ -53,7 +56,11 @@ from shared.autoscaling.policy import (
     unknown_metric,
 )
 from shared.autoscaling.state import ScalingState
-from shared.values.text import NAME, UUID
+from shared.values.calls import answers, error_text
+from shared.values.text import NAME, UUID, quoted
+
+CHECK_SECONDS_MAX = 3.0
+"""The policies of all resources together are checked within this time."""
 
 PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 
@@ -68,18 +75,31 @@ RESOURCE_ID = re.compile(
 )
 
 
-def problems(resources: object) -> list[str]:
-    """All problems of the value that scaling_rules.resources() returned; empty if it is valid."""
+def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]:
+    """All problems of the value that scaling_rules.resources() returned; empty if it is valid.
+
+    A policy that does not answer in time is not among them, because it must not keep the other
+    resources from being scaled. See ``failing_policies``.
+    """
     if not isinstance(resources, list | tuple):
         kind = type(resources).__name__
         return [f"scaling_rules.resources() returned a {kind}: must return a list of Resource"]
     found = [] if resources else ["scaling_rules.resources() declares no resource: declare one"]
-    for position, resource in enumerate(resources):
-        if isinstance(resource, Resource):
-            found += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
-        else:
-            found.append(f"resources[{position}] = {resource!r}: must be a Resource")
+    found_in = [list[str]() for _ in resources]
+    numbered = zip(resources, range(len(resources)), found_in, strict=True)
+    for answer in answers([partial(_find, *each) for each in numbered], seconds):
+        if answer.done():
+            answer.result()  # raises what the checks did not expect
+    found += chain.from_iterable(found_in)
     return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
+
+
+def _find(resource: object, position: int, found: list[str]) -> None:
+    """Add each problem to the list as soon as it is found, because a later check may not end."""
+    if isinstance(resource, Resource):
+        found.extend(f"resource {resource.name!r}: {problem}" for problem in _checked(resource))
+    else:
+        found.append(f"resources[{position}] = {quoted(resource)}: must be a Resource")
 
 
 def needs_hub(resources: object) -> bool:
@@ -105,20 +125,31 @@ def connections(resources: object) -> set[tuple[type, str]]:
     }
 
 
-def failing_policies(resources: Sequence[Resource]) -> list[str]:
-    """A warning for each policy that fails although every metric has samples."""
+def failing_policies(
+    resources: Sequence[Resource], seconds: float = CHECK_SECONDS_MAX
+) -> list[str]:
+    """A warning for each policy that fails, or does not answer in time, although every metric has
+    samples."""
     warnings = []
-    for resource in resources:
-        capacity = resource.limits.minimum
-        seen = observe(resource, _state(resource, 1.0, capacity), capacity, SOME_NOON)
-        recommendation = ask(resource.policy, seen)
-        if recommendation.failed:
-            error = recommendation.evidence["error"]
-            warnings.append(
-                f"resource {resource.name!r}: {error}. Until this is fixed, the capacity does "
-                "not change. A policy must return Recommendation(capacity, reason)"
-            )
+    asked = answers([partial(_usual_answer, each) for each in resources], seconds)
+    for resource, answer in zip(resources, asked, strict=True):
+        if not answer.done():
+            error = f"the policy has not answered within {seconds:g} s"
+            remedy = "A policy must only compute: it must not wait, and not read anything"
+        elif answer.result().failed:
+            error = str(answer.result().evidence["error"])
+            remedy = "A policy must return Recommendation(capacity, reason)"
+        else:
+            continue
+        effect = "Until this is fixed, the capacity does not change"
+        warnings.append(f"resource {resource.name!r}: {error}. {effect}. {remedy}")
     return warnings
+
+
+def _usual_answer(resource: Resource) -> Recommendation:
+    capacity = resource.limits.minimum
+    seen = observe(resource, _state(resource, 1.0, capacity), capacity, SOME_NOON)
+    return ask(resource.policy, seen)
 
 
 def misread_totals(resources: Iterable[Resource]) -> list[str]:
@@ -169,10 +200,12 @@ def _checked(resource: Resource) -> Iterator[str]:
         yield from wrong_classes
         return
     for check in (_name, _target, _limits, _modes, _durations, _metrics, _guards, _policy):
+        found = list[str]()
         try:
-            yield from check(resource)
-        except Exception as error:
-            yield f"{check.__name__[1:]}: cannot be checked: {type(error).__name__}: {error}"
+            found.extend(check(resource))
+        except BaseException as error:
+            found.append(f"{check.__name__[1:]}: cannot be checked: {error_text(error)}")
+        yield from found
 
 
 def _wrong_classes(resource: Resource) -> Iterator[str]:
@@ -182,7 +215,7 @@ def _wrong_classes(resource: Resource) -> Iterator[str]:
     for field, kind in {**kinds, "throughput": Throughput}.items():
         value = getattr(resource, field)
         if not isinstance(value, kind):
-            yield f"{field} = {value!r}: must be {kind.__name__}(…)"
+            yield f"{field} = {quoted(value)}: must be {kind.__name__}(…)"
 
 
 def _name(resource: Resource) -> Iterator[str]:

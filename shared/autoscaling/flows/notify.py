@@ -12,7 +12,6 @@ from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.operating.notices import (
     conditions,
     events,
-    long_at_maximum,
     unreadable_rows,
     unreadable_state,
 )
@@ -62,11 +61,10 @@ async def _one(
         snapshot = await store.load(resource.name)
     except StateUnreadable as error:
         return Observed(recent, [unreadable_state(resource, str(error), now)], [resource.name])
-    state = snapshot.state
     decided = any(line.kind is EntryKind.DECISION for line in lines)
-    if not decided and long_at_maximum(resource, state, now, at_maximum_minutes):
+    if not decided:
         lines = await _newest(resource, store)
-    lasting = conditions(resource, state, lines, now, at_maximum_minutes)
+    lasting = conditions(resource, snapshot.state, lines, now, at_maximum_minutes)
     return Observed(recent, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.autoscaling.actions import as_of, confirm_if_observed
-from shared.autoscaling.deciding.counterfactual import explained
-from shared.autoscaling.deciding.decide import Decision, decide
+from shared.autoscaling.deciding.decide import Decision
 from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
+from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
@@ -42,9 +42,10 @@ async def make_preview(
     reader: MetricReader,
     timeout_seconds: float,
     platform: PlatformMetrics | None = None,
+    threads: PolicyThreads = POLICY_THREADS,
 ) -> Preview:
-    """Read every source and the state, and decide. The metric of a source that fails is missing, as
-    in a real decision.
+    """Read every source and the state, decide, and explain the decision. The metric of a source
+    that fails is missing, as in a real decision.
     """
     collection = await metric_collector.collect([resource], reader, timeout_seconds, platform)
     snapshot = await store.load(resource.name)
@@ -54,7 +55,8 @@ async def make_preview(
             state = _merged(resource, state, metric, snapshot)
         except BadMessage as error:
             failures.append(SourceFailure(resource.name, metric.name, str(error)))
-    decision = explained(resource, state, decide(resource, state, snapshot.read_at))
+    decision = await threads.decide(resource, state, snapshot.read_at)
+    decision = await threads.explain(resource, state, decision)
     return Preview(decision, collection.metrics, tuple(failures))
 
 

@@ -9,7 +9,6 @@ from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
 from shared.autoscaling.activation import standing
-from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
@@ -20,12 +19,13 @@ from shared.autoscaling.flows.common import (
     log_standing,
     until_won,
 )
+from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction
-from shared.autoscaling.transition import Transition, advance_all
+from shared.autoscaling.transition import Transition
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,14 @@ async def process_samples(
     resources: Mapping[str, Resource],
     store: StateStore,
     version: str | None = None,
+    threads: PolicyThreads = POLICY_THREADS,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
     send, if any. ``version`` is the version of the rules: while another version is in force, the
     samples are only stored.
 
-    Invalid samples are logged and do not affect the others. Raises BadMessage if no sample is
+    Invalid samples are logged and do not affect the others. If the policy does not answer in time,
+    the samples are stored, and the capacity is held. Raises BadMessage if no sample is
     valid, and StateConflict after too many conflicts.
     """
     resource = find(resources, samples.resource_name)
@@ -65,7 +67,7 @@ async def process_samples(
     if not metrics:
         raise all_refused(refused)
     return await until_won(
-        resource.name, lambda: _attempt(metrics, refused, resource, store, version)
+        resource.name, lambda: _attempt(metrics, refused, resource, store, version, threads)
     )
 
 
@@ -75,18 +77,20 @@ async def _attempt(
     resource: Resource,
     store: StateStore,
     version: str | None,
+    threads: PolicyThreads,
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
     stands = standing(resource, snapshot.state, version, now)
-    steps = advance_all(resource, snapshot.state, metrics, now, decides=stands.decides)
+    steps = await threads.advance(resource, snapshot.state, metrics, now, decides=stands.decides)
     refused = [*unknown, *steps.refused]
     if not steps.accepted and not steps.duplicates and not steps.stale:
         raise all_refused(refused)
     step = steps.step
     if steps.accepted:
-        if step.decision is not None and step.decided_on is not None:
-            step = replace(step, decision=explained(resource, step.decided_on, step.decision))
+        decision, state = step.decision, step.decided_on
+        if decision is not None and state is not None and decision.is_change:
+            step = replace(step, decision=await threads.explain(resource, state, decision))
         lines = _lines(resource, step, steps.decided_by, now)
         if refused:
             lines.append(_refusal(resource, metrics[0], refused, now))

@@ -10,7 +10,12 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.activation import DEPLOYMENT, told
 from shared.autoscaling.backlogs import Unfallen, unfallen
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry, effective_mode
+from shared.autoscaling.deciding.decide import (
+    POLICY_UNANSWERED,
+    EntryKind,
+    LogEntry,
+    effective_mode,
+)
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.measurements import CAPACITY_METRIC
@@ -60,14 +65,24 @@ def conditions(
     Conditions have no id, because the notifier records when each one began.
     """
     news = [*_stale(resource, state, now), *_unfallen(resource, state, now)]
-    if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
-        news.append(condition)
+    decided = [line for line in lines if line.kind is EntryKind.DECISION]
+    if newest := max(decided, key=lambda line: line.time, default=None):
+        news += _unanswered(resource, newest, now)
+        news += _at_maximum(resource, state, newest, now, at_maximum_minutes)
     rules, beside = state.rules, told(state.rules, now)
     if rules is not None and beside and now - rules.activated_at > DEPLOYMENT:
         headline = f"{resource.name}: copies of the app run with different rules"
         kind, warning = NewsKind.RULES_DIFFER, Severity.WARNING
         news.append(News("", kind, resource.name, now, headline, beside, warning))
     return news
+
+
+def _unanswered(resource: Resource, newest: LogEntry, now: datetime) -> Iterator[News]:
+    """The condition that the policy does not answer."""
+    if POLICY_UNANSWERED in newest.limited_by:
+        name, kind = resource.name, NewsKind.POLICY_UNANSWERED
+        headline = f"{name}: the policy does not answer, so the capacity is held"
+        yield News("", kind, name, now, headline, newest.reason, Severity.ERROR)
 
 
 def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[News]:
@@ -130,40 +145,27 @@ def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -
     return [News("", NewsKind.UNREADABLE, resource.name, now, headline, text, Severity.WARNING)]
 
 
-def long_at_maximum(
-    resource: Resource, state: ScalingState, now: datetime, minutes: float
-) -> datetime | None:
-    """The time since which the resource is at its maximum; None if that is less than ``minutes``
-    ago.
-    """
-    since = _since_at_least(resource.limits.maximum, state)
-    lasted = since is not None and now - since >= timedelta(minutes=minutes)
-    return since if lasted and resource.limits.minimum < resource.limits.maximum else None
-
-
 def _at_maximum(
     resource: Resource,
     state: ScalingState,
-    lines: Sequence[LogEntry],
+    newest: LogEntry,
     now: datetime,
     minutes: float,
-) -> News | None:
+) -> Iterator[News]:
     """The condition that the resource has long been at its maximum and the policy recommends no
     less.
     """
-    since = long_at_maximum(resource, state, now, minutes)
-    decided = [line for line in lines if line.kind is EntryKind.DECISION]
-    newest = max(decided, key=lambda line: line.time, default=None)
-    if since is None or newest is None:
-        return None
-    if not held_at_maximum(newest.current, newest.candidates, resource.limits):
-        return None
     maximum = resource.limits.maximum
+    since = _since_at_least(maximum, state)
+    if since is None or now - since < timedelta(minutes=minutes):
+        return
+    if not held_at_maximum(newest.current, newest.candidates, resource.limits):
+        return
     recommendation = newest.candidates[0]
     lasted = (now - since).total_seconds() / 60
     headline = f"{resource.name}: at its maximum of {maximum} for {lasted:.0f} min"
     text = f"The policy recommends {recommendation.capacity}: {recommendation.reason}"
-    return News("", NewsKind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)
+    yield News("", NewsKind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)
 
 
 def _since_at_least(capacity: int, state: ScalingState) -> datetime | None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.autoscaling.policy import described
+from shared.values.calls import error_text
+from shared.values.text import quoted
 
 
 def number(
@@ -77,13 +79,13 @@ def one_of(name: str, value: object, choices: Sequence[str]) -> list[str]:
 def member(name: str, policy: object) -> list[str]:
     """The problems of a policy inside another one. Each begins with the name of the member."""
     if not callable(policy):
-        return [f"{name} = {policy!r}: must be callable with an Observation"]
+        return [f"{name} = {quoted(policy)}: must be callable with an Observation"]
     if isinstance(policy, type):
         return [f"{name} = {policy.__name__}: is a class; write {policy.__name__}(…)"]
     try:
         problems = described(policy).problems()
-    except Exception as error:  # the check may be the rule author's code
-        problems = [f"problems() raised {type(error).__name__}: {error}"]
+    except BaseException as error:  # the check may be the rule author's code
+        problems = [f"problems() raised {error_text(error)}"]
     return [f"{name}: {problem}" for problem in problems]
 
 

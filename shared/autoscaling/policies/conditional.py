@@ -16,6 +16,7 @@ from shared.autoscaling.policy import (
     Recommendation,
     ask,
 )
+from shared.values.calls import error_text
 
 Predicate = Callable[[Observation], bool]
 
@@ -130,5 +131,5 @@ class OnlyIf(Composite):
             if isinstance(self.condition, Every):
                 return self.condition.unmet(seen)
             return None if self.condition(seen) else "it is false"
-        except Exception as error:  # the rule author's code may raise anything
-            return f"it raised {type(error).__name__}: {error}"
+        except BaseException as error:  # the rule author's code may raise anything
+            return f"it raised {error_text(error)}"
