@@ -30,6 +30,7 @@ from local.demo.night import planned as planned_night
 from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
+from local.demo.watching import stopped_with
 from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
@@ -188,6 +189,7 @@ async def local_system(
     other_settings: Mapping[str, str] = NO_SETTINGS,
 ) -> AsyncIterator[LocalSystem]:
     """Start the system with the trace at its first minute, and stop everything at the end.
+    Raises PartEnded if a part ends by itself.
 
     Once ``seconds.start()`` is called, the trace advances by the seconds of ``monotonic``. Without
     a host, the app's settings are in local.settings.json meanwhile, for ``func start``.
@@ -205,7 +207,10 @@ async def local_system(
         starting_capacity=capacity,
     )
     async with AsyncExitStack() as stack:
-        azurite = await asyncio.to_thread(stack.enter_context, Azurite())
+        azurite = Azurite()
+        stack.callback(azurite.stop)  # Also if a signal cancels the start, which goes on meanwhile.
+        await asyncio.to_thread(azurite.start)
+        await stack.enter_async_context(stopped_with(azurite.ended))
         bus = await stack.enter_async_context(service_bus())
         declare_entities(bus)
         metrics, pace = _metrics(), profile.SECONDS_PER_TRACE_MINUTE
@@ -221,6 +226,7 @@ async def local_system(
         stack.enter_context(running_settings_file(settings, settings_file))
         host = _host(settings, settings_file.parent / KEYS_FILE) if with_host else None
         if host is not None:
+            await stack.enter_async_context(stopped_with(partial(_host_ended, host)))
             await stack.enter_async_context(hosted_app(host))
         else:
             stack.enter_context(local_settings_file(settings))
@@ -305,6 +311,10 @@ def _settings(
 def _host(settings: Mapping[str, str], keys_file: Path) -> FunctionsHost:
     options = HostOptions(keys_file=keys_file)
     return FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json(), options=options)
+
+
+def _host_ended(host: FunctionsHost) -> str:
+    return host.ended and f"The functions host ended ({host.ended})"
 
 
 def _arm(
