@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from local.amqp_broker import HAS_AMQP, NO_AMQP
 from local.azurite import AzuriteFailed
 from local.demo.profile import FIRST_HOUR_MINUTES
 from local.demo.settings_files import (
@@ -39,6 +40,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STARTING = """\
 Replaying {trace} as queue messages against the complete app, {pace}.
 Starting Azurite, the stand-ins for Azure and the functions host. Log: {log}"""
+WITHOUT_AMQP = "the demo has no event hub, and nothing else can be sent to its Service Bus"
 SUMMARY = "Stopped. Totals of the run (backlog in messages, age in minutes of the trace):"
 
 
@@ -53,10 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"notice: {notice}", file=sys.stderr)
     try:
         refuse_second_demo(options.state / RUNNING_SETTINGS.name)
+        _log_to_file(options.state)
     except AlreadyRunning as error:
         print(error, file=sys.stderr)
         return FAILED
-    _log_to_file(options.state)
+    except OSError as error:
+        print(f"{error}. Choose another folder with --state FOLDER", file=sys.stderr)
+        return FAILED
     return _play(trace, options)
 
 
@@ -65,6 +70,8 @@ def _play(trace: Trace, options: argparse.Namespace) -> int:
     if options.first_hour:
         trace = busiest(trace, FIRST_HOUR_MINUTES)
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
+    if not HAS_AMQP:
+        print(f"notice: {NO_AMQP.format(WITHOUT_AMQP)}", file=sys.stderr)
     if not options.json:
         log = options.state / LOG_FILE
         pace = "in real time" if options.first_hour else "one minute of the trace per second"
@@ -217,7 +224,7 @@ def _positive(text: str) -> int:
 
 def _log_to_file(state: Path) -> None:
     """Send all logs to a file, because the live view occupies the terminal."""
-    state.mkdir(exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(
         filename=state / LOG_FILE,
         filemode="w",

@@ -182,6 +182,51 @@ def test_with_the_json_option_the_command_prints_one_json_object(tmp_path: Path)
     }
 
 
+WITHOUT_AMQP = """
+import sys
+sys.modules["proton"] = None
+from {module} import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run_without_amqp(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as if the AMQP library were not installed."""
+    command = [sys.executable, "-c", WITHOUT_AMQP.format(module=module), *arguments]
+    return subprocess.run(
+        command, cwd=APP_DIR, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_without_the_amqp_library_the_demo_runs_and_says_in_one_line_what_is_off(
+    tmp_path: Path,
+) -> None:
+    done = run_without_amqp("local.cli", "--json", "--minutes", "5", "--state", str(tmp_path))
+    (notice,) = done.stderr.splitlines()
+    assert notice.startswith("notice: AMQP is off")
+    assert "the demo has no event hub" in notice
+    assert "sudo apt-get install gcc python3." in notice
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["errors"], summary["decisions"] > 0) == (0, 0, True)
+
+
+def test_without_the_amqp_library_the_stand_in_names_the_package_to_install() -> None:
+    done = run_without_amqp("local.amqp_broker.__main__", "--port", "0")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert "sudo apt-get install gcc python3." in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = run("--json", "--state", str(file / "state"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"[Errno 20] Not a directory: '{file / 'state'}'. Choose another folder with --state "
+        "FOLDER\n"
+    )
+
+
 def test_an_error_in_a_trace_is_reported_with_its_line(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,many\n")
