@@ -208,6 +208,7 @@ def test_without_the_amqp_library_the_demo_runs_and_says_in_one_line_what_is_off
     assert "sudo apt-get install gcc python3." in notice
     summary = json.loads(done.stdout)
     assert (done.returncode, summary["errors"], summary["decisions"] > 0) == (0, 0, True)
+    assert "metric_ingest" not in (tmp_path / LOG_FILE).read_text(), "nothing reads a hub"
 
 
 def test_without_the_amqp_library_the_stand_in_names_the_package_to_install() -> None:
@@ -319,10 +320,12 @@ async def test_a_second_signal_ends_a_demo_that_does_not_stop(tmp_path: Path) ->
         process.send_signal(signal.SIGINT)
         return process.poll() is not None
 
-    await until(ended, 90)
-    output, errors = process.communicate(timeout=90)
+    try:
+        await until(ended, 90)
+        output, errors = process.communicate(timeout=90)
+    finally:
+        azurite.resume()
     assert (process.returncode, output, errors) == (-signal.SIGINT, "", "")
-    azurite.resume()
     azurite.wait(90)
 
 
