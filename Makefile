@@ -44,9 +44,11 @@ audit: $(READY) ## list known vulnerabilities of the deployed packages; fails wi
 	@$(AUDIT)
 
 run: $(READY_TO_RUN) ## run the autoscaler on this machine with a live view; FIRST_HOUR=1 shows a fresh deployment; Ctrl-C stops it
+	@sh local/setup.sh amqp
 	@$(BIN)/python -m local $(if $(FIRST_HOUR),--first-hour)
 
 night: $(READY_FOR_NIGHT) ## make run, and the nightly Spark job beside it
+	@sh local/setup.sh amqp
 	@$(BIN)/python -m local --night
 
 settings: $(READY) ## write docs/settings.md and local.settings.json.example from the declared settings
@@ -90,12 +92,12 @@ cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of whi
 
 RESOLVE := $(BIN)/uv pip compile -q --universal --no-annotate --generate-hashes --custom-compile-command 'make lock'
 LOCK := $(RESOLVE) --python-version 3.11
-EXTRAS := local backtest sql databricks synapse dev
+EXTRAS := local amqp backtest sql databricks synapse dev
 lock: $(READY) ## resolve requirements/*.in to requirements/*.txt, with hashes
 	$(LOCK) requirements/app.in -o requirements/app.txt >/dev/null
 	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
 	$(LOCK) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
-	for extra in local sql databricks synapse mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
+	for extra in local amqp sql databricks synapse mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
 	$(RESOLVE) --python-version 3.13 --no-deps requirements/host.in -o requirements/host.txt >/dev/null
 
 clean: ## remove everything that setup and runs created

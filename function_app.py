@@ -336,7 +336,7 @@ async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
 )
 @guard_invocation
 async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
-    """Process one dead letter again. Concurrent requests process it only once."""
+    """Process one dead letter again. Of concurrent requests, only one records its outcome."""
     return await _dead_letters(dead_letters_http.redrive, req)
 
 

@@ -30,12 +30,14 @@ FREE_PORTS = dict.fromkeys(SERVICES, 0)
 _STOP = '()=>process.kill(process.pid,"SIGTERM")'
 _END_WITH_PARENT = f'data:text/javascript,process.stdin.on("end",{_STOP}).resume().unref()'
 _LISTENING = re.compile(r"Azurite (\w+) service is successfully listening at http://[\d.]+:(\d+)")
+_USUAL_LINE = re.compile(r"Azurite \w+ service |In-memory extent storage is enabled ")
 _IN_USE = re.compile(r"EADDRINUSE: address already in use (\S+)")
 # With the emulator's default of 5 s, it closes connections that a client still keeps for reuse.
 _KEEP_ALIVE_SECONDS = 60
 _START_LIMIT_SECONDS = 30.0
 _STOP_LIMIT_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+_OUTPUT_LINES = 20
 
 
 def connection_string(ports: Mapping[str, int]) -> str:
@@ -49,7 +51,7 @@ def connection_string(ports: Mapping[str, int]) -> str:
 
 
 class AzuriteFailed(RuntimeError):
-    """Azurite ended, or did not listen in time. The message includes what it printed."""
+    """Azurite ended, or did not listen in time. The end of its output follows the first line."""
 
 
 class Azurite:
@@ -81,7 +83,7 @@ class Azurite:
             start_new_session=True,
         )
         try:
-            self._ports = self._wait_for_ports()
+            self._ports = self._wait_for_ports(self._process)
         except BaseException:
             self.stop()
             raise
@@ -95,20 +97,28 @@ class Azurite:
             self._output.close()
             self._output = None
 
-    def _wait_for_ports(self) -> dict[str, int]:
-        assert self._process is not None
+    def ended(self) -> str:
+        """How the emulator ended by itself, and the end of its output; empty while it runs."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return ""
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return self._with_output(f"Azurite ended ({how})")
+
+    def _wait_for_ports(self, process: subprocess.Popen[bytes]) -> dict[str, int]:
         deadline = time.monotonic() + _START_LIMIT_SECONDS
         while time.monotonic() < deadline:
             ports = _listening_ports(self._printed())
             if len(ports) == len(SERVICES):
                 return ports
-            if self._process.poll() is not None:
-                raise AzuriteFailed(_why_it_ended(self._printed()))
+            if process.poll() is not None:
+                raise AzuriteFailed(_port_in_use(self._printed()) or self.ended())
             time.sleep(_POLL_SECONDS)
-        raise AzuriteFailed(
-            f"Azurite did not listen within {_START_LIMIT_SECONDS:.0f} s. "
-            f"Output:\n{self._printed()}"
-        )
+        limit = f"Azurite did not listen within {_START_LIMIT_SECONDS:.0f} s"
+        raise AzuriteFailed(self._with_output(limit))
+
+    def _with_output(self, sentence: str) -> str:
+        lines = [line for line in self._printed().splitlines() if not _USUAL_LINE.match(line)]
+        return "\n".join([sentence, *lines[-_OUTPUT_LINES:]])
 
     def _printed(self) -> str:
         assert self._output is not None
@@ -135,10 +145,13 @@ def _command(folder: Path | None, wanted_ports: Mapping[str, int]) -> list[str]:
     return [node, "--import", _END_WITH_PARENT, str(SCRIPT), *quiet, *storage, *ports, *keep_alive]
 
 
-def _why_it_ended(printed: str) -> str:
-    if taken := _IN_USE.search(printed):
-        return f"Azurite cannot use {taken[1]}: another process does, perhaps another Azurite"
-    return f"Azurite ended during its start. Output:\n{printed}"
+def _port_in_use(printed: str) -> str:
+    taken = _IN_USE.search(printed)
+    return (
+        f"Azurite cannot use {taken[1]}: another process does, perhaps another Azurite"
+        if taken
+        else ""
+    )
 
 
 def _listening_ports(printed: str) -> dict[str, int]:
@@ -157,13 +170,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> int:
-    ended = {signal.SIGINT, signal.SIGTERM}
+    awaited = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # Else macOS discards it.
     try:
-        with Azurite(ports=USUAL_PORTS):
-            signal.pthread_sigmask(signal.SIG_BLOCK, ended)
+        with Azurite(ports=USUAL_PORTS) as azurite:
+            signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
             ports = ", ".join(f"{service} {port}" for service, port in USUAL_PORTS.items())
             print(f"Azurite is listening: {ports} (press Ctrl-C to stop)", flush=True)
-            signal.sigwait(ended)
+            while not (ended := azurite.ended()):
+                if signal.sigwait(awaited) != signal.SIGCHLD:
+                    break
+            if ended:
+                raise AzuriteFailed(ended)
     except (AzuriteFailed, NodeMissing) as error:
         print(error, file=sys.stderr)
         return 1

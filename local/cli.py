@@ -9,12 +9,13 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from local.amqp_broker import HAS_AMQP, NO_AMQP
 from local.azurite import AzuriteFailed
 from local.demo.profile import FIRST_HOUR_MINUTES
 from local.demo.settings_files import (
@@ -26,6 +27,7 @@ from local.demo.settings_files import (
 from local.demo.system import LocalSystem, local_system
 from local.demo.traces import Trace, TraceError, busiest, load_trace
 from local.demo.view import watch
+from local.demo.watching import PartEnded
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
 
@@ -33,9 +35,12 @@ BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
 STATE = RUNNING_SETTINGS.parent
 LOG_FILE = "host.log"
 POLL_SECONDS = 0.1
+FAILED, INTERRUPTED = 1, 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STARTING = """\
 Replaying {trace} as queue messages against the complete app, {pace}.
 Starting Azurite, the stand-ins for Azure and the functions host. Log: {log}"""
+WITHOUT_AMQP = "the demo has no event hub, and nothing else can be sent to its Service Bus"
 SUMMARY = "Stopped. Totals of the run (backlog in messages, age in minutes of the trace):"
 
 
@@ -50,35 +55,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"notice: {notice}", file=sys.stderr)
     try:
         refuse_second_demo(options.state / RUNNING_SETTINGS.name)
+        _log_to_file(options.state)
     except AlreadyRunning as error:
         print(error, file=sys.stderr)
-        return 1
-    _log_to_file(options.state)
+        return FAILED
+    except OSError as error:
+        print(f"{error}. Choose another folder with --state FOLDER", file=sys.stderr)
+        return FAILED
+    return _play(trace, options)
+
+
+def _play(trace: Trace, options: argparse.Namespace) -> int:
+    """Run the demo, print what came of it, and return the exit code."""
     if options.first_hour:
         trace = busiest(trace, FIRST_HOUR_MINUTES)
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
+    if not HAS_AMQP:
+        print(f"notice: {NO_AMQP.format(WITHOUT_AMQP)}", file=sys.stderr)
     if not options.json:
         log = options.state / LOG_FILE
         pace = "in real time" if options.first_hour else "one minute of the trace per second"
         print(STARTING.format(trace=options.trace.name, pace=pace, log=log), file=sys.stderr)
-    run = _run(trace, minutes, options)
     try:
-        summary = asyncio.run(run)
-    except (AzuriteFailed, HostStartFailed, NodeMissing, SettingsFileExists) as error:
+        summary = asyncio.run(_run(trace, minutes, options))
+    except (AzuriteFailed, PartEnded) as error:
+        sentence, *output = str(error).splitlines()
+        print(f"{sentence}; the demo stops", *output, sep="\n", file=sys.stderr)
+        return FAILED
+    except (HostStartFailed, NodeMissing, SettingsFileExists) as error:
         print(error, file=sys.stderr)
-        return 1
-    if not options.json:
+        return FAILED
+    except asyncio.CancelledError:
+        print("Stopped during the start.", file=sys.stderr)
+        return INTERRUPTED
+    return _report(summary, as_json=options.json)
+
+
+def _report(summary: dict[str, Any], *, as_json: bool) -> int:
+    """Print the summary and return the exit code."""
+    if not as_json:
         print(SUMMARY, file=sys.stderr)
-    print(json.dumps(summary, indent=None if options.json else 2))
+    print(json.dumps(summary, indent=None if as_json else 2))
+    if error := summary.get("night", {}).get("error"):
+        print(f"The nightly run failed: {error.splitlines()[0]}", file=sys.stderr)
+        return FAILED
     return 0
 
 
 async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Run until the trace has ended or a signal arrives, then stop cleanly. Return the summary."""
-    interrupted = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupted.set)
+    """Run until the trace has ended or a signal arrives, then stop cleanly. Return the summary.
+
+    A signal during the start raises CancelledError.
+    """
+    start, interrupted = asyncio.current_task(), asyncio.Event()
+    assert start is not None
+    _at_the_next_signal(start.cancel)
     with_host = not options.without_host
     async with local_system(
         trace,
@@ -88,15 +119,38 @@ async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[
         first_hour=options.first_hour,
         settings_file=options.state / RUNNING_SETTINGS.name,
     ) as system:
+        _at_the_next_signal(interrupted.set)
         system.seconds.start()
-        viewer = None if options.json else asyncio.create_task(watch(system))
-        await _until_ended(system, interrupted)
-        if viewer is not None:
-            viewer.cancel()
-            with suppress(asyncio.CancelledError):
-                await viewer
+        async with nullcontext() if options.json else _shown(system):
+            await _until_ended(system, interrupted)
         summary = dataclasses.asdict(await system.summary())
         return summary | ({"night": system.night.summary()} if system.night else {})
+
+
+def _at_the_next_signal(act: Callable[[], object]) -> None:
+    """Act once. A second signal ends the process, and with it Azurite, at once."""
+    loop = asyncio.get_running_loop()
+
+    def once() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        act()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, once)
+
+
+@asynccontextmanager
+async def _shown(system: LocalSystem) -> AsyncIterator[None]:
+    """Show the live view during the ``async with``."""
+    viewer = asyncio.create_task(watch(system))
+    try:
+        yield
+    finally:
+        viewer.cancel()
+        with suppress(asyncio.CancelledError):
+            await viewer
 
 
 async def _until_ended(system: LocalSystem, interrupted: asyncio.Event) -> None:
@@ -170,7 +224,7 @@ def _positive(text: str) -> int:
 
 def _log_to_file(state: Path) -> None:
     """Send all logs to a file, because the live view occupies the terminal."""
-    state.mkdir(exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(
         filename=state / LOG_FILE,
         filemode="w",

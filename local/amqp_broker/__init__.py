@@ -23,9 +23,25 @@ It runs in the event loop that starts it. Run code that blocks, such as the sync
 
 `model` holds the broker without network code; the other modules here are the network side.
 local/FIDELITY.md lists the differences from Azure.
+
+AMQP needs the library Qpid Proton, which is compiled when it is installed. Without it, `model` and
+`BrokerAdministration` work.
 """
 
-from local.amqp_broker.server import AmqpStandIn, in_thread
+import sys
+from importlib.util import find_spec
+
 from local.clock import VirtualClock
 
-__all__ = ["AmqpStandIn", "VirtualClock", "in_thread"]
+HAS_AMQP = find_spec("proton") is not None
+NO_AMQP = (
+    "AMQP is off, because its library (python-qpid-proton) is not installed: {}. It is compiled "
+    "during `make run`. Install a compiler (Debian or Ubuntu: sudo apt-get install gcc "
+    f"python{sys.version_info[0]}.{sys.version_info[1]}-dev; macOS: xcode-select --install)"
+)
+"""One line, with a place for what does not work."""
+
+if HAS_AMQP:
+    from local.amqp_broker.server import AmqpStandIn, in_thread
+
+__all__ = ["HAS_AMQP", "NO_AMQP", "AmqpStandIn", "VirtualClock", "in_thread"]

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from local.amqp_broker import HAS_AMQP, NO_AMQP
 from local.amqp_broker.administration import service_bus
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.clock import utc_now
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--port", type=int, default=PORT, help="0 takes a free port (default: %(default)s)"
     )
     chosen = parser.parse_args(arguments)
+    if not HAS_AMQP:
+        print(NO_AMQP.format("nothing can be sent or received"), file=sys.stderr)
+        return 1
     try:
         asyncio.run(_serve(chosen.port, chosen.queue, processing=chosen.processing))
     except OSError as error:

@@ -1,20 +1,25 @@
 """Serves Service Bus administration over HTTP from the broker's entities and messages."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.model.entities import Queue, Topic
 from local.amqp_broker.model.errors import EntityNotFound
 from local.amqp_broker.model.properties import STANDARD_MESSAGE_BYTES_MAX
-from local.amqp_broker.server import AmqpStandIn
 from local.azure_apis import atom
 from local.azure_apis.entities import Entity, Kind
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.clock import Clock, utc_now
 from local.tokens import SERVICE_BUS
+
+if TYPE_CHECKING:
+    from local.amqp_broker.server import AmqpStandIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ async def service_bus(
     Port 0 takes a free port. Microsoft's emulator uses ports 5672 and 5300. With a `token_clock`,
     only tokens of Microsoft Entra ID are accepted, which expire by that clock; else any token.
     """
+    from local.amqp_broker.server import AmqpStandIn  # noqa: PLC0415  it may not be installed
+
     broker = Broker(clock)
     administration = BrokerAdministration(broker, port=administration_port, token_clock=token_clock)
     amqp = AmqpStandIn(
@@ -58,16 +65,16 @@ async def service_bus(
 class BrokerAdministration(ServiceBusAdminStandIn):
     """Describes the broker's entities and counts its messages."""
 
-    def __init__(self, broker: Broker, *, port: int, token_clock: Clock | None = None) -> None:
+    def __init__(self, broker: Broker, *, port: int = 0, token_clock: Clock | None = None) -> None:
         super().__init__(port=port, clock=broker.clock)
         if token_clock is not None:
             self.audience, self.token_clock = SERVICE_BUS, token_clock
-        self._broker = broker
+        self.broker = broker
 
     def find(self, path: str) -> Entity | None:
-        namespace = self._broker.namespace
+        namespace = self.broker.namespace
         try:
-            counts = namespace.counts(path, self._broker.now())
+            counts = namespace.counts(path, self.broker.now())
         except EntityNotFound:
             return None
         entity = namespace.entity(path)

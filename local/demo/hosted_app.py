@@ -13,13 +13,13 @@ from shared.wiring.app import App
 
 @asynccontextmanager
 async def hosted_app(host: FunctionsHost) -> AsyncIterator[App]:
-    """Run the host. The app is closed after the last invocation has ended.
+    """Run the host. The app is closed after the last invocation has ended or was cancelled.
 
     Raises HostStartFailed if the app cannot run, for which the host itself keeps running.
     """
     async with AsyncExitStack() as stack:
         await host.start()
-        stack.push_async_callback(host.stop)
+        stack.push_async_exit(host)
         if host.load_error:
             raise HostStartFailed(host.load_error)
         module = sys.modules["function_app"]
@@ -28,5 +28,5 @@ async def hosted_app(host: FunctionsHost) -> AsyncIterator[App]:
         app: App = module.app
         stack.pop_all()
         stack.push_async_callback(app.close)
-        stack.push_async_callback(host.stop)
+        stack.push_async_exit(host)
         yield app

@@ -16,13 +16,16 @@ from types import MappingProxyType
 
 from azure.storage.queue.aio import QueueServiceClient
 
-from local.amqp_broker.administration import ServiceBusStandIn, service_bus
+from local.amqp_broker import HAS_AMQP
+from local.amqp_broker.administration import BrokerAdministration, service_bus
+from local.amqp_broker.broker import Broker
 from local.amqp_broker.model.properties import HubProperties
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.metrics import MetricsStandIn
 from local.azure_apis.plans import P1V3, Plan
 from local.azurite import Azurite
+from local.clock import utc_now
 from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.night import NightlyDemo, in_background
@@ -30,6 +33,7 @@ from local.demo.night import planned as planned_night
 from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
+from local.demo.watching import stopped_with
 from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
@@ -188,6 +192,7 @@ async def local_system(
     other_settings: Mapping[str, str] = NO_SETTINGS,
 ) -> AsyncIterator[LocalSystem]:
     """Start the system with the trace at its first minute, and stop everything at the end.
+    Raises PartEnded if a part ends by itself.
 
     Once ``seconds.start()`` is called, the trace advances by the seconds of ``monotonic``. Without
     a host, the app's settings are in local.settings.json meanwhile, for ``func start``.
@@ -205,11 +210,14 @@ async def local_system(
         starting_capacity=capacity,
     )
     async with AsyncExitStack() as stack:
-        azurite = await asyncio.to_thread(stack.enter_context, Azurite())
-        bus = await stack.enter_async_context(service_bus())
-        declare_entities(bus)
+        azurite = Azurite()
+        stack.callback(azurite.stop)  # Also if a signal cancels the start, which goes on meanwhile.
+        await asyncio.to_thread(azurite.start)
+        await stack.enter_async_context(stopped_with(azurite.ended))
+        broker, bus = await stack.enter_async_context(_service_bus())
+        declare_entities(broker)
         metrics, pace = _metrics(), profile.SECONDS_PER_TRACE_MINUTE
-        traffic = _traffic(workload, lambda: seconds() / pace, bus)
+        traffic = _traffic(workload, lambda: seconds() / pace, broker)
         if first_hour:
             traffic.count, pace = partial(_record, metrics), 60.0
         await stack.enter_async_context(traffic.running())
@@ -221,6 +229,7 @@ async def local_system(
         stack.enter_context(running_settings_file(settings, settings_file))
         host = _host(settings, settings_file.parent / KEYS_FILE) if with_host else None
         if host is not None:
+            await stack.enter_async_context(stopped_with(partial(_host_ended, host)))
             await stack.enter_async_context(hosted_app(host))
         else:
             stack.enter_context(local_settings_file(settings))
@@ -259,21 +268,32 @@ def shrunk_host_json() -> HostConfig:
     return replace(config, queues=queues)
 
 
-def declare_entities(bus: ServiceBusStandIn) -> None:
+@asynccontextmanager
+async def _service_bus() -> AsyncIterator[tuple[Broker, str]]:
+    """The broker and its connection string, which without AMQP serves the administration only."""
+    if HAS_AMQP:
+        async with service_bus() as bus:
+            yield bus.amqp.broker, bus.connection_string
+    else:
+        async with BrokerAdministration(Broker(utc_now)) as administration:
+            yield administration.broker, administration.connection_string
+
+
+def declare_entities(broker: Broker) -> None:
     """Declare the watched topic, the queues that process data sets, and an event hub."""
-    namespace = bus.amqp.namespace
+    namespace = broker.namespace
     namespace.declare_topic(profile.TOPIC)
     namespace.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
     declare_processing_queues(namespace, profile.PROCESSING_QUEUE, profile.WORKING_QUEUE)
     hub = HubProperties(partition_count=2, consumer_groups=profile.CONSUMER_GROUPS)
-    bus.amqp.broker.declare_hub(profile.HUB, hub)
+    broker.declare_hub(profile.HUB, hub)
 
 
-def _traffic(workload: Workload, minute: Callable[[], float], bus: ServiceBusStandIn) -> Traffic:
+def _traffic(workload: Workload, minute: Callable[[], float], broker: Broker) -> Traffic:
     return Traffic(
         workload,
         minute,
-        bus.amqp.broker,
+        broker,
         topic=profile.TOPIC,
         subscription=profile.SUBSCRIPTION,
         plan=profile.PLAN,
@@ -292,19 +312,23 @@ def _record(metrics: MetricsStandIn, metric: str, messages: int) -> None:
 
 
 def _settings(
-    rate: float, azurite: Azurite, bus: ServiceBusStandIn, arm: ArmStandIn, first_hour: bool
+    rate: float, azurite: Azurite, bus: str, arm: ArmStandIn, first_hour: bool
 ) -> dict[str, str]:
     """The settings of the demo, or those of a fresh deployment. ``rate`` is an instance's
     throughput in items a minute of the trace.
     """
-    connected = (azurite.connection_string, bus.connection_string, arm.base_url)
+    connected = (azurite.connection_string, bus, arm.base_url)
     scaling = profile.first_hour(*connected) if first_hour else profile.settings(rate, *connected)
-    return {**scaling, **profile.ingestion(bus.connection_string)}
+    return {**scaling, **profile.ingestion(bus)} if HAS_AMQP else scaling
 
 
 def _host(settings: Mapping[str, str], keys_file: Path) -> FunctionsHost:
     options = HostOptions(keys_file=keys_file)
     return FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json(), options=options)
+
+
+def _host_ended(host: FunctionsHost) -> str:
+    return host.ended and f"The functions host ended ({host.ended})"
 
 
 def _arm(

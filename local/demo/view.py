@@ -85,7 +85,8 @@ def draw(
 def _night(night: NightlyDemo) -> RenderableType:
     """The progress of the nightly run, and then its trends."""
     if not night.trends:
-        return Text(night.error.splitlines()[-1] if night.error else f"{night.state} …")
+        lines = night.error.splitlines() or [f"{night.state} …"]
+        return Text("\n".join(dict.fromkeys([lines[0], lines[-1]])))
     table = Table.grid(padding=(0, 2))
     for trend in night.trends:
         rate, count = trend["sampling_rate"], trend["adjusted_count"]

@@ -89,7 +89,7 @@ async def _run(host: FunctionsHost, keys_file: Path) -> str:
     finally:
         failed.cancel()
         stopped.cancel()
-        await host.stop()
+        await host.stop(drain=not host.ended)
 
 
 def _print_functions(host: FunctionsHost) -> None:

@@ -113,18 +113,19 @@ class FunctionsHost:
         try:
             await self._start()
         except BaseException:
-            await self.stop()
+            await self.stop(drain=False)
             raise
 
-    async def stop(self) -> None:
-        """Stop listening. Running invocations have `drain_seconds` to end.
+    async def stop(self, *, drain: bool = True) -> None:
+        """Stop listening. Running invocations have `drain_seconds` to end, or are cancelled.
 
         Afterwards no invocation runs, so the caller can close the app's resources and rely on
         the app not opening them again.
         """
         started, self._started = self._started, []
         if started:
-            await self._drain([each.stop() for each in started])
+            limits = (self._options.drain_seconds, CLOSING_SECONDS_MAX) if drain else (0, 0)
+            await self._drain([each.stop() for each in started], *limits)
         await self._queues.close()
         await self._blobs.close()
         await self._identities.close()
@@ -132,6 +133,11 @@ class FunctionsHost:
             self._worker.close()
             self._restore_environment()
             FunctionsHost._occupant = None
+
+    @property
+    def ended(self) -> str:
+        """Why the host has ended by itself; empty while it runs."""
+        return self._end_reason
 
     async def failed(self) -> str:
         """Wait until the host has to end, as the real host does when storage refuses connections or
@@ -213,9 +219,11 @@ class FunctionsHost:
         self._end_reason = reason
         self._ended.set()
 
-    async def _drain(self, stops: Sequence[Awaitable[None]]) -> None:
+    async def _drain(
+        self, stops: Sequence[Awaitable[None]], drain_seconds: float, closing_seconds: float
+    ) -> None:
         tasks = [asyncio.ensure_future(each) for each in stops]
-        _, pending = await asyncio.wait(tasks, timeout=self._options.drain_seconds)
+        _, pending = await asyncio.wait(tasks, timeout=drain_seconds)
         if pending:
             log_event(
                 logging.WARNING,
@@ -224,7 +232,7 @@ class FunctionsHost:
             )
         if self._services is not None:
             await self._services.invoker.interrupt()
-        _, pending = await asyncio.wait(tasks, timeout=CLOSING_SECONDS_MAX)
+        _, pending = await asyncio.wait(tasks, timeout=closing_seconds)
         for task in pending:
             task.cancel()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -241,5 +249,6 @@ class FunctionsHost:
         await self.start()
         return self
 
-    async def __aexit__(self, *exception: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        """After an error in the body, running invocations are cancelled."""
+        await self.stop(drain=kind is None)

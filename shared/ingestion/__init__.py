@@ -1,1 +1,3 @@
-"""Event Hub ingestion: each event is processed exactly once, dead-lettered, or recorded as gone."""
+"""Event Hub ingestion: the outcome of each event is recorded exactly once. It is the effect of its
+handler, a dead letter, or a gap. A handler may be called again if its outcome was not recorded.
+"""

@@ -1,4 +1,8 @@
-"""Sends any number of messages, each exactly once, in nearly as few batches as possible."""
+"""Sends any number of messages in nearly as few batches as possible.
+
+A batch whose outcome is unknown is sent again with the same ids. Without duplicate detection, its
+messages may arrive twice.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class BatchLink(Protocol):
 
 
 class MessageSender(Protocol):
-    """Sends messages, each exactly once."""
+    """Sends messages. Without duplicate detection, some may arrive twice."""
 
     async def send(self, messages: Sequence[Message], order: Order = ...) -> Result:
         """Raises MessagingError."""

@@ -1,6 +1,7 @@
 """The flow of the notifier: read every source, send due notifications, and record them.
 
-A notification is sent at least once, and always under the same ID.
+A notification may be sent again, always under the same ID. It is not sent if sending keeps failing
+until its event is too old, or until its condition has ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Selects the notifications that are due. All functions are pure.
 
-Each event is reported once, and there is at most one notification of a kind and subject within the
-quiet interval.
+Each event is reported in one notification, and a new one of the same kind and subject waits for the
+end of the quiet interval.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings of data sets, which are processed once per period."""
+"""The settings of data sets, which are processed by period."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _of_breakers(breakers: Iterable[JsonObject]) -> Iterator[dict[str, str]]:
         if not breaker["closed"]:
             mode = breaker["mode"].replace("_", " ")
             what = f"circuit breaker {breaker['name']} is {mode}: {breaker['reason']}"
-            todo = "events are held and none is lost; close the breaker when the cause is fixed"
+            todo = "close it when the cause is fixed; the hub keeps events until its retention ends"
             yield _item("bad", what, todo, "#breakers")
 
 

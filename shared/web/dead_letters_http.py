@@ -98,7 +98,7 @@ async def show(request: Request, service: DeadLetterService) -> view.DeadLetterW
 
 @_answering
 async def redrive(request: Request, service: DeadLetterService) -> view.DeadLetterOutcome:
-    """Redrive one dead letter. Concurrent requests redrive it only once."""
+    """Redrive one dead letter. Of concurrent requests, only one records its outcome."""
     letters = await find(service.store, _one(request), LETTERS_PER_REQUEST_MAX)
     if not letters:
         raise NotFound("there is no dead letter with this sequence number")

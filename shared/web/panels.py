@@ -49,7 +49,8 @@ class TrendDay(TypedDict):
 
 
 class TrendSeries(TypedDict):
-    """An event with its days in order. ``alarm`` is true if events were lost."""
+    """An event with its days in order. ``alarm`` is true if the verdict on the newest day is that
+    events or measured values were lost."""
 
     name: str
     event: str

@@ -11,13 +11,14 @@ NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itsel
 
 
 class SettingsProblems(TypedDict):
-    """What is wrong with settings and rules. No function runs until it is corrected."""
+    """What is wrong with settings and rules. Until it is corrected, only ``dashboard`` and
+    ``settings_check`` run."""
 
     problems: list[str]
     next_step: str
 
 
 def problems_reply(problems: Sequence[str]) -> Reply:
-    """Every problem, with status 503: no function runs until they are corrected."""
+    """Every problem, with status 503."""
     told: SettingsProblems = {"problems": list(problems), "next_step": NEXT_STEP}
     return json_reply(told, 503)

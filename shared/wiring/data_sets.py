@@ -1,4 +1,4 @@
-"""Builds the parts that schedule the processing of data sets, once per period."""
+"""Builds the parts that schedule the processing of data sets by period."""
 
 from __future__ import annotations
 

@@ -353,6 +353,16 @@ async def test_a_killed_process_has_failed_even_for_a_host_that_starts_later(
     assert "ended without an exit code" in (await later.status("run-1")).error
 
 
+async def test_an_error_names_the_signal_that_ended_the_job(tmp_path: Path) -> None:
+    submitter = LocalSubmitter(tmp_path, ("sh", "-c", "kill -9 $$"))
+    await submitter.submit(Job("run-1", ()))
+    deadline = time.monotonic() + SECONDS_MAX
+    while (status := await submitter.status("run-1")).phase is not JobPhase.FAILED:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert status.error.splitlines() == ["the job ended (signal 9)"]
+
+
 async def test_an_error_names_a_command_that_does_not_exist(tmp_path: Path) -> None:
     submitter = LocalSubmitter(tmp_path, ("no-such-command",))
     await submitter.submit(Job("run-1", ()))

@@ -43,7 +43,7 @@ class CreatingAdministration(BrokerAdministration):
         return Reply(201, found.body, found.content_type)
 
     def _create(self, path: str, texts: Mapping[str, str]) -> None:
-        namespace = self._broker.namespace
+        namespace = self.broker.namespace
         if match := SUBSCRIPTION.fullmatch(path):
             namespace.declare_subscription(match[1], match[2], _properties(texts))
         elif "TopicDescription" in texts:

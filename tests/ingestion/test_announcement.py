@@ -33,7 +33,7 @@ def test_a_cloud_event_has_the_required_attributes_and_one_id_per_incident() -> 
     assert event["time"] == "2026-03-01T12:00:00Z"
     assert event["data"]["link"] == LINK
     assert event["data"]["retry_at"] == "2026-03-01T12:00:30Z"
-    expected = "Events wait in the hub; none is lost. The breaker sends a probe at 2026"
+    expected = "Events wait in the hub until its retention ends. The breaker sends a probe at 2026"
     assert expected in event["data"]["text"]
 
 

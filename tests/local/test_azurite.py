@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from azure.core.exceptions import AzureError
 from azure.data.tables import TableServiceClient
@@ -102,8 +103,34 @@ def test_the_error_includes_the_output_of_an_emulator_that_ended(
     script = tmp_path / "broken.js"
     script.write_text("console.error('no such luck'); process.exit(1)")
     monkeypatch.setattr(local.azurite, "SCRIPT", script)
-    with pytest.raises(AzuriteFailed, match="no such luck"):
+    with pytest.raises(AzuriteFailed, match=r"^Azurite ended \(exit code 1\)\nno such luck$"):
         Azurite().start()
+
+
+def test_the_error_includes_the_output_of_an_emulator_that_does_not_listen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "silent.js"
+    script.write_text("setInterval(() => 0, 1000)")
+    monkeypatch.setattr(local.azurite, "SCRIPT", script)
+    monkeypatch.setattr(local.azurite, "_START_LIMIT_SECONDS", 0.0)
+    azurite = Azurite()
+    with pytest.raises(AzuriteFailed, match=r"^Azurite did not listen within 0 s$"):
+        azurite.start()
+
+
+def test_the_command_ends_when_the_emulator_has_ended() -> None:
+    free_ports = (
+        "import local.azurite as a; a.USUAL_PORTS = a.FREE_PORTS; raise SystemExit(a.main())"
+    )
+    command, pipe = [sys.executable, "-c", free_ports], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Azurite is listening")
+        (emulator,) = psutil.Process(process.pid).children()
+        emulator.kill()
+        output, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert (process.returncode, output, errors) == (1, "", "Azurite ended (signal 9)\n")
 
 
 def test_the_error_for_a_port_in_use_names_the_port(azurite: Azurite) -> None:

@@ -484,6 +484,19 @@ class TestStop:
             await until(lambda: _has_entries(sample))
         assert "some invocations did not end in time and are cancelled" in caplog.messages
 
+    @pytest.mark.timeout(120)
+    async def test_after_an_error_running_invocations_are_cancelled_at_once(
+        self, run_sample: RunSample
+    ) -> None:
+        async def failing() -> None:
+            async with run_sample(options=HostOptions(drain_seconds=3600)) as sample:
+                await sample.give({"seconds": 3600})
+                await until(lambda: _has_entries(sample))
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await failing()
+
     @pytest.mark.parametrize("begin", [_by_queue, _by_http, _by_hand])
     async def test_no_invocation_runs_on_after_the_stop_however_it_was_started(
         self, run_sample: RunSample, begin: Callable[[Sample], Coroutine[Any, Any, None]]

@@ -367,7 +367,7 @@ async def test_the_apps_processing_runs_once_for_a_message_that_was_sent_twice(
     azurite: Azurite,
 ) -> None:
     async with service_bus() as bus:
-        declare_entities(bus)
+        declare_entities(bus.amqp.broker)
         settings = {
             **profile.settings(
                 1, azurite.connection_string, bus.connection_string, "https://127.0.0.1:9"

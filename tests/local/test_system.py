@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console, RenderableType
 
@@ -21,6 +22,8 @@ from local.demo.settings_files import running_settings_file
 from local.demo.system import APP_DIR, LocalSystem, local_system
 from local.demo.traces import Trace, load_trace
 from local.demo.view import draw
+from local.demo.watching import PartEnded, stopped_with
+from local.functions_host.worker_deaths import DEATHS_MAX
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.policy import RateEstimate, RateSource
 from tests.local.polling import POLL_SECONDS, until
@@ -179,6 +182,52 @@ def test_with_the_json_option_the_command_prints_one_json_object(tmp_path: Path)
     }
 
 
+WITHOUT_AMQP = """
+import sys
+sys.modules["proton"] = None
+from {module} import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run_without_amqp(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as if the AMQP library were not installed."""
+    command = [sys.executable, "-c", WITHOUT_AMQP.format(module=module), *arguments]
+    return subprocess.run(
+        command, cwd=APP_DIR, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_without_the_amqp_library_the_demo_runs_and_says_in_one_line_what_is_off(
+    tmp_path: Path,
+) -> None:
+    done = run_without_amqp("local.cli", "--json", "--minutes", "5", "--state", str(tmp_path))
+    (notice,) = done.stderr.splitlines()
+    assert notice.startswith("notice: AMQP is off")
+    assert "the demo has no event hub" in notice
+    assert "sudo apt-get install gcc python3." in notice
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["errors"], summary["decisions"] > 0) == (0, 0, True)
+    assert "metric_ingest" not in (tmp_path / LOG_FILE).read_text(), "nothing reads a hub"
+
+
+def test_without_the_amqp_library_the_stand_in_names_the_package_to_install() -> None:
+    done = run_without_amqp("local.amqp_broker.__main__", "--port", "0")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert "sudo apt-get install gcc python3." in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = run("--json", "--state", str(file / "state"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"[Errno 20] Not a directory: '{file / 'state'}'. Choose another folder with --state "
+        "FOLDER\n"
+    )
+
+
 def test_an_error_in_a_trace_is_reported_with_its_line(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,many\n")
@@ -191,14 +240,93 @@ def test_an_error_in_a_trace_is_reported_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_stops_the_demo_cleanly(number: signal.Signals, tmp_path: Path) -> None:
-    log = tmp_path / LOG_FILE
     process = start("--json", "--state", str(tmp_path))
-    await until(lambda: log.exists() and f"{profile.PLAN.name}: " in log.read_text(), 90)
+    await until(lambda: running(tmp_path), 90)
     process.send_signal(number)
     output, errors = process.communicate(timeout=90)
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["errors"] == 0
     assert not (tmp_path / "settings.json").exists()
+
+
+def running(folder: Path) -> bool:
+    """Whether the demo with this folder has read its plan."""
+    log = folder / LOG_FILE
+    return log.exists() and f"{profile.PLAN.name}: " in log.read_text()
+
+
+def azurite_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [each for each in psutil.Process(process.pid).children() if "node" in each.name()]
+
+
+@pytest.mark.parametrize("options", [["--json"], [], ["--json", "--without-host"]])
+@pytest.mark.parametrize("during_start", [True, False])
+async def test_the_demo_stops_and_says_why_when_azurite_has_ended(
+    during_start: bool, options: list[str], tmp_path: Path
+) -> None:
+    process = start(*options, "--state", str(tmp_path))
+    ready = during_start or "--without-host" in options
+    await until(lambda: bool(azurite_of(process)) and (ready or running(tmp_path)), 90)
+    azurite_of(process)[0].kill()
+    output, errors = process.communicate(timeout=90)
+    assert process.returncode == 1
+    assert errors.endswith("Azurite ended (signal 9); the demo stops\n")
+    assert "Traceback" not in output + errors
+    assert not (tmp_path / "settings.json").exists()
+
+
+async def test_the_demo_stops_and_says_why_when_the_functions_host_has_ended(
+    tmp_path: Path,
+) -> None:
+    async def dying() -> None:
+        settings = tmp_path / "settings.json"
+        async with local_system(step_trace(), MINUTES, settings_file=settings) as system:
+            assert system.host is not None
+            for _ in range(DEATHS_MAX):
+                await system.host.kill_worker()
+            await asyncio.Event().wait()
+
+    ended = r"^The functions host ended \(the worker has died 3 times in a row\)$"
+    with pytest.raises(PartEnded, match=ended):
+        await dying()
+
+
+async def test_an_error_that_a_dead_part_caused_does_not_hide_its_death() -> None:
+    with pytest.raises(PartEnded, match="a part ended"):
+        async with stopped_with(lambda: "a part ended"):
+            raise ConnectionRefusedError
+    with pytest.raises(ConnectionRefusedError):
+        async with stopped_with(lambda: ""):
+            raise ConnectionRefusedError
+
+
+async def test_a_signal_during_the_start_stops_the_demo(tmp_path: Path) -> None:
+    process = start("--json", "--state", str(tmp_path))
+    await until(lambda: bool(azurite_of(process)), 90)
+    (azurite,) = azurite_of(process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=90)
+    assert (process.returncode, output, errors) == (130, "", "Stopped during the start.\n")
+    azurite.wait(90)
+
+
+async def test_a_second_signal_ends_a_demo_that_does_not_stop(tmp_path: Path) -> None:
+    process = start("--json", "--state", str(tmp_path))
+    await until(lambda: running(tmp_path), 90)
+    (azurite,) = azurite_of(process)
+    azurite.suspend()
+
+    def ended() -> bool:
+        process.send_signal(signal.SIGINT)
+        return process.poll() is not None
+
+    try:
+        await until(ended, 90)
+        output, errors = process.communicate(timeout=90)
+    finally:
+        azurite.resume()
+    assert (process.returncode, output, errors) == (-signal.SIGINT, "", "")
+    azurite.wait(90)
 
 
 def test_a_second_demo_in_a_folder_is_refused(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with service_bus() as bus:
-        declare_entities(bus)
+        declare_entities(bus.amqp.broker)
         yield World(bus)
 
 

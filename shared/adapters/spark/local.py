@@ -87,7 +87,8 @@ class LocalSubmitter:
             if code == 0:
                 warning = redacted(last_warning(_end_of(_log(run)).splitlines()))
                 return JobStatus(JobPhase.SUCCEEDED, log_url, warning=warning)
-            return JobStatus(JobPhase.FAILED, log_url, f"exit code {code}\n{_end_of(_log(run))}")
+            how = f"exit code {code}" if code > 0 else f"the job ended (signal {-code})"
+            return JobStatus(JobPhase.FAILED, log_url, f"{how}\n{_end_of(_log(run))}")
         if alive:
             return JobStatus(JobPhase.RUNNING, log_url)
         text = f"the process ended without an exit code\n{_end_of(_log(run))}"

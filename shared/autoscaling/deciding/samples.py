@@ -61,12 +61,12 @@ def merge(
     window_seconds: float,
     history_seconds: float = 0,
 ) -> Merged:
-    """Add a sample to the state. Samples are kept for ``window_seconds`` or ``history_seconds``,
-    whichever is longer.
+    """Add a sample to the state. At most SAMPLES_KEPT_MAX samples are kept, for ``window_seconds``
+    or ``history_seconds``, whichever is longer.
 
     A late sample is inserted in order of time. A sample is a duplicate if the state has a sample of
-    the same time, and stale if it is older than this period; neither changes the state. Raises
-    BadMessage if the value is not a valid measurement or the time lies in the future.
+    the same time, and stale if it is older than ``window_seconds``; neither changes the state.
+    Raises BadMessage if the value is not a valid measurement or the time lies in the future.
     """
     _check(metric, now)
     value, name = metric.value, metric.name

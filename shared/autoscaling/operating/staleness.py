@@ -1,10 +1,10 @@
 """Defines when a metric is silent, and how its silence affects decisions. All functions are pure.
 
-A metric that decisions use is silent after ``Missing.after_seconds``. A count of finished or
-incoming items may arrive minutes late, because only the throughput per instance is learned from it.
-Such a metric is silent once its newest sample is too old to learn from. The count that the app adds
-by itself is never silent. Decisions do not use it, and Azure Monitor publishes no values while no
-messages arrive.
+A metric that decisions use is silent after ``Missing.after_seconds`` and the usual lag of its
+source. A count of finished or incoming items may arrive minutes late, because only the throughput
+per instance is learned from it. Such a metric is silent once its newest sample is too old to learn
+from. The count that the app adds by itself is never silent. Decisions do not use it, and Azure
+Monitor publishes no values while no messages arrive.
 """
 
 from __future__ import annotations

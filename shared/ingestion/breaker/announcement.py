@@ -42,7 +42,7 @@ def _what_next(breaker: Breaker, link: str) -> str:
     setup = ""
     if not link:
         setup = " To get a link that closes it, set BreakerApprovalKey and AppUrl."
-    return f"Events wait in the hub; none is lost.{retry}{setup}"
+    return f"Events wait in the hub until its retention ends.{retry}{setup}"
 
 
 def closing_news(name: str, breaker: Breaker) -> News | None:

@@ -1,7 +1,7 @@
 """One instance's client of the shared circuit breaker.
 
 The client admits batches, counts the results of handler calls, opens the breaker when all instances
-together see too many failures, and announces each opening once.
+together see too many failures, and announces each opening.
 """
 
 from __future__ import annotations
