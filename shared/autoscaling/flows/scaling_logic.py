@@ -17,7 +17,7 @@ from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import ScaleAction
+from shared.autoscaling.state import Desired, ScaleAction
 from shared.autoscaling.transition import Transition, advance_all
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def _lines(
         reason = f"the capacity reads {desired.target}, as requested by epoch {desired.epoch}"
         lines = [entry(resource, desired, EntryKind.CONFIRMED, now, reason)]
     if step.decision is not None and decided_by is not None:
-        lines.append(_entry(decided_by, step.decision, desired.epoch if desired else None))
+        lines.append(_entry(decided_by, step.decision, desired))
     return lines
 
 
@@ -119,7 +119,11 @@ def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | Non
     return action_of(resource.name, desired)
 
 
-def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
+def _entry(metric: Metric, decision: Decision, desired: Desired | None) -> LogEntry:
+    """The log entry of a decision. If it holds while an action is pending, the desired capacity is
+    still the target of that action.
+    """
+    pending = desired is not None and desired.pending and decision.desired == decision.current
     return LogEntry(
         resource_name=decision.resource_name,
         time=decision.time,
@@ -127,8 +131,8 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
         entry_id=_sample_id(metric),
         reason=decision.reason,
         current=decision.current,
-        desired=decision.desired,
-        epoch=epoch,
+        desired=desired.target if desired and pending else decision.desired,
+        epoch=desired.epoch if desired else None,
         applies=decision.applies,
         limited_by=decision.limited_by,
         candidates=decision.candidates,

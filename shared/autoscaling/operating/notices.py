@@ -32,6 +32,8 @@ def events(lines: Iterable[LogEntry]) -> Iterator[News]:
         kind, severity = EVENTS[line.kind]
         changed = line.current is not None and line.current != line.desired
         what = f"{line.current} → {line.desired}" if changed else str(line.kind).replace("_", " ")
+        if changed and line.kind is EntryKind.FAILED:
+            what += " failed"
         yield News(
             news_id=f"{line.resource_name}/{line.kind}/{line.entry_id}",
             kind=kind,

@@ -50,7 +50,7 @@ Shown = dict[str, Any]
 
 def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> ResourceStatus:
     """The status of a resource: capacity, desired state, mode, override, throughput, metrics, and
-    the newest entry."""
+    the newest decision."""
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
