@@ -76,7 +76,7 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
         silent_seconds = (now - since).total_seconds()
         if silent_seconds > silent_after_seconds(resource, name):
             headline = f"{resource.name}: no sample of {name} for {silent_seconds / 60:.0f} min"
-            subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
+            subject, text = f"{resource.name}/{name}", meanwhile(resource, state, name, now)
             yield News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
 
