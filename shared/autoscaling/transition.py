@@ -5,11 +5,12 @@ change. All functions are pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
@@ -130,6 +131,8 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
     if resource.throughput.rate_per_instance_minute is None:
         state = learn_from_backlog(state, backlog_name(resource), resource.limits.maximum)
     decision = decide(resource, state, now)
+    if told := clocks.told(state):
+        decision = replace(decision, reason=f"{decision.reason}; {told}")
     new = learn_dead_time(remember(resource, state, decision))
     if resource.throughput.counted_metric is not None:
         new = _learned(resource, new)

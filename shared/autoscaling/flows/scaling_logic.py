@@ -6,8 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 
-from shared.autoscaling.actions import action_of, entry
+from shared.autoscaling.actions import action_of, as_of, entry
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
@@ -18,7 +20,7 @@ from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Desired, ScaleAction
-from shared.autoscaling.transition import Transition, advance_all
+from shared.autoscaling.transition import Steps, Transition, advance_all
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,10 @@ async def process_samples(
             refused.append(error)
     if not metrics:
         raise all_refused(refused)
-    return await until_won(resource.name, lambda: _attempt(metrics, refused, resource, store))
+    attempts = count()
+    return await until_won(
+        resource.name, lambda: _attempt(metrics, refused, resource, store, next(attempts))
+    )
 
 
 async def _attempt(
@@ -57,30 +62,44 @@ async def _attempt(
     unknown: Sequence[BadMessage],
     resource: Resource,
     store: StateStore,
+    attempt: int,
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    steps = advance_all(resource, snapshot.state, metrics, now)
+    state = clocks.noted(as_of(snapshot.state, now), metrics, now)
+    metrics = [clocks.dated(state, metric, now) for metric in metrics]
+    steps = advance_all(resource, state, metrics, now)
     refused = [*unknown, *steps.refused]
-    if not steps.accepted and not steps.duplicates and not steps.stale:
-        raise all_refused(refused)
-    step = steps.step
-    if steps.accepted:
-        if step.decision is not None and step.decided_on is not None:
-            step = replace(step, decision=explained(resource, step.decided_on, step.decision))
-        lines = _lines(resource, step, steps.decided_by, now)
-        if refused:
-            lines.append(_refusal(resource, metrics[0], refused, now))
-        await store.commit(snapshot, step.state, lines)
-    _log_left_out(resource, steps.stale, refused)
     if not steps.accepted:
-        return _pending_action(resource, snapshot) if steps.duplicates else None
+        if state.histories.get(clocks.NOTES) != snapshot.state.histories.get(clocks.NOTES):
+            await store.commit(snapshot, state)
+        return _nothing_accepted(steps, refused, resource, snapshot)
+    step = steps.step
+    if step.decision is not None and step.decided_on is not None:
+        step = replace(step, decision=explained(resource, step.decided_on, step.decision))
+    lines = _lines(resource, step, steps.decided_by, now)
+    if refused:
+        lines.append(_refusal(resource, metrics[0], refused, now))
+    if attempt:  # after a clock was set back, the log may already have an entry of this time and ID
+        lines = [replace(line, entry_id=f"{line.entry_id}-{attempt}") for line in lines]
+    await store.commit(snapshot, step.state, lines)
+    _log_left_out(resource, steps.stale, refused)
     if step.decision is None:
         return None
     _log(step.decision, resource.limits)
     if not step.decision.applies or step.state.desired is None:
         return None
     return action_of(resource.name, step.state.desired)
+
+
+def _nothing_accepted(
+    steps: Steps, refused: Sequence[BadMessage], resource: Resource, snapshot: Snapshot
+) -> ScaleAction | None:
+    """Handle a message without any new sample. Raises BadMessage if all samples are invalid."""
+    if not steps.duplicates and not steps.stale:
+        raise all_refused(refused)
+    _log_left_out(resource, steps.stale, refused)
+    return _pending_action(resource, snapshot) if steps.duplicates else None
 
 
 def _lines(

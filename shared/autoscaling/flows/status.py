@@ -42,8 +42,11 @@ async def _one_or_error(
 
 async def read_one(resource: Resource, store: StateStore) -> ResourceStatus:
     """The status of one resource, with its newest decision. Raises StateUnreadable."""
-    snapshot = await store.load(resource.name)
     lines = await store.log(resource.name, NEWEST_LINES)
+    snapshot = await store.load(resource.name)
+    if lines and lines[0].time > snapshot.read_at:  # written before the store's clock was set back
+        every = await store.log(resource.name, LINES_MAX)
+        lines = [line for line in every if line.time <= snapshot.read_at] or lines
     newest = next((line for line in lines if line.kind is EntryKind.DECISION), None)
     return presenting.status(resource, snapshot, newest or next(iter(lines), None))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
@@ -58,6 +59,10 @@ def conditions(
     Conditions have no id, because the notifier records when each one began.
     """
     news = list(_stale(resource, state, now))
+    if told := clocks.told(state):
+        subject, headline = f"{resource.name}/clock", f"{resource.name}: {told}"
+        text = "Samples are dated by the clock of the storage account."
+        news.append(News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING))
     if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
         news.append(condition)
     return news
