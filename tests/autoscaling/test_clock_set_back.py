@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -221,6 +222,21 @@ async def test_decisions_go_on_within_two_minutes_after_a_clock_was_set(
             assert "no sample" not in reason
 
 
+async def test_a_source_whose_clock_is_that_of_the_store_keeps_its_times() -> None:
+    """Such as a storage queue, although the clock of the plan's readings differs."""
+    world = Clocks()
+    world.store_ahead = 600
+    for _ in range(20):
+        world.true += timedelta(seconds=15)
+        capacity, backlog = world.read()
+        time = world.true + timedelta(seconds=598)
+        await world.deliver([capacity, replace(backlog, value=MetricValue(time, 500))])
+    assert await world.told()
+    kept = (await world.store.load("plan-1")).state.histories["backlog"].samples
+    assert kept[-1].time == world.true + timedelta(seconds=598)
+    assert len(kept) == 20
+
+
 async def test_a_redelivered_sample_is_a_duplicate_although_the_clocks_differ() -> None:
     world = Clocks()
     world.store_ahead = 600
@@ -242,9 +258,16 @@ async def test_late_messages_are_not_taken_for_a_difference_of_clocks() -> None:
     for metrics in waiting[:6]:  # older than the window: dropped
         world.true += timedelta(seconds=1)
         await world.deliver(metrics)
-    assert await world.told() == ""
     assert len(world.decided_at) == decided
+    for metrics in waiting[6:]:  # read faster than new ones arrive
+        world.true += timedelta(seconds=5)
+        await world.deliver(metrics)
+        assert await world.told() == ""
     await world.minutes(1)
+    for _ in range(8):  # one late message, again and again
+        world.true += timedelta(seconds=10)
+        await world.deliver(waiting[-1])
+        assert await world.told() == ""
     for metrics in waiting[::-1][::3]:  # late, out of order, between fresh ones
         await world.deliver(metrics)
         await world.minutes(0.25)

@@ -181,6 +181,16 @@ def test_another_rule_acts_until_the_first_knows_enough() -> None:
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equal_recommendations_the_paced_one_counts_unless_another_lacks_its_input(
+    order: int,
+) -> None:
+    paced, plain, lacking = wants(4, paced=True), wants(4), wants(4, missing="rate")
+    assert highest(*[paced, plain][::order])(seeing([], 4)).paced
+    assert not highest(*[paced, lacking][::order])(seeing([], 4)).paced
+    assert not highest(*[wants(4, paced=True, missing="rate"), plain][::order])(seeing([], 4)).paced
+
+
 RECOMMENDED = st.builds(
     Recommendation,
     st.integers(2, 6),

@@ -131,6 +131,13 @@ LAST_KNOWN = "The plan cannot be read, so decisions use its last known capacity.
         (
             {"guards": Guards(missing=Missing(60, 4))},
             None,
+            90,
+            LAST_KNOWN,
+            "The capacity falls back to 4 meanwhile, within the limits.",
+        ),
+        (
+            {"guards": Guards(missing=Missing(60, 4))},
+            None,
             30,
             None,
             "The capacity does not change until a sample arrives, or until 60 s after the first "

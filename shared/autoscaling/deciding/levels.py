@@ -79,7 +79,7 @@ def _named(
     """The roundest level beyond which the decision is another one; None if there is none."""
     below = far < near
     for level in _round_levels(near, far):
-        if (whole and level % 1) or (level >= highest and not below):
+        if level >= highest and not below:
             continue
         if below and level <= (1 if whole else 0):
             decided = outcome(0.0)
