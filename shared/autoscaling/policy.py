@@ -173,6 +173,14 @@ class Recommendation:
         """True if the policy raised an error or returned something invalid."""
         return self.rule == FAILED
 
+    @property
+    def lacking(self) -> str:
+        """The input that the policy lacks, or its error; empty if the recommendation is complete.
+
+        A policy that asks another one passes this on as ``missing``.
+        """
+        return self.missing or (self.reason if self.failed else "")
+
 
 def held_at_maximum(
     current: int | None, candidates: Sequence[Recommendation], limits: Limits

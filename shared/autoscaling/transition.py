@@ -5,7 +5,7 @@ change. All functions are pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
@@ -16,6 +16,7 @@ from shared.autoscaling.backlogs import (
     unfallen,
     with_stalls,
 )
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
@@ -144,6 +145,8 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
         idle = any(each.stall.metric == name for each in unfallen(resource, state))
         state = learn_from_backlog(state, name, resource.limits.maximum, ignored=idle)
     decision = decide(resource, state, now)
+    if told := clocks.told(state):
+        decision = replace(decision, reason=f"{decision.reason}; {told}")
     new = learn_dead_time(remember(resource, state, decision))
     new = with_stalls(resource, new, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:

@@ -33,7 +33,7 @@ def status(resources: Sequence[JsonObject]) -> None:
     for shown in read:
         if shown["newest"]:
             _print(Text(f"{shown['name']}: {shown['newest']['reason']}"))
-        for problem in shown["unreadable"]:
+        for problem in (*_silences(shown), *shown["unreadable"]):
             _print(Text(f"{shown['name']}: {problem}", style="yellow"))
     for shown in resources:
         if "error" in shown:
@@ -165,6 +165,15 @@ def _mode(shown: JsonObject) -> str:
 def _capacity(shown: JsonObject) -> str:
     old = shown["capacity_stale"] and shown["capacity_at"]
     return f"{_text(shown['capacity'])}{f' (as of {old})' if old else ''}"
+
+
+def _silences(shown: JsonObject) -> Iterable[str]:
+    """What the silence of the plan and of each metric means for decisions."""
+    if shown["capacity_stale"]:
+        yield f"no sample of the capacity. {shown['capacity_meanwhile']}"
+    for metric in shown["metrics"]:
+        if metric["stale"]:
+            yield f"no sample of {metric['name']}. {metric['meanwhile']}"
 
 
 def _readings(shown: JsonObject) -> Iterable[str]:

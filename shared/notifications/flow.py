@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from shared.notifications.news import News
 from shared.notifications.ports import (
     NotificationConflict,
     NotificationHistory,
@@ -25,11 +26,13 @@ from shared.notifications.selection import (
     Key,
     Notification,
     NotificationIntervals,
+    alike,
     due_conditions,
     due_endings,
     due_events,
     handled_until,
     read_from,
+    together,
 )
 
 log = logging.getLogger(__name__)
@@ -70,15 +73,16 @@ def _due(
     intervals: NotificationIntervals,
     *,
     all_read: bool,
-) -> list[Notification]:
+) -> list[list[Notification]]:
+    """What is due. The notifications of a group are sent as one."""
     now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
     lasting = [news for each in observed for news in each.conditions]
-    due = due_events(events, records, now, intervals)
-    due += due_conditions(lasting, records, now, intervals)
+    due = [[event] for event in due_events(events, records, now, intervals)]
+    due += alike(due_conditions(lasting, records, now, intervals))
     if all_read:  # otherwise the conditions of a failed source would seem to have ended
         unread = [name for each in observed for name in each.unread]
-        due += due_endings(lasting, records, now, intervals, unread)
+        due += alike(due_endings(lasting, records, now, intervals, unread))
     return due
 
 
@@ -105,7 +109,7 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
 
 
 async def _all_sent(
-    notifications: Iterable[Notification], store: NotificationStore, notifier: Notifier
+    due: Iterable[Sequence[Notification]], store: NotificationStore, notifier: Notifier
 ) -> set[Key]:
     """Send the notifications and return the keys of those that were sent.
 
@@ -115,28 +119,28 @@ async def _all_sent(
     sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
-            for notification in notifications:
-                if await _sent(notification, store, notifier):
-                    sent.add(notification.key)
+            for group in due:
+                news = together(group)
+                if await _succeeds(notifier.tell(news), news):
+                    sent.update([n.key for n in group if await _succeeds(store.save(n), n.news)])
+                    log.info("[notified] %s: %s", news.subject, news.headline)
     except TimeoutError:
         text = "[notifications_wait] not all were sent within %s s; the rest waits"
         log.warning(text, SENDING_SECONDS_MAX)
     return sent
 
 
-async def _sent(notification: Notification, store: NotificationStore, notifier: Notifier) -> bool:
-    """Send a notification and then record it.
+async def _succeeds(step: Awaitable[None], news: News) -> bool:
+    """Send a notification or record it.
 
-    If the instance dies in between, the next run sends it again under the same ID.
+    It is recorded after it was sent. If the instance dies in between, the next run sends it again
+    under the same ID.
     """
     try:
-        await notifier.tell(notification.news)
-        await store.save(notification)
+        await step
     except NotificationConflict:
-        log.info("[notified_twice] %s: another instance sent it, too", notification.news.subject)
+        log.info("[notified_twice] %s: another instance sent it, too", news.subject)
     except Exception as error:  # a failure must not delay the other notifications
-        subject, what = notification.news.subject, type(error).__name__
-        log.warning("[notification_failed] %s: %s: %s", subject, what, error)
+        log.warning("[notification_failed] %s: %s: %s", news.subject, type(error).__name__, error)
         return False
-    log.info("[notified] %s: %s", notification.news.subject, notification.news.headline)
     return True

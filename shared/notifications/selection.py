@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -18,6 +18,12 @@ OVERLAP = timedelta(minutes=5)
 """A line of the log may be written later than its own time, by at most this much."""
 SEEN_MAX = 2000
 """The number of IDs stored for a kind and subject. There are fewer news items within OVERLAP."""
+ALIKE_MAX = 10
+"""The most notifications of one kind and text that are sent separately, so that a receiver can
+handle each by its subject. If there are more, one notification lists them.
+"""
+SUBJECTS_MAX = 50
+"""The most subjects that a notification about several lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,33 @@ def due_endings(
         and not any(key[1] == name or key[1].startswith(f"{name}/") for name in unread)
         and _may_send(record, now, intervals.quiet)
     ]
+
+
+def alike(due: Iterable[Notification]) -> Iterator[list[Notification]]:
+    """The notifications, grouped by kind and text if more than ALIKE_MAX have both in common.
+
+    They then have a common cause, such as a missing permission.
+    """
+    groups: dict[tuple[str, str], list[Notification]] = defaultdict(list)
+    for each in due:
+        groups[each.news.kind, each.news.text].append(each)
+    for group in groups.values():
+        yield from [group] if len(group) > ALIKE_MAX else [[each] for each in group]
+
+
+def together(group: Sequence[Notification]) -> News:
+    """One notification for the whole group. It lists the subjects."""
+    first, others = group[0].news, [each.news.subject for each in group[1:]]
+    if not others:
+        return first
+    listed = ", ".join(others[:SUBJECTS_MAX])
+    more = f" and {len(others) - SUBJECTS_MAX} more" if len(others) > SUBJECTS_MAX else ""
+    return replace(
+        first,
+        headline=f"{first.headline} (and {len(others)} more like it)",
+        text=f"{first.text} The same holds for {listed}{more}.",
+        data={**first.data, "count": len(group)},
+    )
 
 
 def read_from(

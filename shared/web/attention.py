@@ -76,7 +76,8 @@ def _of_card(card: JsonObject, href: str) -> Iterator[dict[str, str]]:
 
 def _failing(now: JsonObject) -> Iterator[Problem]:
     if now["capacity_stale"]:
-        yield "bad", "the capacity of the plan cannot be read", CHECK
+        never = f". {now['capacity_meanwhile']}" if now["capacity"] is None else ""
+        yield "bad", f"the capacity of the plan cannot be read{never}", CHECK
     candidates = now["newest"]["candidates"] if now["newest"] else ()
     if candidates and candidates[0]["rule"] == "error":
         waits = POLICY_UNANSWERED in now["newest"]["limited_by"]

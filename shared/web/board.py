@@ -110,8 +110,16 @@ class RecentLog:
         self._from: dict[str, datetime] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def lines(self, resource_name: str, since: datetime) -> list[LogEntry]:
-        """The lines since ``since``, but no more than the newest CACHED_LINES_MAX."""
+    async def lines(
+        self, resource_name: str, since: datetime, now: datetime | None = None
+    ) -> list[LogEntry]:
+        """The lines since ``since``, but no more than the newest CACHED_LINES_MAX.
+
+        If the cache has lines that are later than ``now``, the clock was set back since. All lines
+        are then read again, because new ones may be earlier than those.
+        """
+        if now is not None and any(time > now for time, _ in self._kept[resource_name]):
+            self._kept[resource_name].clear()
         async with self._locks[resource_name]:
             await self._catch_up(resource_name, since)
         cached = self._kept[resource_name].values()
@@ -228,7 +236,7 @@ async def history(board: Board, resource: Resource, hours: float) -> History:
     """The charts' points and the changes of the last hours."""
     now = (await board.store.load(resource.name)).read_at
     span = timedelta(hours=hours)
-    lines = await board.recent.lines(resource.name, now - span)
+    lines = await board.recent.lines(resource.name, now - span, now)
     return presenting.history(lines, now, max(span.total_seconds() / POINTS_MAX, 1))
 
 

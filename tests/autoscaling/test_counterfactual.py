@@ -8,11 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shared.autoscaling import (
+    AzureMonitorMetric,
     BacklogTarget,
     Cooldown,
     Guards,
+    HubMetric,
+    IngestionBreaker,
     Limits,
     Missing,
     Mode,
@@ -22,8 +27,10 @@ from shared.autoscaling import (
     RateLimit,
     Recommendation,
     Resource,
+    TargetTracking,
     Threshold,
     Throughput,
+    ValuePerInstance,
     highest,
 )
 from shared.autoscaling.deciding.counterfactual import explained
@@ -366,3 +373,142 @@ def test_a_dry_run_is_not_a_counterfactual_because_it_decides_the_same() -> None
     )
     decision = explain(declared, state([50.0] * 3))
     assert (decision.limited_by, decision.counterfactual) == (("dry_run",), "")
+
+
+# --- only what can happen is named ---------------------------------------------------------------
+
+NAMED = re.compile(
+    r"would have (stayed|scaled out|scaled in)(?: to (\d+))? at backlog ([<>=]) (\S+)"
+)
+
+
+def steps(low: float, high: float, *, strict: bool) -> PolicyFunction:
+    """In below one level and out above another; exactly there only if not ``strict``."""
+
+    def rule(seen: Observation) -> Recommendation:
+        latest = seen.window("backlog").latest
+        value = latest.value if latest else low
+        out = value > high or (value == high and not strict)
+        into = value < low or (value == low and not strict)
+        return Recommendation(seen.capacity + out - (into and not out), "steps")
+
+    return rule
+
+
+LEVELS = st.one_of(st.integers(0, 300).map(float), st.floats(0.01, 300))
+POLICIES = st.one_of(
+    st.builds(steps, LEVELS, LEVELS, strict=st.booleans()),
+    st.floats(0.5, 200).map(lambda target: ValuePerInstance("backlog", target)),
+    st.just(BacklogTarget("backlog")),
+    st.just(QUEUE_AGE),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(POLICIES, st.one_of(LEVELS, st.sampled_from([0.0, 1.0, 2.0, 1e6])), st.integers(1, 20))
+def test_every_named_level_can_occur_and_leads_to_the_decision_that_is_named(
+    policy: PolicyFunction, backlog: float, capacity: int
+) -> None:
+    declared = resource(policy=policy, limits=ROOMY, throughput=KNOWN, cooldown=Cooldown(0, 0))
+    held = state([backlog] * 6, capacity)
+    decision = explain(declared, held)
+    if not decision.counterfactual or " without " in decision.counterfactual:
+        return
+    match = NAMED.fullmatch(decision.counterfactual)
+    assert match, decision.counterfactual
+    verb, target, sign, level = match[1], match[2], match[3], float(match[4])
+    assert (level == 0) if sign == "=" else level > 0 or sign == ">"
+    assert level <= max(1000, 100 * backlog)
+    assert level % 1 == 0 or backlog % 1 != 0
+    for beyond in {"<": (level * (1 - 1e-6),), "=": (0.0,), ">": (level + 1e-6 * (level or 1),)}[
+        sign
+    ]:
+        samples = held.histories["backlog"].samples
+        varied = samples[:-1] if policy is QUEUE_AGE else ()
+        varied += tuple(MetricValue(s.time, beyond) for s in samples[len(varied) :])
+        other = decide(declared, held.with_history("backlog", Window(varied)), NOW).desired
+        assert other is not None
+        assert other != decision.desired
+        assert (
+            verb == ("stayed", "scaled out", "scaled in")[(other > capacity) - (other < capacity)]
+        )
+        assert target is None or int(target) == other
+
+
+CPU = AzureMonitorMetric("id", "CpuPercentage")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "strict", "backlog", "text"),
+    [
+        (1, 100, True, 5, "scaled in at backlog = 0"),
+        (0, 100, False, 5, "scaled in at backlog = 0"),
+        (0.4, 1.5, True, 0.7, "scaled in at backlog < 0.4"),
+        (0, 4, True, 3, "scaled out at backlog > 4"),
+        (0, 119.6, True, 110, "scaled out at backlog > 120"),
+        (0, 100, True, 130, "stayed at backlog < 100"),
+        (0, 0, True, 0, "scaled out at backlog > 0"),
+    ],
+)
+def test_levels_are_exact_and_those_of_a_count_are_whole_numbers(
+    low: float, high: float, strict: bool, backlog: float, text: str
+) -> None:
+    rule = steps(low, high, strict=strict)
+    assert explain(resource(policy=rule), state([backlog] * 3)).counterfactual == (
+        f"would have {text}"
+    )
+
+
+def test_the_level_of_a_count_is_a_whole_number_although_its_mean_is_not() -> None:
+    def rule(seen: Observation) -> Recommendation:
+        mean = seen.window("backlog").mean or 0
+        return Recommendation(seen.capacity + (mean > 5.35), "out above 5.35")
+
+    text = explain(resource(policy=rule), state([5, 5, 6])).counterfactual
+    assert text == "would have scaled out at backlog > 6"
+
+
+@pytest.mark.parametrize(
+    ("source", "level", "high", "named"),
+    [
+        (SOURCE, 5.0, 900, True),
+        (SOURCE, 5.0, 5000, False),
+        (SOURCE, 60.0, 5000, True),
+        (CPU, 50.0, 99, True),
+        (CPU, 50.0, 100, False),
+        (CPU, 50.0, 150, False),
+        (IngestionBreaker(), 0.0, 0, True),
+        (IngestionBreaker(), 0.0, 0.5, True),
+        (IngestionBreaker(), 0.0, 1, False),
+    ],
+)
+def test_a_level_far_above_anything_that_occurs_is_not_named(
+    source: Any, level: float, high: float, named: bool
+) -> None:
+    declared = resource(policy=above(backlog=high), metrics={"backlog": source})
+    assert bool(explain(declared, state([level] * 3)).counterfactual) is named
+
+
+def test_a_share_is_at_most_a_hundred_percent_wherever_it_comes_from() -> None:
+    declared = resource(
+        policy=TargetTracking("backlog", 70), metrics={"backlog": HubMetric()}, limits=Limits(1, 99)
+    )
+    text = explain(declared, state([69.5] * 3, 20)).counterfactual
+    assert float(text.split()[-1]) < 100
+
+
+def test_a_level_at_which_the_policy_fails_is_not_named() -> None:
+    picky = resource(policy=failing_above(1000))
+    decision = explain(picky, state([130.0] * 3))
+    assert decision.desired == 3
+    assert decision.counterfactual == ""
+
+
+def failing_above(level: float) -> PolicyFunction:
+    def rule(seen: Observation) -> Recommendation:
+        latest = seen.window("backlog").latest
+        if latest is None or latest.value > level:
+            raise ValueError("unexpected level")
+        return Recommendation(seen.capacity + 1, "always more")
+
+    return rule

@@ -28,11 +28,13 @@ from shared.autoscaling.flows import (
     retention,
     scaler,
     scaling_logic,
+    status,
 )
 from shared.autoscaling.flows import notify as news
 from shared.autoscaling.flows.poison import UNATTRIBUTED, PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action, encode_metric
+from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
@@ -268,6 +270,40 @@ async def test_an_action_on_a_busy_plan_is_retried_and_carried_out_once() -> Non
     assert await world.reconcile() == [action]
     assert await world.scale(action) is EntryKind.CONFIRMED
     assert world.control.changes == [("plan-1", 3)]
+
+
+async def test_the_desired_capacity_is_that_of_the_pending_action_until_it_ends() -> None:
+    """Also if the policy, which sees only the present capacity, recommends to hold meanwhile."""
+    world = World()
+    action = await scaled_out(world)
+    since = world.now
+    for value in (200, 50, 50, 50, 50, 50, 50, 200):
+        await world.load([value])
+    lines = [e for e in await world.store.log("plan-1", 1000, since) if e.metric]
+    assert {(e.current, e.desired) for e in lines} == {(2, 3)}
+    assert {point["desired"] for point in presenting.points(lines, 60)} == {3}
+    assert [e.applies for e in lines].count(True) == 1
+    world.control.error = CapacityRefused("403 forbidden")
+    await world.scale(action)
+    await world.load([50])
+    assert (await world.store.log("plan-1", 1))[0].desired == 2
+
+
+@pytest.mark.parametrize("error", [CapacityDelayed("plan-1: 409: x"), CapacityRefused("403: y")])
+async def test_an_answer_of_resource_manager_never_stands_in_place_of_the_newest_decision(
+    error: Exception,
+) -> None:
+    world = World()
+    action = await scaled_out(world)
+    world.control.error = error
+    await world.scale(action)
+    (line,) = await world.store.log("plan-1", 1)
+    assert line.kind in (EntryKind.DEFERRED, EntryKind.FAILED)
+    assert line.reason.startswith("the change ")
+    assert line.reason.endswith(f": {error}")
+    newest = (await status.read_one(world.resource, world.store))["newest"]
+    assert newest
+    assert newest["reason"].startswith("the mean backlog is 200, above the upper threshold 100")
 
 
 async def test_a_change_that_succeeded_in_spite_of_a_time_out_is_not_repeated() -> None:

@@ -183,6 +183,87 @@ def test_another_rule_acts_until_the_first_knows_enough() -> None:
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equal_recommendations_the_paced_one_counts_unless_another_lacks_its_input(
+    order: int,
+) -> None:
+    paced, plain, lacking = wants(4, paced=True), wants(4), wants(4, missing="rate")
+    assert highest(*[paced, plain][::order])(seeing([], 4)).paced
+    assert not highest(*[paced, lacking][::order])(seeing([], 4)).paced
+    assert not highest(*[wants(4, paced=True, missing="rate"), plain][::order])(seeing([], 4)).paced
+
+
+RECOMMENDED = st.builds(
+    Recommendation,
+    st.integers(2, 6),
+    st.just("why"),
+    paced=st.booleans(),
+    missing=st.sampled_from(["", "", "backlog", "rate"]),
+)
+MEMBERS = st.lists(
+    st.one_of(
+        st.just(broken),
+        RECOMMENDED.map(lambda recommended: lambda _: recommended),
+        st.sampled_from(["backlog", "rate"]).map(lambda name: wants(4, missing=name)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(st.sampled_from(list(COMBINATORS.values())), MEMBERS, st.permutations(range(4)))
+def test_the_order_of_the_members_changes_nothing_but_the_texts(
+    combine: Any, members: list[PolicyFunction], order: list[int]
+) -> None:
+    seen = seeing([], 4)
+    permuted = [members[index] for index in order if index < len(members)]
+    results = {
+        (r.capacity, r.paced, r.missing, fallback(combine(*some), wants(9))(seen).capacity)
+        for some in (members, permuted)
+        for r in [combine(*some)(seen)]
+    }
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "falls_back"),
+    [
+        ("any_of", [6], False),  # one policy is enough to scale out
+        ("any_of", [4], True),
+        ("any_of", [2], True),
+        ("any_of", [], True),
+        ("highest", [6, 2], False),
+        ("highest", [4], True),
+        ("highest", [2], True),
+        ("all_of", [6], True),
+        ("all_of", [2], True),
+        ("all_of", [4], False),  # one policy is enough to hold
+        ("all_of", [6, 2], False),
+        ("all_of", [], True),
+    ],
+)
+@pytest.mark.parametrize("lacking", [broken, wants(4, missing="the rate")])
+def test_a_combination_lacks_an_input_only_if_its_other_members_are_not_enough(
+    kind: str, known: list[int], falls_back: bool, lacking: PolicyFunction
+) -> None:
+    members = [*map(wants, known), lacking]
+    for some in (members, members[::-1]):
+        combined = COMBINATORS[kind](*some)
+        for policy in (combined, Schedule((), Profile("always"), combined)):
+            wish = fallback(policy, wants(9))(seeing([], 4))
+            assert (wish.capacity == 9) is falls_back
+            own = "oops" if lacking is broken else "wants 4"
+            assert not falls_back or own in wish.reason
+
+
+def test_a_wrapped_policy_that_fails_is_replaced_by_its_fallback() -> None:
+    profile = WeekProfile((5000.0,) * 168)
+    seen = replace(seeing([], 4), profile=profile, throughput=Throughput(100.0))
+    for wrapped in (Schedule((), Profile("always", 6), broken), SeasonalFloor(broken)):
+        assert wrapped(seen).capacity > 4
+        assert fallback(wrapped, wants(9))(seen).capacity == 9
+
+
 # --- conditions ---
 
 EMPTY = every("backlog", "retries")

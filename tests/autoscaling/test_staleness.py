@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from shared.autoscaling import Guards, Resource, Throughput
+from shared.autoscaling import AzureMonitorMetric, Guards, Mode, Resource, Throughput
 from shared.autoscaling.counts import COMPLETED, with_counts
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.declaring import HubMetric, Missing, Then
+from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import ScalingState
+from shared.autoscaling.state import Override, ScalingState
+from shared.cli import tables
 from shared.web.attention import attention
 from tests.builders import NOW, SOURCE, history, resource, sample, state
 
@@ -72,6 +75,105 @@ def test_the_count_that_the_app_adds_by_itself_is_never_stale() -> None:
     assert stale_conditions(counted, silent_for(7200, COMPLETED)) == []
     status = presenting.status(counted, Snapshot("plan-1", state([50] * 6), NOW), None)
     assert [metric["stale"] for metric in status["metrics"]] == [False, False]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("counted", ["completed_metric", "incoming_metric"])
+def test_a_declared_count_of_azure_monitor_is_not_stale_while_no_messages_arrive(
+    counted: str, streamed: bool
+) -> None:
+    source = AzureMonitorMetric(BUS, "CompleteMessage", "total", streamed=streamed)
+    declared = resource(
+        metrics={"backlog": SOURCE, "finished": source},
+        throughput=Throughput(**{counted: "finished"}),  # type: ignore[arg-type]
+    )
+    for night in (state([0] * 6), silent_for(36_000, backlog=0)):
+        assert stale_conditions(declared, night) == []
+        status = presenting.status(declared, Snapshot("plan-1", night, NOW), None)
+        assert [metric["stale"] for metric in status["metrics"]] == [False, False]
+    own = replace(declared, guards=Guards(missing_by_metric={"finished": Missing(120)}))
+    assert len(stale_conditions(own, silent_for(36_000))) == 1
+    read_by_the_policy = replace(declared, throughput=Throughput())
+    assert len(stale_conditions(read_by_the_policy, silent_for(36_000))) == 1
+
+
+PAUSED = "The resource is paused, so no decision is made."
+LAST_KNOWN = "The plan cannot be read, so decisions use its last known capacity."
+
+
+@pytest.mark.parametrize(
+    ("changes", "override", "capacity_age", "of_capacity", "of_metric"),
+    [
+        (
+            {},
+            None,
+            None,
+            "The capacity of the plan was never read, so no decision is made.",
+            "The capacity of the plan is not known, so no decision is made.",
+        ),
+        ({"mode": Mode.PAUSED}, None, None, PAUSED, PAUSED),
+        ({}, Override(Mode.PAUSED), 3600, PAUSED, PAUSED),
+        (
+            {"mode": Mode.DRY_RUN},
+            None,
+            3600,
+            LAST_KNOWN,
+            "The resource is not scaled in meanwhile. This is a dry run, so only what is logged "
+            "changes.",
+        ),
+        (
+            {},
+            Override(exact=5),
+            3600,
+            LAST_KNOWN,
+            "An override sets the capacity, so decisions do not use this metric.",
+        ),
+        (
+            {"guards": Guards(missing=Missing(60, 4))},
+            None,
+            90,
+            LAST_KNOWN,
+            "The resource is not scaled in meanwhile. With fewer instances, the capacity falls back to "
+            "4, within the limits.",
+        ),
+        (
+            {"guards": Guards(missing=Missing(60, 4))},
+            None,
+            30,
+            None,
+            "The resource is not scaled in until a sample arrives, or until 60 s after the first "
+            "one of the capacity.",
+        ),
+    ],
+)
+def test_page_command_and_notification_state_the_same_effect_of_silence(
+    changes: dict[str, Any],
+    override: Override | None,
+    capacity_age: float | None,
+    of_capacity: str | None,
+    of_metric: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    declared, kept = resource(**changes), {"other": Window((sample(1, 3600),))}
+    if capacity_age is not None:
+        kept[CAPACITY_METRIC] = Window((sample(2, capacity_age),))
+    silent = ScalingState(kept, override=override)
+    told = dict(stale_conditions(declared, silent))
+    assert (told.get("plan-1/capacity"), told["plan-1/backlog"]) == (of_capacity, of_metric)
+    shown = presenting.status(declared, Snapshot("plan-1", silent, NOW), None)
+    assert (shown["capacity_meanwhile"], shown["metrics"][0]["meanwhile"]) == (
+        of_capacity,
+        of_metric,
+    )
+    tables.status([shown])
+    printed = capsys.readouterr().out
+    assert f"plan-1: no sample of backlog. {of_metric}" in printed
+    assert (f"plan-1: no sample of the capacity. {of_capacity}" in printed) is bool(of_capacity)
+    card = {"status": shown, "history": {"points": []}, "age_limit_minutes": 5}
+    said = [item["what"] for item in attention([card], {})]
+    assert f"plan-1: backlog: no sample yet. {of_metric}" in said
+    if shown["capacity"] is None:
+        assert f"plan-1: the capacity of the plan cannot be read. {of_capacity}" in said
 
 
 def test_a_count_with_its_own_missing_rule_is_stale_after_that_time() -> None:

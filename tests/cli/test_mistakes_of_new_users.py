@@ -58,7 +58,7 @@ def validated(rules: str, folder: Path) -> str:
             "scaling_rules.py, line 1: AttributeError: 'Settings' object has no attribute",
         ),
         ("raise SystemExit('key=c2VjcmV0')\n", "scaling_rules.py, line 1: SystemExit: key="),
-        ("def resources(settings): raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt\n"),
+        ("def resources(settings): raise GeneratorExit\n", "line 1: GeneratorExit\n"),
     ],
 )
 def test_an_error_in_the_rules_names_the_line_and_the_remedy(

@@ -287,7 +287,7 @@ def test_confirmed_and_refused_actions_are_events_and_decisions_are_not() -> Non
         line(EntryKind.DEFERRED),
     ]
     reported = {news.kind: news.headline for news in events(lines)}
-    assert reported == {"scaled": "plan-1: 2 → 3", "scaling.refused": "plan-1: 3 → 4"}
+    assert reported == {"scaled": "plan-1: 2 → 3", "scaling.refused": "plan-1: 3 → 4 failed"}
 
 
 def state_with(*capacities: tuple[int, float]) -> ScalingState:

@@ -21,7 +21,12 @@ from shared.autoscaling.ports import Snapshot
 from shared.notifications import flow
 from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
-from shared.notifications.selection import OVERLAP, NotificationIntervals, read_from
+from shared.notifications.selection import (
+    OVERLAP,
+    Notification,
+    NotificationIntervals,
+    read_from,
+)
 from tests.builders import NOW, SOURCE, resource
 from tests.notifications.test_notifications import INTERVALS, MINUTE, Recipient, World
 
@@ -245,3 +250,44 @@ def test_progress_from_before_the_clock_was_set_back_is_ignored() -> None:
         assert read_from(until, NOW, intervals) == earliest
     assert read_from(datetime.min.replace(tzinfo=UTC), NOW, intervals) == earliest
     assert read_from(NOW, NOW, intervals) > earliest
+
+
+async def test_many_conditions_with_one_cause_are_one_notification_and_end_as_one() -> None:
+    names = [f"plan-{number}" for number in range(60)]
+    fleet = Fleet(*names)
+    for _ in range(40):  # the capacities are never read
+        fleet.now += timedelta(seconds=15)
+        for name in names:
+            for metric in MANY:
+                sent = Metric(name, metric, MetricValue(fleet.now, 5))
+                await scaling_logic.process_sample(sent, fleet.resources, fleet.store)
+        await fleet.notify()
+    (stale,) = fleet.recipient.received
+    assert stale.headline.startswith("plan-0: no sample of capacity for ")
+    assert stale.headline.endswith(" (and 59 more like it)")
+    assert stale.text.startswith("The capacity of the plan was never read, so no decision is made.")
+    assert stale.text.endswith("plan-49/capacity, plan-50/capacity and 9 more.")
+    await fleet.minutes(20)
+    (over,) = [news for news in fleet.recipient.received if news.kind == "source.stale.over"]
+    assert over.headline == "plan-0/capacity: no longer source stale (and 59 more like it)"
+
+
+async def test_a_grouped_condition_that_could_not_be_recorded_is_sent_again() -> None:
+    class Failing(MemoryNotificationStore):
+        failing = "17"
+
+        async def save(self, notification: Notification) -> None:
+            if notification.news.subject == self.failing:
+                raise OSError("gone")
+            await super().save(notification)
+
+    world = World()
+    world.records = Failing(lambda: world.now)
+    world.lasting = [
+        News("", NewsKind.SOURCE_STALE, str(n), NOW, f"silent: {n}", "why") for n in range(20)
+    ]
+    assert [news.data["count"] for news in await world.minute()] == [20]
+    assert [news.subject for news in await world.minute()] == ["17"]
+    world.records.failing = ""
+    assert [news.subject for news in await world.minute()] == ["17"]
+    assert await world.minute() == []

@@ -14,6 +14,7 @@ from shared.autoscaling import Mode, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.messages import format_time
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import Override
 from shared.web.board import Board, RecentLog, put_override, read
@@ -287,3 +288,14 @@ async def test_a_log_that_exceeds_the_cache_is_not_read_in_full_each_time(
     await world.minute()
     assert await count_lines(recent, world, 12) == 10
     assert world.store.lines_read - before <= 4
+
+
+async def test_the_chart_goes_on_after_the_clock_of_the_store_was_set_back(world: World) -> None:
+    for _ in range(20):
+        await world.minute()
+        await world.get("resources/plan-1/history", hours="1")
+    world.now -= timedelta(minutes=10, seconds=20)
+    for _ in range(3):
+        await world.minute()
+        shown = await world.get("resources/plan-1/history", hours="1")
+        assert format_time(world.now) in [point["time"] for point in shown["points"]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import fmean
 
 from shared.autoscaling.backlogs import unfallen
@@ -21,7 +22,9 @@ from shared.autoscaling.deciding.decide import (
     refusals,
 )
 from shared.autoscaling.deciding.guards import GUARDS, Context, already_requested
+from shared.autoscaling.deciding.levels import Outcome, turning_levels
 from shared.autoscaling.deciding.samples import observe, window_start
+from shared.autoscaling.declaring import AzureMonitorMetric, IngestionBreaker
 from shared.autoscaling.lag import lag_of
 from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policy import Resource, members, said
@@ -29,12 +32,10 @@ from shared.autoscaling.state import ScalingState
 
 METRICS_MAX = 4
 """At most this many metrics are searched: the first ones that the policy reads."""
-STRIDES_MAX = 10
-STRIDE = 4.0
-"""The search multiplies the present level by 4, 16, 64 and so on, up to about a million. Downwards
-it divides the level by the same factors, and then tries 0."""
-HALVINGS = 7
-"""How many times a stride is bisected. Seven bisections find the level to about one percent."""
+SHARE_MAX = 100.0
+"""The highest value of a share in percent."""
+PLAUSIBLE_FACTOR, PLAUSIBLE = 100, 1000.0
+"""No level is named that exceeds both this many times the highest kept value and this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,10 @@ def explained(
     if recommendation.failed:
         return decision
 
-    def decided(varied: ScalingState) -> int | None:
+    def decided(varied: ScalingState) -> Decision:
         if given_up():
             raise TimeoutError
-        return decide(resource, varied, decision.time).desired
+        return decide(resource, varied, decision.time)
 
     names = _varied(resource)
     turns = [t for name in names for t in _turns(resource, state, decision, name, decided)]
@@ -126,40 +127,48 @@ def _turns(
     state: ScalingState,
     decision: Decision,
     name: str,
-    decided: Callable[[ScalingState], int | None],
+    decided: Callable[[ScalingState], Decision],
 ) -> Iterator[TurningPoint]:
-    """The nearest turning points below and above the present level of one metric."""
+    """The nearest turning points below and above the present level of one metric.
+
+    A level at which the policy fails is no turning point.
+    """
     history = state.histories.get(name)
     assert decision.current is not None
     if history is None or not history.samples:
         return
     first_varied = _first_varied(resource, state, decision, name)
 
-    def desired(at: float) -> int | None:
+    @cache
+    def outcome(at: float) -> int | None:
         samples = history.samples[:first_varied] + tuple(
             [MetricValue(sample.time, at) for sample in history.samples[first_varied:]]
         )
-        return decided(state.with_history(name, Window(samples)))
+        varied = state.with_history(name, Window(samples))
+        other = decided(varied)
+        failed = other.candidates and other.candidates[0].failed
+        return None if failed or other.desired == decision.desired else other.desired
 
-    def same(at: float) -> bool:
-        return desired(at) == decision.desired
-
-    level = _level(history.samples[first_varied:], same)
+    level = _level(history.samples[first_varied:], outcome)
     if level is None:
         return
-    powers = [STRIDE**stride for stride in range(1, STRIDES_MAX + 1)]
-    upwards = [max(level, 1.0) * power for power in powers]
-    downwards = [*[level / power for power in powers], 0.0]
-    for sign, strides in (("<", downwards if level > 0 and not same(0.0) else []), (">", upwards)):
-        near = level
-        for far in strides:
-            if not same(far):
-                at = _bisect(same, near, far)
-                other = _described_change(decision, desired(at))
-                distance = abs(at - level) / (level or 1.0)
-                yield TurningPoint(distance, f"would have {other} at {name} {sign} {at:.3g}")
-                break
-            near = far
+    whole = all(sample.value % 1 == 0 for sample in history.samples)
+    highest = _highest(resource, name, history)
+    for turn in turning_levels(outcome, level, highest, whole=whole):
+        other = _described_change(decision, turn.decided)
+        distance = abs(turn.level - level) / (level or 1.0)
+        yield TurningPoint(distance, f"would have {other} at {name} {turn}")
+
+
+def _highest(resource: Resource, name: str, history: Window) -> float:
+    """No value of the metric can be higher, or is to be expected to be higher."""
+    source, seen = resource.metrics[name], max(sample.value for sample in history.samples)
+    if isinstance(source, IngestionBreaker):
+        return 1.0
+    percent = isinstance(source, AzureMonitorMetric) and "percent" in source.metric.lower()
+    if percent or name in said(resource.policy, "utilisation_names"):
+        return max(SHARE_MAX, seen)
+    return max(PLAUSIBLE, PLAUSIBLE_FACTOR * seen)
 
 
 def _first_varied(resource: Resource, state: ScalingState, decision: Decision, name: str) -> int:
@@ -177,7 +186,7 @@ def _first_varied(resource: Resource, state: ScalingState, decision: Decision, n
     return sum(1 for sample in samples if sample.time < start)
 
 
-def _level(samples: Sequence[MetricValue], same: Callable[[float], bool]) -> float | None:
+def _level(samples: Sequence[MetricValue], outcome: Outcome) -> float | None:
     """The level from which the search starts: the newest value, or else the mean.
 
     With this level in all samples, the decision must be the same as the actual one. The result is
@@ -186,24 +195,15 @@ def _level(samples: Sequence[MetricValue], same: Callable[[float], bool]) -> flo
     values = [sample.value for sample in samples]
     if len(set(values)) == 1:
         return values[0]
-    return next((at for at in (values[-1], fmean(values)) if same(at)), None) if values else None
+    if not values:
+        return None
+    return next((at for at in (values[-1], fmean(values)) if outcome(at) is None), None)
 
 
-def _bisect(same: Callable[[float], bool], near: float, far: float) -> float:
-    for _ in range(HALVINGS):
-        middle = (near * far) ** 0.5 if near > 0 and far > 0 else (near + far) / 2
-        if same(middle):
-            near = middle
-        else:
-            far = middle
-    return far
-
-
-def _described_change(decision: Decision, desired: int | None) -> str:
+def _described_change(decision: Decision, desired: int) -> str:
     """Describe an alternative decision by its direction. If the actual decision has the same
     direction, add the capacity of the alternative."""
     assert decision.current is not None
-    assert desired is not None
     verb = _verb(decision.current, desired)
     same = decision.desired is not None and verb == _verb(decision.current, decision.desired)
     return f"{verb} to {desired}" if same else verb

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.autoscaling.actions import as_of, confirm_if_observed
+from shared.autoscaling.deciding.clocks import dated
 from shared.autoscaling.deciding.decide import Decision
 from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage
@@ -64,5 +65,6 @@ def _merged(
     resource: Resource, state: ScalingState, metric: Metric, snapshot: Snapshot
 ) -> ScalingState:
     now, kept = snapshot.read_at, kept_seconds(resource, metric.name)
+    metric = dated(state, metric, now)
     new = merge(state, metric, now, *kept).state
     return confirm_if_observed(new, metric.value) if metric.name == CAPACITY_METRIC else new

@@ -27,6 +27,12 @@ from shared.autoscaling.state import Desired, ScaleAction
 
 log = logging.getLogger(__name__)
 
+OUTCOMES = {
+    EntryKind.DEFERRED: "the change is not confirmed yet and will be tried again: ",
+    EntryKind.FAILED: "the change was refused: ",
+}
+"""How the reason of an entry begins if the rest of it is an answer of Azure Resource Manager."""
+
 
 async def execute(
     action: ScaleAction,
@@ -92,7 +98,8 @@ async def _settle(
     settled = settle(desired, settlement, now, timing)
     if settled is None:
         return EntryKind(desired.status)
-    line = entry(resource, settled, settlement.kind, now, settlement.reason)
+    reason = f"{OUTCOMES.get(settlement.kind, '')}{settlement.reason}"
+    line = entry(resource, settled, settlement.kind, now, reason)
     await store.commit(snapshot, snapshot.state.with_desired(settled), [line])
     _log(line)
     return settlement.kind

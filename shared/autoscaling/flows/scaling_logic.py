@@ -6,9 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 
-from shared.autoscaling.actions import action_of, entry
+from shared.autoscaling.actions import action_of, as_of, entry
 from shared.autoscaling.activation import standing
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
@@ -24,8 +26,8 @@ from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import ScaleAction
-from shared.autoscaling.transition import Transition
+from shared.autoscaling.state import Desired, ScaleAction
+from shared.autoscaling.transition import Steps, Transition
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +68,10 @@ async def process_samples(
             refused.append(error)
     if not metrics:
         raise all_refused(refused)
+    attempts = count()
     return await until_won(
-        resource.name, lambda: _attempt(metrics, refused, resource, store, version, threads)
+        resource.name,
+        lambda: _attempt(metrics, refused, resource, store, version, threads, next(attempts)),
     )
 
 
@@ -78,33 +82,47 @@ async def _attempt(
     store: StateStore,
     version: str | None,
     threads: PolicyThreads,
+    attempt: int,
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    stands = standing(resource, snapshot.state, version, now)
-    steps = await threads.advance(resource, snapshot.state, metrics, now, decides=stands.decides)
+    state = clocks.noted(as_of(snapshot.state, now), metrics, now)
+    metrics = [clocks.dated(state, metric, now) for metric in metrics]
+    stands = standing(resource, state, version, now)
+    steps = await threads.advance(resource, state, metrics, now, decides=stands.decides)
     refused = [*unknown, *steps.refused]
-    if not steps.accepted and not steps.duplicates and not steps.stale:
-        raise all_refused(refused)
-    step = steps.step
-    if steps.accepted:
-        decision, state = step.decision, step.decided_on
-        if decision is not None and state is not None and decision.is_change:
-            step = replace(step, decision=await threads.explain(resource, state, decision))
-        lines = _lines(resource, step, steps.decided_by, now)
-        if refused:
-            lines.append(_refusal(resource, metrics[0], refused, now))
-        await store.commit(snapshot, step.state.with_rules(stands.rules), lines)
-        log_standing(log, snapshot, stands)
-    _log_left_out(resource, steps.stale, refused)
     if not steps.accepted:
-        return _pending_action(resource, snapshot) if steps.duplicates else None
+        if state.histories.get(clocks.NOTES) != snapshot.state.histories.get(clocks.NOTES):
+            await store.commit(snapshot, state)
+        return _nothing_accepted(steps, refused, resource, snapshot)
+    step = steps.step
+    decision, decided_on = step.decision, step.decided_on
+    if decision is not None and decided_on is not None and decision.is_change:
+        step = replace(step, decision=await threads.explain(resource, decided_on, decision))
+    lines = _lines(resource, step, steps.decided_by, now)
+    if refused:
+        lines.append(_refusal(resource, metrics[0], refused, now))
+    if attempt:  # after a clock was set back, the log may already have an entry of this time and ID
+        lines = [replace(line, entry_id=f"{line.entry_id}-{attempt}") for line in lines]
+    await store.commit(snapshot, step.state.with_rules(stands.rules), lines)
+    log_standing(log, snapshot, stands)
+    _log_left_out(resource, steps.stale, refused)
     if step.decision is None:
         return None
     _log(step.decision, resource.limits)
     if not step.decision.applies or step.state.desired is None:
         return None
     return action_of(resource.name, step.state.desired)
+
+
+def _nothing_accepted(
+    steps: Steps, refused: Sequence[BadMessage], resource: Resource, snapshot: Snapshot
+) -> ScaleAction | None:
+    """Handle a message without any new sample. Raises BadMessage if all samples are invalid."""
+    if not steps.duplicates and not steps.stale:
+        raise all_refused(refused)
+    _log_left_out(resource, steps.stale, refused)
+    return _pending_action(resource, snapshot) if steps.duplicates else None
 
 
 def _lines(
@@ -115,7 +133,7 @@ def _lines(
         reason = f"the capacity reads {desired.target}, as requested by epoch {desired.epoch}"
         lines = [entry(resource, desired, EntryKind.CONFIRMED, now, reason)]
     if step.decision is not None and decided_by is not None:
-        lines.append(_entry(decided_by, step.decision, desired.epoch if desired else None))
+        lines.append(_entry(decided_by, step.decision, desired))
     return lines
 
 
@@ -143,7 +161,11 @@ def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | Non
     return action_of(resource.name, desired)
 
 
-def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
+def _entry(metric: Metric, decision: Decision, desired: Desired | None) -> LogEntry:
+    """The log entry of a decision. If it holds while an action is pending, the desired capacity is
+    still the target of that action.
+    """
+    pending = desired is not None and desired.pending and decision.desired == decision.current
     return LogEntry(
         resource_name=decision.resource_name,
         time=decision.time,
@@ -151,8 +173,8 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
         entry_id=_sample_id(metric),
         reason=decision.reason,
         current=decision.current,
-        desired=decision.desired,
-        epoch=epoch,
+        desired=desired.target if desired and pending else decision.desired,
+        epoch=desired.epoch if desired else None,
         applies=decision.applies,
         limited_by=decision.limited_by,
         candidates=decision.candidates,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.shown import (
@@ -17,6 +18,10 @@ from shared.autoscaling.ports import StateStore
 
 LINES_MAX = 1000
 """The most entries of the decision log in one reply."""
+NEWEST_LINES = 10
+"""The number of newest entries among which the status looks for a decision. The status does not
+show the outcome of an action in its place, because that may be the text of Azure's answer.
+"""
 
 
 async def read_all(
@@ -36,10 +41,14 @@ async def _one_or_error(
 
 
 async def read_one(resource: Resource, store: StateStore) -> ResourceStatus:
-    """The status of one resource. Raises StateUnreadable."""
+    """The status of one resource, with its newest decision. Raises StateUnreadable."""
+    lines = await store.log(resource.name, NEWEST_LINES)
     snapshot = await store.load(resource.name)
-    newest = await store.log(resource.name, 1)
-    return presenting.status(resource, snapshot, newest[0] if newest else None)
+    if lines and lines[0].time > snapshot.read_at:  # written before the store's clock was set back
+        every = await store.log(resource.name, LINES_MAX)
+        lines = [line for line in every if line.time <= snapshot.read_at] or lines
+    newest = next((line for line in lines if line.kind is EntryKind.DECISION), None)
+    return presenting.status(resource, snapshot, newest or next(iter(lines), None))
 
 
 async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.activation import DEPLOYMENT, told
 from shared.autoscaling.backlogs import Unfallen, unfallen
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import (
     POLICY_UNANSWERED,
     EntryKind,
@@ -41,6 +42,8 @@ def events(lines: Iterable[LogEntry]) -> Iterator[News]:
         kind, severity = EVENTS[line.kind]
         changed = line.current is not None and line.current != line.desired
         what = f"{line.current} → {line.desired}" if changed else str(line.kind).replace("_", " ")
+        if changed and line.kind is EntryKind.FAILED:
+            what += " failed"
         yield News(
             news_id=f"{line.resource_name}/{line.kind}/{line.entry_id}",
             kind=kind,
@@ -74,6 +77,10 @@ def conditions(
         headline = f"{resource.name}: copies of the app run with different rules"
         kind, warning = NewsKind.RULES_DIFFER, Severity.WARNING
         news.append(News("", kind, resource.name, now, headline, beside, warning))
+    if difference := clocks.told(state):
+        subject, headline = f"{resource.name}/clock", f"{resource.name}: {difference}"
+        text = "Samples are dated by the clock of the storage account."
+        news.append(News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING))
     return news
 
 
@@ -98,7 +105,7 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
         silent_seconds = (now - since).total_seconds()
         if silent_seconds > silent_after_seconds(resource, name):
             headline = f"{resource.name}: no sample of {name} for {silent_seconds / 60:.0f} min"
-            subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
+            subject, text = f"{resource.name}/{name}", meanwhile(resource, state, name, now)
             yield News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
 

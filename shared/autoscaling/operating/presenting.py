@@ -55,10 +55,11 @@ Shown = dict[str, Any]
 
 def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> ResourceStatus:
     """The status of a resource: capacity, desired state, mode, override, throughput, metrics, and
-    the newest entry."""
+    the newest decision."""
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
+    stale = is_silent(resource, CAPACITY_METRIC, capacity, now)
     return {
         "name": resource.name,
         "target": {
@@ -70,7 +71,8 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> R
         "as_of": format_time(now),
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
-        "capacity_stale": is_silent(resource, CAPACITY_METRIC, capacity, now),
+        "capacity_stale": stale,
+        "capacity_meanwhile": meanwhile(resource, state, CAPACITY_METRIC, now) if stale else None,
         "desired": _desired(state.desired),
         "mode": mode,
         "mode_reason": mode_reason,
@@ -252,7 +254,7 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
             "age_seconds": age,
             "lag_seconds": age if usual_lag_seconds(source) else None,
             "stale": silent,
-            "meanwhile": meanwhile(resource, name) if silent else None,
+            "meanwhile": meanwhile(resource, state, name, now) if silent else None,
         }
 
 

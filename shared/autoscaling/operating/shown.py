@@ -137,6 +137,7 @@ class ResourceStatus(TypedDict):
     capacity: int | None
     capacity_at: TimeText | None
     capacity_stale: bool
+    capacity_meanwhile: str | None
     desired: DesiredShown | None
     mode: Mode
     mode_reason: str

@@ -3,8 +3,8 @@
 A metric that decisions use is silent after ``Missing.after_seconds`` and the usual lag of its
 source. A count of finished or incoming items may arrive minutes late, because only the throughput
 per instance is learned from it. Such a metric is silent once its newest sample is too old to learn
-from. The count that the app adds by itself is never silent. Decisions do not use it, and Azure
-Monitor publishes no values while no messages arrive.
+from. If it comes from Azure Monitor, it is never silent, because Azure Monitor publishes no values
+while no messages arrive. In both cases, an own rule for the missing metric takes precedence.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from shared.autoscaling.counts import COMPLETED, counting_source
+from shared.autoscaling.deciding.decide import effective_mode, effective_override
+from shared.autoscaling.deciding.guards import waited_seconds
+from shared.autoscaling.deciding.samples import known_capacity, samples_of
+from shared.autoscaling.declaring import AzureMonitorMetric, Mode
 from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
 from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import ScalingState
 
 
 def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: datetime) -> bool:
@@ -28,17 +32,21 @@ def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: da
 
 def silent_after_seconds(resource: Resource, name: str) -> float:
     """The age of the newest sample, in seconds, at which the metric counts as silent."""
-    guards = resource.guards
-    if name == COMPLETED and counting_source(resource):
-        return math.inf
+    guards, source = resource.guards, resource.metrics.get(name)
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
-        return resource.kept_history_seconds
-    usual_lag = usual_lag_seconds(resource.metrics.get(name))
-    return guards.missing_for(name).after_seconds + usual_lag
+        is_monitored = isinstance(source, AzureMonitorMetric)
+        return math.inf if is_monitored else resource.kept_history_seconds
+    return guards.missing_for(name).after_seconds + usual_lag_seconds(source)
 
 
-def meanwhile(resource: Resource, name: str) -> str:
+def meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
     """The effect on decisions while the metric is silent, in one or two sentences."""
+    mode, _ = effective_mode(resource, state, now)
+    if mode is Mode.PAUSED:
+        return "The resource is paused, so no decision is made."
+    if known_capacity(state) is None:
+        cause = "was never read" if name == CAPACITY_METRIC else "is not known"
+        return f"The capacity of the plan {cause}, so no decision is made."
     if name == CAPACITY_METRIC:
         return "The plan cannot be read, so decisions use its last known capacity."
     if name == resource.throughput.counted_metric:
@@ -46,15 +54,28 @@ def meanwhile(resource: Resource, name: str) -> str:
             "Decisions do not use this metric. Meanwhile the throughput per instance stays as it "
             "was counted before, or is estimated from the backlog."
         )
-    then = resource.guards.missing_for(name).then
-    text = {
+    override = effective_override(state, now)
+    if override is not None and override.exact is not None:
+        return "An override sets the capacity, so decisions do not use this metric."
+    text = _effect(resource, state, name, now)
+    if name == resource.guards.breaker_metric:
+        text += " Whether the circuit breaker is open is unknown, so it does not prevent scale-out."
+    if mode is Mode.DRY_RUN:
+        text += " This is a dry run, so only what is logged changes."
+    return text
+
+
+def _effect(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
+    rule = resource.guards.missing_for(name)
+    waited = waited_seconds(samples_of(state, CAPACITY_METRIC), now)
+    if isinstance(rule.then, int) and not samples_of(state, name) and waited <= rule.after_seconds:
+        after = f"{rule.after_seconds:g} s after the first one of the capacity"
+        return f"The resource is not scaled in until a sample arrives, or until {after}."
+    return {
         "hold_in": "The resource is not scaled in meanwhile.",
         "hold": "The capacity does not change meanwhile.",
     }.get(
-        str(then),
+        str(rule.then),
         "The resource is not scaled in meanwhile. With fewer instances, the capacity falls back to "
-        f"{then}, within the limits.",
+        f"{rule.then}, within the limits.",
     )
-    if name == resource.guards.breaker_metric:
-        text += " Whether the circuit breaker is open is unknown, so it does not prevent scale-out."
-    return text

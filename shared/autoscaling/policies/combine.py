@@ -20,9 +20,7 @@ from shared.autoscaling.policy import (
 )
 
 Choose = Callable[[Sequence[int], int], int | None]
-"""Chooses one of the recommended capacities, given the current capacity. The result is the index of
-the chosen one, or None to hold.
-"""
+"""Chooses one of the recommended capacities, given the current capacity, or None to hold."""
 
 
 def any_of(*policies: PolicyFunction) -> Combination:
@@ -56,7 +54,8 @@ def highest(*policies: PolicyFunction) -> Combination:
 class Combination(Composite):
     """The policy that ``any_of``, ``all_of`` and ``highest`` return.
 
-    The ``candidates`` of its recommendation are the recommendations of its members.
+    The ``candidates`` of its recommendation are the recommendations of its members. Their order
+    affects only the texts.
     """
 
     kind: str
@@ -78,25 +77,41 @@ class Combination(Composite):
         if not recommended:
             return stay(seen, self.kind, f"{self.kind} combines no policies")
         wanted = [each.capacity for each in recommended]
-        index = CHOICES[self.kind](wanted, seen.capacity)
-        chosen = recommended[index] if index is not None else _holding(recommended, seen)
+        choice = CHOICES[self.kind](wanted, seen.capacity)
+        capacity = seen.capacity if choice is None else choice
+        lacking = self._lacking(recommended, seen.capacity)
+        chosen = _chosen(recommended, capacity, lacking=bool(lacking))
         return replace(
             chosen,
-            capacity=seen.capacity if index is None else chosen.capacity,
-            reason=f"{chosen.reason} ({self._summary(wanted, index)})",
+            capacity=capacity,
+            reason=f"{chosen.reason} ({self._summary(wanted, choice)})",
             rule=self.kind,
             evidence={
                 **chosen.evidence,
                 "rule": chosen.rule,
                 "wishes": ", ".join(map(str, wanted)),
             },
-            paced=index is not None and chosen.paced,
+            paced=choice is not None and chosen.paced and not lacking,
             candidates=flattened(recommended),
+            missing=lacking,
         )
 
-    def _summary(self, wanted: Sequence[int], index: int | None) -> str:
+    def _lacking(self, recommended: Sequence[Recommendation], capacity: int) -> str:
+        """What members lack; empty if the recommendations of the other members are enough.
+
+        To scale out, one member of ``any_of`` or ``highest`` is enough. To hold, one member of
+        ``all_of`` is enough, or two that recommend opposite directions.
+        """
+        known = [each.capacity for each in recommended if not each.lacking]
+        if self.kind == "all_of":
+            enough = bool(known) and _all(known, capacity) is None
+        else:
+            enough = max(known, default=capacity) > capacity
+        return "" if enough else ", ".join(sorted({e.lacking for e in recommended if e.lacking}))
+
+    def _summary(self, wanted: Sequence[int], choice: int | None) -> str:
         summary = f"{self.kind} with the recommended capacities {', '.join(map(str, wanted))}"
-        return summary if index is not None else f"{summary}: holding"
+        return summary if choice is not None else f"{summary}: holding"
 
 
 def flattened(recommended: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
@@ -104,28 +119,32 @@ def flattened(recommended: Sequence[Recommendation]) -> tuple[Recommendation, ..
     return tuple(chain.from_iterable((each, *each.candidates) for each in recommended))
 
 
-def _holding(recommended: Sequence[Recommendation], seen: Observation) -> Recommendation:
-    """The first recommendation of the current capacity. If there is none, the policies disagree."""
-    for each in recommended:
-        if each.capacity == seen.capacity:
-            return each
-    return Recommendation(seen.capacity, "the policies recommend opposite directions")
+def _chosen(
+    recommended: Sequence[Recommendation], capacity: int, *, lacking: bool
+) -> Recommendation:
+    """The recommendation of this capacity that explains it best.
+
+    It is one that lacks an input if the combination does, and preferably a paced one. If none
+    recommends this capacity, the policies disagree.
+    """
+    same = [each for each in recommended if each.capacity == capacity]
+    if not same:
+        return Recommendation(capacity, "the policies recommend opposite directions")
+    return max(same, key=lambda each: (bool(each.lacking) is lacking, each.paced))
 
 
 def _any(wanted: Sequence[int], capacity: int) -> int | None:
-    if max(wanted) > capacity or all(each < capacity for each in wanted):
-        return _highest(wanted, capacity)
-    return None
+    return None if max(wanted) == capacity else max(wanted)
 
 
 def _all(wanted: Sequence[int], capacity: int) -> int | None:
-    if all(each > capacity for each in wanted):
-        return wanted.index(min(wanted))
-    return _highest(wanted, capacity) if all(each < capacity for each in wanted) else None
+    if min(wanted) > capacity:
+        return min(wanted)
+    return max(wanted) if max(wanted) < capacity else None
 
 
 def _highest(wanted: Sequence[int], _: int) -> int | None:
-    return wanted.index(max(wanted))
+    return max(wanted)
 
 
 CHOICES: dict[str, Choose] = {"any_of": _any, "all_of": _all, "highest": _highest}
@@ -140,7 +159,8 @@ def fallback(policy: PolicyFunction, otherwise: PolicyFunction) -> Fallback:
 class Fallback(Composite):
     """The policy that ``fallback`` returns.
 
-    A policy lacks an input if ``missing`` of its recommendation is not empty.
+    A policy lacks an input if ``missing`` of its recommendation is not empty. A combination lacks
+    what its members lack, unless the other members are enough (see ``Combination``).
 
     Some policies, such as BacklogTarget, hold the capacity until the throughput of an instance is
     known. To learn the throughput from the backlog, the app needs changes of the capacity. So
@@ -160,7 +180,7 @@ class Fallback(Composite):
 
     def __call__(self, seen: Observation) -> Recommendation:
         first = ask(self.policy, seen)
-        if not first.failed and not first.missing:
+        if not first.lacking:
             return first
         second = ask(self.otherwise, seen)
         cause = first.reason.removeprefix(HOLDING)

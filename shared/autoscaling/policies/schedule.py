@@ -195,6 +195,7 @@ class Schedule(Composite):
             },
             paced=recommended.paced and wanted == recommended.capacity,
             candidates=flattened([recommended]),
+            missing=recommended.lacking,
         )
 
     def _ask(self, profile: Profile, seen: Observation) -> Recommendation:

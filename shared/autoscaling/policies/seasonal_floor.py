@@ -96,6 +96,7 @@ class SeasonalFloor(Composite):
             evidence={**evidence, "wish": recommended.capacity},
             paced=False,
             candidates=flattened([recommended]),
+            missing=recommended.lacking,
         )
 
     def _reason(self, hour: _Hour, rate: float, floor: int) -> str:
