@@ -133,8 +133,8 @@ LAST_KNOWN = "The plan cannot be read, so decisions use its last known capacity.
             None,
             90,
             LAST_KNOWN,
-            "The resource is not scaled in meanwhile. With fewer instances, the capacity falls back to "
-            "4, within the limits.",
+            "The resource is not scaled in meanwhile. With fewer instances, the capacity falls "
+            "back to 4, within the limits.",
         ),
         (
             {"guards": Guards(missing=Missing(60, 4))},
