@@ -103,10 +103,9 @@ class _RetryPolicy(AsyncRetryPolicy[Any, Any]):
 def administration_client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
     """A client of the administration API, with a connection string or the app's identity."""
     if connection.connection_string:
-        address = connection.connection_string.partition("//")[2].partition(";")[0]
         return ServiceBusAdministrationClient.from_connection_string(
             connection.connection_string,
-            transport=transport_for(address),
+            transport=transport_for(connection.host),
             retry_policy=_RetryPolicy(retry_total=1),
         )
     namespace = connection.namespace
