@@ -26,7 +26,7 @@ from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import is_loopback
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.adapters.readers import AzureReader, ServiceBusReader
+from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.scaling import TableStateStore
@@ -570,6 +570,16 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
             await each.close()
     told = f"the answer of 127.0.0.1 is not what Azure sends (status {reply.status}, content type "
     assert [each for each in answers if told not in str(each) or "proxy" not in str(each)] == []
+
+
+async def test_a_page_with_a_header_of_azure_is_an_answer_of_azure() -> None:
+    """Azure's own pages of errors keep their meaning, and a blob may be a page."""
+    headers = {"x-ms-request-id": "1"}
+    async with Answering(Reply(404, PAGE, "text/html", headers)) as storage:
+        reader = StorageQueueReader(namespace(storage).storage("AzureWebJobsStorage"))
+        with pytest.raises(ReadFailed, match="queue work does not exist"):
+            await reader.read(StorageQueue("work"))
+        await reader.close()
 
 
 async def test_only_loopback_addresses_are_reached_over_plain_http() -> None:
