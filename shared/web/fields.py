@@ -137,7 +137,7 @@ class Text(Field):
         return (
             isinstance(value, str)
             and not line_problem(value, self.length_max)
-            and re.fullmatch(self.pattern, value) is not None
+            and re.search(self.pattern, value) is not None
         )
 
     def _refusal(self, value: Any) -> Refused:

@@ -537,6 +537,8 @@ XHTML = Reply(200, '<html xmlns="http://www.w3.org/1999/xhtml"/>', "application/
         XHTML,
         Reply(200, PAGE, "text/html"),
         Reply(200, PAGE, "application/json"),
+        Reply(200, f'\ufeff<?xml version="1.0"?>\n{PAGE}', "application/xml"),
+        Reply(403, "blocked by the policy of this network", "text/html"),
         Reply(200, "blocked", "text/plain"),
         Reply(200, "", "application/xml"),
         Reply(302, PAGE, "text/html", {"Location": "/login"}),

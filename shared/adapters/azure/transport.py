@@ -42,7 +42,9 @@ WAIT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 WAIT_SECONDS_MAX = 86_400.0
 
 FORMS = ("json", "xml")
-PAGE = re.compile(rb"\s*<(?:!doctype\s+)?html", re.IGNORECASE)
+PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.IGNORECASE
+)
 PAGE_START_BYTES = 200
 
 
