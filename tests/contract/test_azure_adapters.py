@@ -23,7 +23,7 @@ from local.azurite import Azurite
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.permissions import ArmPermissions
-from shared.adapters.azure.transport import is_loopback
+from shared.adapters.azure.transport import ForeignAnswer, is_loopback
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
@@ -572,6 +572,21 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
             await each.close()
     told = f"the answer of 127.0.0.1 is not what Azure sends (status {reply.status}, content type "
     assert [each for each in answers if told not in str(each) or "proxy" not in str(each)] == []
+
+
+async def test_json_of_a_proxy_is_neither_an_empty_state_nor_a_plan_without_capacity() -> None:
+    async with Answering(Reply(200, '{"error": "blocked"}')) as proxy:
+        found = namespace(proxy)
+        states, control = (
+            TableStateStore(found.storage("AzureWebJobsStorage")),
+            AppServiceControl(found),
+        )
+        with pytest.raises(ForeignAnswer, match="not what Azure sends"):
+            await states.load("plan-1")
+        with pytest.raises(CapacityDelayed, match="does not describe a plan"):
+            await control.read(plan())
+        await states.close()
+        await control.close()
 
 
 async def test_a_page_with_a_header_of_azure_is_an_answer_of_azure() -> None:

@@ -86,7 +86,7 @@ class AppServiceControl:
         plans = self._client(target).app_service_plans
         try:
             plan = await plans.get(target.resource_group, target.name)
-            capacity: object = plan.sku.capacity if plan.sku is not None else None
+            capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
         except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
             raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
         if not capacity:

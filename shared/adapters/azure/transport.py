@@ -155,6 +155,8 @@ def _is_foreign(request: Any, response: Any, *, has_body: bool) -> bool:
     """
     if any(name.lower().startswith("x-ms-") for name in response.headers):
         return False
+    if "x-ms-version" in request.headers and response.status_code == 200:
+        return True  # storage answers with its version, too
     kind = _content_type(response)
     body = _body(response) if has_body else b"-"
     if "html" in kind or PAGE.match(body[:PAGE_START_BYTES]):
