@@ -59,8 +59,8 @@ for client in ("azure.eventhub", "azure.servicebus"):  # the app logs their erro
 @guard_invocation
 async def settings_check(timer: func.TimerRequest) -> None:
     """Fail every minute while settings or rules are wrong, so that logs and alerts show it."""
-    if failure is not None:
-        raise failure
+    if failure is not None:  # an error that is raised again keeps the tracebacks of every time
+        raise SettingsError(failure.problems)
 
 
 @refused.route("dashboard", methods=["GET"])

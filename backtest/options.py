@@ -9,6 +9,8 @@ from pathlib import Path
 from backtest.arena import Arena, usual_rate
 from backtest.workload import Workload
 from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
+from shared.values import text as texts
+from shared.values.text import whole
 
 PLOT_KINDS = (".png", ".html")
 
@@ -36,7 +38,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--faults",
-        type=int,
+        type=whole,
         metavar="SEED",
         help="lose, delay, repeat and refuse samples and actions at random, by this seed",
     )
@@ -49,8 +51,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def add_arena(parser: argparse.ArgumentParser) -> None:
     """Add the options that the replay and the tuner share."""
-    number, minutes = bounded(float, 0), bounded(int, 0, MINUTES_MAX)
-    instances = bounded(int, 0, PLAN_CAPACITY_MAX)
+    number, minutes = bounded(texts.number, 0), bounded(whole, 0, MINUTES_MAX)
+    instances = bounded(whole, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
     add("--resource", metavar="NAME", help="the resource, if the rules declare several")
@@ -143,7 +145,7 @@ def bounded(
         except ValueError:
             value = -1
         if not low <= value <= high:
-            kind = "whole number" if parse_number is int else "number"
+            kind = "whole number" if parse_number is whole else "number"
             message = f"{text!r} must be a {kind} of at least {low:g} and at most {high:g}"
             raise argparse.ArgumentTypeError(message)
         return value

@@ -32,6 +32,7 @@ from backtest.rules_file import Rules, load_rules, with_policy
 from backtest.workload import Workload, load_workload
 from shared.autoscaling.policies.checks import is_number
 from shared.autoscaling.policy import described
+from shared.values.text import whole
 
 FITTED_SHARE = 0.6
 RANDOM_SHARE = 0.4
@@ -93,12 +94,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object instead of a table"
     )
-    tries = bounded(int, 0, TRIES_MAX)
+    tries = bounded(whole, 0, TRIES_MAX)
     parser.add_argument(
         "--tries", type=tries, default=60, help="points to try (default: %(default)s)"
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="seed of the search (default: %(default)s)"
+        "--seed", type=whole, default=1, help="seed of the search (default: %(default)s)"
     )
     add_arena(parser)
     return parser.parse_args(arguments)

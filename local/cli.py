@@ -30,6 +30,7 @@ from local.demo.view import watch
 from local.demo.watching import PartEnded
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
+from shared.values.text import WHOLE
 
 BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
 STATE = RUNNING_SETTINGS.parent
@@ -217,7 +218,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not WHOLE.fullmatch(text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 

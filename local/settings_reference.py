@@ -20,7 +20,7 @@ INTRODUCTION = """# Settings
 These are app settings of the Function App, or `Values` of `local.settings.json` ([an example](../local.settings.json.example)). The app reads them once, at start.
 
 - If settings or rules are wrong, no function of the app runs except two: `settings_check` fails every minute with one message that lists all problems, and `GET /api/dashboard` returns the same list with status 503 to a caller with a key. An unknown setting whose name resembles a known one causes a warning. `python -m shared validate` shows both.
-- A schedule has six cron fields, seconds first, or the form `hh:mm:ss`.
+- A schedule has six cron fields, seconds first, or the form `hh:mm:ss` with less than 24 hours. `1.00:00:00` is a day.
 - Give a value marked *secret* as a Key Vault reference, or use a managed identity instead. The app never logs it.
 - *Used by* names functions; *rules* means `scaling_rules.py`.
 - The settings from `SubscriptionId` to `ThresholdDown` are required only if your rules read them.

@@ -18,6 +18,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import multimode
 
+from shared.values.text import number
+
 MINUTE = timedelta(minutes=1)
 STEP_MIN = timedelta(seconds=1)
 STEP_MAX = timedelta(minutes=30)
@@ -176,7 +178,7 @@ def _time(line: int, text: str, naive: list[int]) -> datetime:
 def _arrivals(line: int, text: str) -> float:
     what, fix = f"arrivals {_quoted(text)} is", "Write the number of items in that step, such as 19"
     try:
-        value = float(text.replace("_", "?"))  # float() accepts 1_000, which is not a CSV number.
+        value = number(text.strip())
     except ValueError:
         raise _Refused(line, f"{what} not a number", fix) from None
     if not math.isfinite(value):

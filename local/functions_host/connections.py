@@ -10,6 +10,7 @@ from typing import Any
 
 from local.azurite import USUAL_PORTS, connection_string
 from local.functions_host.errors import HostStartFailed
+from shared.settings.connections import tidy
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
 MANAGED_IDENTITY = "managedidentity"
@@ -77,8 +78,8 @@ def find_connection(settings: Mapping[str, str], name: str, function: str) -> Co
     """The connection for a binding, looked up as the host does. Raises HostStartFailed."""
     name = name or DEFAULT_CONNECTION
     for setting in (f"AzureWebJobs{name}", name):
-        value = settings.get(setting, "")
-        if value.rstrip(";").lower() == _EMULATOR_SHORT_FORM:
+        value = tidy(settings.get(setting, ""))
+        if value.lower() == _EMULATOR_SHORT_FORM:
             return Connection(setting, function, _EMULATOR)
         if value:
             return Connection(setting, function, value)

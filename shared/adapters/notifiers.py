@@ -5,6 +5,7 @@ The webhook's address is a secret, so no log line and no error message contains 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Collection
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from shared.adapters.azure.transport import retry_after_seconds
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.concurrency import Retrying
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 LinkOf = Callable[[Breaker], str]
 
 BUSY = 429
+WAIT_SECONDS_MAX = 5.0
+"""If a webhook asks to wait longer, the notification is left to the next run."""
 LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -86,11 +90,15 @@ class Webhook:
                     self._url, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                status = response.status
+                status, wait = response.status, retry_after_seconds(response) or 0
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _Unavailable(f"webhook at {self._host}: {type(error).__name__}") from None
         if status == BUSY or status >= 500:
-            raise _Unavailable(f"webhook at {self._host} answered {status}")
+            told = f"webhook at {self._host} answered {status}"
+            if wait > WAIT_SECONDS_MAX:
+                raise NotSent(f"{told} and asks to wait {wait:.0f} s")
+            await asyncio.sleep(wait)
+            raise _Unavailable(told)
         if status >= 300:
             raise NotSent(f"webhook at {self._host} answered {status}: check WebhookUrl")
 

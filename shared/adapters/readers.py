@@ -3,13 +3,15 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from shared.adapters.azure.refusals import queue_access, service_bus_access
-from shared.adapters.azure.transport import server_time
+from shared.adapters.azure.refusals import Access, AccessRefused, queue_access, service_bus_access
+from shared.adapters.azure.transport import retry_after_seconds, server_time
 from shared.autoscaling.declaring import (
     IngestionBreaker,
     MetricSource,
@@ -26,6 +28,7 @@ from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.values.redaction import redacting
+from shared.values.text import one_line
 
 ServiceBusSource = ServiceBusQueue | ServiceBusSubscription | TopicSubscriptions
 
@@ -84,52 +87,79 @@ class AzureReader:
         raise TypeError(f"there is no reader for a source of type {type(source).__name__}")
 
 
+@contextmanager
+def _answering(access: Access, missing: str) -> Iterator[None]:
+    """Raises ReadFailed, with ``missing`` if the source does not exist, and AccessRefused."""
+    try:
+        with access.explained():
+            yield
+    except AccessRefused:
+        raise
+    except ResourceNotFoundError as error:
+        raise ReadFailed(f"{missing}: check its name in the rules") from error
+    except HttpResponseError as error:
+        text = f"{access.place}: {error.status_code}: {one_line(error.message)}"
+        raise ReadFailed(text) from error
+    except (AttributeError, TypeError, ValueError) as error:  # of the client
+        text = f"{access.place}: the answer cannot be read ({one_line(error)})"
+        raise ReadFailed(text) from error
+
+
 @redacting
 class ServiceBusReader:
-    """Reads the message counts of queues and subscriptions of one Service Bus namespace."""
+    """Reads the message counts of queues and subscriptions of one Service Bus namespace.
+
+    While the namespace asks to wait, nothing is read.
+    """
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         from shared.adapters.service_bus.administration import (  # noqa: PLC0415  heavy
             administration_client,
+            described,
         )
 
         self._client = administration_client(connection)
         self._connection = connection
+        self._described = described
+        self._waits_until = time.monotonic()
 
     async def read(self, source: ServiceBusSource) -> MetricValue:
-        access = service_bus_access(self._connection, _name_of(source), "Owner")
-        try:
-            with access.explained():
+        name, where = _name_of(source), f"the namespace of {source.connection}"
+        if (seconds := self._waits_until - time.monotonic()) > 0:
+            raise ReadFailed(f"{where} throttles requests: {name} is read in {seconds:.0f} s")
+        access = service_bus_access(self._connection, name, "Owner")
+        with _answering(access, f"{name} does not exist in {where}"):
+            try:
                 count = await self._count(source)
-        except ResourceNotFoundError as error:
-            raise ReadFailed(
-                f"{_name_of(source)} does not exist in the namespace of {source.connection}: "
-                "check its name in the rules"
-            ) from error
+            except HttpResponseError as error:
+                self._waits_until = time.monotonic() + (retry_after_seconds(error.response) or 0)
+                raise
         if count is None:
-            raise ReadFailed(
-                f"the namespace of {source.connection} did not return the count of "
-                f"{_name_of(source)}"
-            )
+            raise ReadFailed(f"{where} did not return the count of {name}: it may be throttling")
         return MetricValue(server_time(), float(count))
 
     async def close(self) -> None:
         await self._client.close()
 
     async def _count(self, source: ServiceBusSource) -> int | None:
-        properties: object
+        client, cls = self._client, self._described
+        properties: Any
         if isinstance(source, ServiceBusQueue):
-            properties = await self._client.get_queue_runtime_properties(source.queue)
-        elif isinstance(source, TopicSubscriptions):
-            topic = await self._client.get_topic_runtime_properties(source.topic)
-            return topic.subscription_count
-        elif source.count == "scheduled":
-            properties = await self._client.get_topic_runtime_properties(source.topic)
+            properties = await client.get_queue_runtime_properties(source.queue, cls=cls)
+        elif isinstance(source, TopicSubscriptions) or source.count == "scheduled":
+            properties = await client.get_topic_runtime_properties(source.topic, cls=cls)
         else:
-            properties = await self._client.get_subscription_runtime_properties(
-                source.topic, source.subscription
+            properties = await client.get_subscription_runtime_properties(
+                source.topic, source.subscription, cls=cls
             )
-        count: int | None = getattr(properties, f"{source.count}_message_count")
+        if isinstance(source, TopicSubscriptions):
+            name = "subscription_count"
+        else:
+            name = f"{source.count}_message_count"
+        try:
+            count: int | None = getattr(properties, name)
+        except AttributeError:  # the client expects each answer to contain counts
+            return None
         return count
 
 
@@ -153,20 +183,13 @@ class StorageQueueReader:
 
     async def read(self, source: StorageQueue) -> MetricValue:
         queue = self._client.get_queue_client(source.queue)
-        try:
-            with queue_access(self._connection, source.queue).explained():
-                properties = await queue.get_queue_properties()
-        except ResourceNotFoundError as error:
-            raise ReadFailed(
-                f"queue {source.queue} does not exist in the storage account of "
-                f"{source.connection}: check its name in the rules"
-            ) from error
+        name, where = f"queue {source.queue}", f"the storage account of {source.connection}"
+        access = queue_access(self._connection, source.queue)
+        with _answering(access, f"{name} does not exist in {where}"):
+            properties = await queue.get_queue_properties()
         count = properties.approximate_message_count
         if count is None:
-            raise ReadFailed(
-                f"the storage account of {source.connection} did not return the length of queue "
-                f"{source.queue}"
-            )
+            raise ReadFailed(f"{where} did not return the length of {name}")
         return MetricValue(server_time(), float(count))
 
     async def close(self) -> None:

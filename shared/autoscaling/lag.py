@@ -24,7 +24,7 @@ itself, one until the next query, one until a sum is read a second time, and two
 
 NO_LAG = timedelta(0)
 A_MINUTE = timedelta(minutes=1)
-GRAIN = re.compile(r"P(?:(\d+)D|T(?:(\d+)H|(\d+)M))")
+GRAIN = re.compile(r"P(?:([0-9]+)D|T(?:([0-9]+)H|([0-9]+)M))")
 """A duration in days, hours or minutes, such as PT5M."""
 
 

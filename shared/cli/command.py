@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from shared import settings
 from shared.ingestion.errors import NotFound
+from shared.values.text import number, whole
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
@@ -95,13 +96,35 @@ def command(
             return run(partial(action, **options), settings_file or context.obj, as_json)
 
         _app, *own = inspect.signature(action, eval_str=True).parameters.values()
-        parameters = [_parameter(each.name, each.annotation, each.default) for each in own]
+        parameters = [_parameter(p.name, _numeric(p.annotation), p.default) for p in own]
         parameters += [*COMMON, JSON] if has_json else COMMON
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         commands.command(name, help=_unwrapped(action.__doc__), **typer_options)(call)
         return action
 
     return register
+
+
+def _numeric(annotation: Any) -> Any:
+    """The annotation of a parameter. If it is a number, the parameter accepts digits 0 to 9 only.
+    Typer would also read ``1_0``.
+    """
+    kind, *options = get_args(annotation) or (annotation,)
+    kinds = get_args(kind) or (kind,)
+    parse = whole if int in kinds else number if float in kinds else None
+    if parse and options and options[0].parser is None:
+        options[0].parser = partial(_bounded, parse, options[0].min, options[0].max)
+    return annotation
+
+
+def _bounded(
+    parse: Callable[[str], float], low: float | None, high: float | None, given: object
+) -> float:
+    value = parse(str(given))  # Typer parses defaults, too
+    if (low is not None and value < low) or (high is not None and value > high):
+        span = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
+        raise ValueError(f"{given} must be {span}")
+    return value
 
 
 def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:

@@ -54,7 +54,7 @@ UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 def parse_age(text: str) -> timedelta:
     """Parse an age such as ``30d``, ``12h``, ``90m`` or ``10s``."""
-    match = re.fullmatch(r"(\d{1,6})([dhms])", text)
+    match = re.fullmatch(r"([0-9]{1,6})([dhms])", text)
     if match is None:
         raise ValueError(f"{text!r}: must be an age such as 30d, 12h, 90m")
     return timedelta(**{UNITS[match[2]]: int(match[1])})

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shared.values.text import odd_character
+
 JsonObject = Mapping[str, Any]
 UNKNOWN = "?"
 PIPED_CHARACTERS = 400
@@ -224,7 +226,7 @@ def _table(*columns: str) -> Table:
 
 def safe(text: str) -> str:
     """The text with control characters escaped, so that a terminal does not execute them."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(repr(c)[1:-1] if odd_character(c) else c for c in text)
 
 
 def _partition(shown: JsonObject) -> str:

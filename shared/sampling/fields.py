@@ -41,6 +41,8 @@ def as_number(value: object, name: str) -> float:
     """A finite number. Raises BadField for any other value, including true and false."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise BadField(name, "a number", value)
+    if isinstance(value, str) and (not value.isascii() or "_" in value):
+        raise BadField(name, "a number in digits 0 to 9", value)
     try:
         parsed = float(value)
     except (ValueError, OverflowError):

@@ -63,7 +63,7 @@ class EventHubConnection:
 def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection | str:
     """The connection, or the problem with its settings."""
     prefix = _prefix(environ, name)
-    if text := environ.get(prefix, "").strip():
+    if text := tidy(environ.get(prefix, "")):
         spelled_out = _spelled_out(text)
         keys = _keys(spelled_out)
         if {"accountname", "accountkey"} <= keys or keys & {"queueendpoint", "tableendpoint"}:
@@ -90,8 +90,8 @@ def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnecti
 def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection | str:
     """The connection, or the problem with its settings."""
     prefix = _prefix(environ, name)
-    if text := environ.get(prefix, "").strip():
-        if text.lower().startswith("endpoint=sb://"):
+    if text := tidy(environ.get(prefix, "")):
+        if _is_namespace(text):
             return ServiceBusConnection(name, text)
         return f"{prefix}: must be a Service Bus connection string: Endpoint=sb://…"
     addresses = _addresses(environ, prefix)
@@ -108,8 +108,8 @@ def event_hub_connection(
 ) -> EventHubConnection | str | None:
     """The connection, or the problem with its settings; None if no connection is set."""
     prefix = _prefix(environ, name)
-    if text := environ.get(prefix, "").strip():
-        if not text.lower().startswith("endpoint=sb://"):
+    if text := tidy(environ.get(prefix, "")):
+        if not _is_namespace(text):
             return f"{prefix}: must be an Event Hubs connection string: Endpoint=sb://…"
         fields = dict(_pairs(text))
         if fields.get("entitypath", hub) != hub:
@@ -126,6 +126,18 @@ def event_hub_connection(
 def account_of(connection: StorageConnection) -> str:
     """The name of the account in a connection string, without any secret; empty if it has none."""
     return dict(_pairs(connection.connection_string)).get("accountname", "")
+
+
+def tidy(connection_string: str) -> str:
+    """The connection string without white space around its parts, which the clients refuse. Parts
+    may have any order and case.
+    """
+    parts = (part.partition("=") for part in connection_string.split(";") if part.strip())
+    return ";".join(f"{key.strip()}{sign}{value.strip()}" for key, sign, value in parts)
+
+
+def _is_namespace(connection_string: str) -> bool:
+    return dict(_pairs(connection_string)).get("endpoint", "").lower().startswith("sb://")
 
 
 def _host(endpoint: str) -> str:

@@ -17,14 +17,17 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from croniter import croniter
 
+from shared.values import text as texts
+
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 Model = TypeVar("Model", bound="SettingsModel")
 Environ = Mapping[str, str]
 NO_LIMIT = float("inf")
-INTERVAL = re.compile(r"(\d+\.)?\d{1,2}:[0-5]\d:[0-5]\d")
-HTTPS = r"https://[A-Za-z0-9.-]+(?::\d{1,5})?"
-LOOPBACK = r"http://(?:127\.0\.0\.1|localhost)(?::\d{1,5})?"
+INTERVAL = re.compile(r"(?:[0-9]{1,4}\.)?([0-9]{1,4}):[0-5][0-9]:[0-5][0-9]")
+HOURS_END = 24
+HTTPS = r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?"
+LOOPBACK = r"http://(?:127\.0\.0\.1|localhost)(?::[0-9]{1,5})?"
 
 
 class Bounds(NamedTuple):
@@ -92,6 +95,9 @@ class RawValue:
         self.problems.append(f"{self.setting.name}{value}: {bound}")
 
     def matches(self, text: str) -> bool:
+        if odd := texts.odd_character(text):
+            self.refuse(f"must be one line of text: {odd}", repr(text))
+            return False
         matched = re.fullmatch(self.setting.pattern, text, re.DOTALL) is not None
         if not matched:
             self.refuse(self.setting.must or f"must match {self.setting.pattern}", repr(text))
@@ -188,20 +194,25 @@ def flag(raw: RawValue) -> bool:
 
 def cron(raw: RawValue) -> str:
     """A schedule for the Functions host: six cron fields, or an interval."""
-    cron_fields = len(raw.text.split())
+    cron_fields = len(raw.text.split()) if raw.text.isascii() and raw.text.isprintable() else 0
     is_cron = cron_fields == 6 and croniter.is_valid(raw.text, second_at_beginning=True)
-    if not is_cron and not INTERVAL.fullmatch(raw.text):
+    interval = INTERVAL.fullmatch(raw.text)
+    if interval and int(interval[1]) >= HOURS_END:
+        raw.refuse(
+            f"Azure reads {interval[1]} hours as days. Write 1.00:00:00 for a day, or 6 cron fields"
+        )
+    elif not is_cron and (not interval or not raw.text.strip("0.:")):
         such = f"such as {raw.setting.default!r}, or hh:mm:ss"
         raw.refuse(f"must be 6 cron fields, seconds first, {such}")
     return raw.text
 
 
 def whole(raw: RawValue) -> int:
-    return _bounded(raw, raw.text, int)
+    return _bounded(raw, raw.text, texts.whole)
 
 
 def number(raw: RawValue) -> float:
-    return _bounded(raw, raw.text, float)
+    return _bounded(raw, raw.text, texts.number)
 
 
 def optional_number(raw: RawValue) -> float | None:
@@ -210,7 +221,7 @@ def optional_number(raw: RawValue) -> float | None:
 
 
 def numbers(raw: RawValue) -> tuple[float, ...]:
-    return tuple(_bounded(raw, part, float) for part in _parts(raw))
+    return tuple(_bounded(raw, part, texts.number) for part in _parts(raw))
 
 
 def duration(raw: RawValue, parse: Callable[[RawValue], float] = number) -> timedelta:
@@ -233,7 +244,7 @@ def _bounded(raw: RawValue, text: str, parse: Callable[[str], Number]) -> Number
     try:
         value = parse(text)
     except ValueError:
-        raw.refuse(f"must be a {'whole ' if parse is int else ''}number", repr(text))
+        raw.refuse(f"must be a {'whole ' if parse is texts.whole else ''}number", repr(text))
         return parse(raw.setting.default or str(bounds.low))
     if not bounds.low <= value <= bounds.high:  # false for NaN too
         raw.refuse(f"must be {bounds}", text)

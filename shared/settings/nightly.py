@@ -43,7 +43,7 @@ def _request(raw: RawValue) -> Mapping[str, Any]:
 
 def _arguments(raw: RawValue) -> tuple[str, ...]:
     try:
-        return tuple(shlex.split(raw.text))
+        return tuple(shlex.split(text(raw)))
     except ValueError as error:
         raw.refuse(str(error))
         return ()

@@ -1,8 +1,9 @@
-"""Patterns of valid names, the types of texts, and short forms for error messages."""
+"""Patterns of valid names, texts of one line, numbers in texts, and short forms for errors."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from reprlib import Repr
 from typing import Annotated
@@ -16,6 +17,11 @@ DateText = Annotated[str, "date"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
 """Valid names. Names become keys of tables, which must not contain ``/``, ``?`` or ``#``."""
 
+METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,399}")
+"""Valid names of metrics. The shipped rules name one after a topic (up to 260 characters) and a
+subscription (up to 50).
+"""
+
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 SHOWN_CHARACTERS_MAX = 80
@@ -28,6 +34,54 @@ _SHORT = Repr()
 _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
 
 DETAIL_LENGTH_MAX = 300
+
+
+_REFUSED = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_BLANK = r" \u00a0\u1680\u2000-\u200d\u202f\u205f\u2060\u3000\ufeff"
+LINE_PATTERN = rf"^[^{_REFUSED}]*[^{_REFUSED}{_BLANK}][^{_REFUSED}]*$"
+"""A line of text that is not blank, as a pattern of JSON Schema. A line contains neither control
+characters nor line or paragraph separators, and nothing that changes the direction of text.
+"""
+_LINE = re.compile(LINE_PATTERN)
+_ODD = re.compile(rf"[{_REFUSED}\ud800-\udfff]")
+
+WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
+    r"|(?i:inf|infinity|nan))"
+)
+
+
+def odd_character(text: str) -> str:
+    """The first character that a line must not contain and its place; empty if there is none."""
+    found = _ODD.search(text)
+    if found is None:
+        return ""
+    kinds = {"Cc": "control character", "Cs": "lone surrogate"}
+    kind = kinds.get(unicodedata.category(found[0])) or unicodedata.name(found[0])
+    return f"character {found.start() + 1} is U+{ord(found[0]):04X} ({kind})"
+
+
+def line_problem(text: str, length_max: int) -> str:
+    """Why the text is not a line of 1 to ``length_max`` characters; empty if it is one."""
+    odd = odd_character(text)
+    if not odd and len(text) <= length_max and _LINE.fullmatch(text):
+        return ""
+    return f"must be 1 to {length_max:,} characters in one line{odd and f': {odd}'}"
+
+
+def whole(text: str) -> int:
+    """A whole number in digits 0 to 9. Raises ValueError for any other text."""
+    if not WHOLE.fullmatch(text):
+        raise ValueError(f"{quoted(text)} is not a whole number")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """A number in digits 0 to 9, or one such as ``nan``. Raises ValueError for any other text."""
+    if not NUMBER.fullmatch(text):
+        raise ValueError(f"{quoted(text)} is not a number")
+    return float(text)
 
 
 def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from shared.values.text import quoted
+from shared.values.text import LINE_PATTERN, line_problem, odd_character, quoted
 from shared.web.http import NO_LENGTH, Refused, Request
 
 BODY_BYTES_MAX = 16 * 1024
@@ -116,11 +116,11 @@ class Whole(Field):
 
 @dataclass(frozen=True, slots=True)
 class Text(Field):
-    """One line of printable text that is not blank, such as ``example``."""
+    """One line of text that is not blank, such as ``example``."""
 
     _: KW_ONLY
     length_max: int = 500
-    pattern: str = ""
+    pattern: str = LINE_PATTERN
     example: str = ""
 
     @property
@@ -131,15 +131,19 @@ class Text(Field):
     @property
     def schema(self) -> JsonSchema:
         bounds = {"minLength": 1, "maxLength": self.length_max}
-        form = {"pattern": self.pattern} if self.pattern else {"format": "line"}
-        return {"type": "string", **bounds, **form}
+        return {"type": "string", **bounds, "pattern": self.pattern}
 
     def accepts(self, value: Any) -> bool:
-        if not isinstance(value, str) or not 1 <= len(value) <= self.length_max:
-            return False
-        if self.pattern:
-            return re.search(self.pattern, value) is not None
-        return bool(value.strip()) and value.isprintable()
+        return (
+            isinstance(value, str)
+            and not line_problem(value, self.length_max)
+            and re.search(self.pattern, value) is not None
+        )
+
+    def _refusal(self, value: Any) -> Refused:
+        refused = Field._refusal(self, value)
+        odd = odd_character(value) if isinstance(value, str) else ""
+        return Refused(refused.status, f"{refused}: {odd}") if odd else refused
 
 
 @dataclass(frozen=True, slots=True)

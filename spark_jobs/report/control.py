@@ -95,6 +95,8 @@ def _platform_metric(text: str, where: str) -> Mapping[str, float]:
 
 
 def _figure(value: Any) -> float:
+    if "_" in str(value) or not str(value).isascii():
+        raise ValueError(f"{value!r} is not a number in digits 0 to 9")
     figure = float(value)
     if not math.isfinite(figure) or figure < 0:
         raise ValueError(f"{value} is not a number of at least 0")

@@ -75,6 +75,8 @@ def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
         (change(Override(reason="x" * 501, floor=2)), "reason: must be 1 to 500"),
         (change(Override(reason="a\n[gap] forged", floor=2)), "in one line"),
         (change(Override(reason="\x1b[2J", floor=2)), "in one line"),
+        (change(Override(reason="a\u202eb", floor=2)), r"reason: .*character 2 is U\+202E"),
+        (change(Override(reason="why", floor=2), by="an\ud83d"), r"by: .*U\+D83D \(lone surrogate"),
     ],
 )
 async def test_an_invalid_override_is_refused_and_not_written(
@@ -85,6 +87,13 @@ async def test_an_invalid_override_is_refused_and_not_written(
         await control.set_override(WORKERS, requested, kept)
     assert (await kept.load("plan-1")).state.override is None
     assert await kept.log("plan-1") == []
+
+
+async def test_ordinary_text_in_any_language_is_a_reason_and_a_name() -> None:
+    kept = store()
+    reason, by = "vente\u00a0: soldes \U0001fae8", "\u0645\u06cc\u200c\u062e"
+    await control.set_override(WORKERS, change(Override(reason=reason, floor=2), by=by), kept)
+    assert [line.reason for line in await kept.log("plan-1")] == [f"at least 2 by {by}: {reason}"]
 
 
 async def test_a_pause_holds_until_it_expires_by_the_stores_clock() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -170,8 +171,12 @@ async def test_wrong_settings_leave_one_function_that_tells_them_and_one_that_fa
     answer = await module.settings_problems(func.HttpRequest("GET", "https://x/", body=b""))
     assert answer.status_code == 503
     assert json.loads(answer.get_body())["problems"] == ["WindowSeconds = 'ten': must be a number"]
-    with pytest.raises(SettingsError, match="WindowSeconds = 'ten': must be a number"):
-        await module.settings_check(Mock(spec=func.TimerRequest))
+    lengths = set[int]()
+    for _ in range(3):
+        with pytest.raises(SettingsError, match="WindowSeconds = 'ten': must be a number") as told:
+            await module.settings_check(Mock(spec=func.TimerRequest))
+        lengths.add(len(traceback.format_exception(told.value)))
+    assert len(lengths) == 1  # each failure is logged with its own traceback only
 
 
 async def test_all_problems_of_settings_and_rules_are_told_together(

@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 
 import pytest
 import schemathesis
-from hypothesis import strategies as st
 from schemathesis.core.parameters import ParameterLocation
 
 from local import http_reference
@@ -123,12 +122,6 @@ def running() -> Iterator[Api]:
     loop.close()
     patch.undo()
 
-
-# The app accepts one line of printable text where the description has the format "line".
-LINES = st.text(
-    st.characters(codec="utf-8", exclude_categories=["C", "Z"], include_characters=" "), min_size=1
-)
-schemathesis.openapi.format("line", LINES.filter(lambda text: bool(text.strip())))
 
 REFUSALS = ["400", "401", "403", "404", "411", "413", "415"]
 

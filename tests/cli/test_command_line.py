@@ -99,6 +99,13 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: s
         (["run", "--json"], "No such option: --json"),
         (["dead-letters", "purge", "--older-than", "3"], "must be an age such as 30d, 12h, 90m"),
         (["dead-letters", "show", "0", "x"], "'SEQUENCE'"),
+        (["dead-letters", "show", "0", "1_0"], "'1_0' is not a whole number"),
+        (["dead-letters", "list", "--after", "-1"], "must be at least 0"),
+        (["decisions", "--limit", "1_0"], "'1_0' is not a whole number"),
+        (["decisions", "--limit", "\u0663"], "is not a whole number"),
+        (["decisions", "--limit", "100000"], "must be from 1 to"),
+        (["send-reading", "shop", "load", "1_0"], "'1_0' is not a number"),
+        (["dead-letters", "purge", "--older-than", "\u0663d"], "must be an age"),
         (
             ["replay", "0", "--into", "a", "--from-time", "noon"],
             "must be a time such as 2026-03-01T12",

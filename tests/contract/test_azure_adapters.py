@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,18 +16,20 @@ from azure.storage.queue import QueueClient
 from local.azure_apis import arm_errors
 from local.azure_apis.arm import ArmStandIn, OperationForm
 from local.azure_apis.entities import EntityCounts
-from local.azure_apis.loopback_server import HANG, Fault, Reply, Request
+from local.azure_apis.loopback_server import HANG, Fault, LoopbackServer, Reply, Request
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn, refusal
 from local.azurite import Azurite
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.permissions import ArmPermissions
-from shared.adapters.azure.transport import is_loopback
+from shared.adapters.azure.transport import ForeignAnswer, is_loopback
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.adapters.readers import AzureReader, ServiceBusReader
+from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import (
     IngestionBreaker,
     PlanCapacity,
@@ -183,15 +187,95 @@ async def test_a_response_that_is_not_a_plan_may_pass(
         await control.read(plan())
 
 
-@pytest.mark.parametrize("header", ["\u00b2", "9" * 400, str(10**12), "-5"])
-async def test_an_implausible_retry_after_header_is_ignored(
-    arm: ArmStandIn, control: AppServiceControl, header: str
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "17"}, 17),
+        ({"Retry-After": "1.5"}, 1.5),
+        ({"Retry-After": "Thu, 26 Nov 2026 01:01:30 GMT"}, 90),
+        ({"Retry-After": "Thursday, 26-Nov-26 01:01:30 GMT"}, 90),
+        ({"Retry-After": "Thu, 26 Nov 2026 00:59:00 GMT"}, 0),
+        ({"X-MS-Retry-After-Ms": "2500"}, 2.5),
+        ({"Retry-After-MS": "250", "Retry-After": "9"}, 0.25),
+        ({"x-ms-retry-after-ms": "soon", "Retry-After": "9"}, 9),
+        *[({"Retry-After": text}, None) for text in ("", "soon", "-5", "nan", "1e3", "1_0")],
+        *[({"Retry-After": text}, None) for text in ("\u00b2", "\u0663", "9" * 400, str(10**12))],
+        ({"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
+        ({"x-ms-retry-after-ms": "-1"}, None),
+    ],
+)
+async def test_the_wait_that_a_service_asks_for_is_obeyed_in_each_form_if_it_is_plausible(
+    arm: ArmStandIn,
+    control: AppServiceControl,
+    headers: Mapping[str, str],
+    seconds: float | None,
 ) -> None:
-    refusal = arm_errors.front_door_error(429, "Throttled", "later", {"Retry-After": header})
-    arm.fail_next(Fault(refusal))
+    arm.clock = lambda: datetime(2026, 11, 26, 1, tzinfo=UTC)
+    arm.fail_next(Fault(arm_errors.front_door_error(429, "Throttled", "later", headers)))
     with pytest.raises(CapacityDelayed, match="429") as raised:
         await control.change(plan(), 5)
-    assert raised.value.retry_after_seconds is None
+    assert raised.value.retry_after_seconds == seconds
+
+
+async def test_the_wait_between_two_looks_at_a_change_follows_the_clock_of_the_service(
+    arm: ArmStandIn, control: AppServiceControl
+) -> None:
+    """A date far in the past of this machine is not far in the past of the service."""
+    arm.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
+    asked = {"Location": f"{arm.base_url}/x", "Retry-After": "Wed, 01 Jan 2020 00:10:00 GMT"}
+    body = json.dumps(arm.plan(ID).to_json(5))
+    arm.fail_next(Fault(Reply(202, body, headers=asked), methods=arm_errors.PUT))
+    arm.fail_next(Fault(Reply(200, body, headers=asked)), times=2)
+    with pytest.raises(CapacityDelayed, match="no answer within 1 s"):
+        await control.change(plan(), 5)
+
+
+class FailingToProvision(ArmStandIn):
+    """Accepts each change with ``status``, and then shows the plan with ``shown``."""
+
+    shown: Mapping[str, object] = {}
+    status = 202
+
+    def handle(self, request: Request) -> Reply:
+        if request.method != "PUT" and not self.puts:
+            return super().handle(request)
+        properties = self.shown.get("properties", {})
+        body = json.dumps({**self.plan(ID).to_json(), **self.shown, "properties": properties})
+        return Reply(self.status if request.method == "PUT" else 200, body)
+
+
+FULL: Mapping[str, object] = {"code": "NoCapacity", "message": "no workers of this size"}
+
+
+@pytest.mark.parametrize(
+    ("status", "shown", "told"),
+    [
+        (202, {"properties": {"provisioningState": "Failed"}}, "provisioningState Failed"),
+        (200, {"properties": {"provisioningState": "Failed"}}, "provisioningState Failed"),
+        (202, {"properties": {"provisioningState": "Canceled"}}, "provisioningState Canceled"),
+        (
+            202,
+            {"properties": {"provisioningState": "Failed"}, "error": FULL},
+            "provisioningState Failed: NoCapacity: no workers of this size",
+        ),
+        (
+            202,
+            {"properties": {"provisioningState": "Failed", "error": FULL}},
+            "provisioningState Failed: NoCapacity: no workers of this size",
+        ),
+    ],
+)
+async def test_a_change_that_fails_after_it_was_accepted_tells_its_state_and_error(
+    status: int, shown: Mapping[str, object], told: str
+) -> None:
+    async with FailingToProvision([Plan(ID, capacity=2, sku=P1V3)]) as arm:
+        arm.status, arm.shown = status, shown
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
+        with pytest.raises(CapacityDelayed) as raised:
+            await control.change(plan(), 5)
+        await control.close()
+    assert str(raised.value).endswith(f"it did not complete: {told}")
+    assert raised.value.maybe_done
 
 
 async def test_a_plan_is_found_by_its_exact_name_only(control: AppServiceControl) -> None:
@@ -353,6 +437,166 @@ async def test_a_throttled_request_to_a_namespace_is_retried(
 ) -> None:
     bus.fail_next(refusal(429, retry_after_seconds=1))
     assert (await reader.read(ServiceBusQueue("work"))).value == 42
+
+
+@dataclass
+class Answering(LoopbackServer):
+    """Gives one answer to every request."""
+
+    reply: Reply
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle(self, request: Request) -> Reply:  # noqa: ARG002
+        return self.reply
+
+    def unauthorized(self, reason: str) -> Reply:  # noqa: ARG002
+        return self.reply
+
+
+ATOM = '<entry xmlns="http://www.w3.org/2005/Atom"><title>work</title>{}</entry>'
+WITHOUT_COUNTS = ATOM.format(
+    '<content type="application/xml"><{0}Description xmlns="http://schemas.microsoft.com/'
+    'netservices/2010/10/servicebus/connect"><LockDuration>PT1M</LockDuration></{0}Description>'
+    "</content>"
+)
+THROTTLED = (
+    "<Error><Code>429</Code><Detail>SubCode=50009. The namespace is throttled.</Detail></Error>"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "source", "told"),
+    [
+        (200, WITHOUT_COUNTS.format("Queue"), ServiceBusQueue("work"), "may be throttling"),
+        (
+            200,
+            WITHOUT_COUNTS.format("Subscription"),
+            ServiceBusSubscription("orders", "billing"),
+            "did not return the count of subscription orders/billing",
+        ),
+        (
+            200,
+            WITHOUT_COUNTS.format("Topic"),
+            ServiceBusSubscription("orders", "billing", count="scheduled"),
+            "did not return the count",
+        ),
+        (200, WITHOUT_COUNTS.format("Topic"), ServiceBusQueue("work"), "did not return the count"),
+        (200, ATOM.format(""), ServiceBusQueue("work"), "200: the answer describes no entity"),
+        (200, THROTTLED, ServiceBusQueue("work"), "SubCode=50009. The namespace is throttled."),
+        (429, THROTTLED, ServiceBusQueue("work"), "429: SubCode=50009. The namespace is throttled"),
+        (503, THROTTLED, ServiceBusQueue("work"), "503: SubCode=50009. The namespace is throttled"),
+    ],
+)
+async def test_an_answer_of_a_namespace_without_counts_is_told_as_what_it_is(
+    status: int, body: str, source: ServiceBusSource, told: str
+) -> None:
+    async with Answering(Reply(status, body, "application/atom+xml")) as bus:
+        reader = ServiceBusReader(namespace(bus).service_bus("ServiceBusConnection"))
+        with pytest.raises(ReadFailed) as raised:
+            await reader.read(source)
+        await reader.close()
+    assert told in str(raised.value)
+    assert "does not exist" not in str(raised.value)
+
+
+async def test_a_namespace_that_asks_to_wait_is_not_asked_again_before(
+    bus: ServiceBusAdminStandIn, reader: AzureReader
+) -> None:
+    bus.fail_next(refusal(429, "slow down", retry_after_seconds=60))
+    with pytest.raises(ReadFailed, match="429: slow down"):
+        await reader.read(ServiceBusQueue("work"))
+    for source in (ServiceBusQueue("work"), ServiceBusSubscription("orders", "billing")):
+        with pytest.raises(ReadFailed, match=r"throttles requests: .* is read in \d\d s"):
+            await reader.read(source)
+    assert len(bus.requests) == 1
+
+
+PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body><p>Log in<br></body></html>"
+
+
+def namespace(server: LoopbackServer) -> Settings:
+    """Settings with which every service is at the server."""
+    address = server.base_url.replace("https", "http")
+    return loaded(
+        ServiceBusConnection=f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessKeyName=a;"
+        "SharedAccessKey=b;UseDevelopmentEmulator=true",
+        AzureWebJobsStorage=f"AccountName=a;AccountKey=Yg==;QueueEndpoint={address};"
+        f"TableEndpoint={address}",
+        ArmEndpoint=server.base_url,
+    )
+
+
+XHTML = Reply(200, '<html xmlns="http://www.w3.org/1999/xhtml"/>', "application/xml")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        XHTML,
+        Reply(200, PAGE, "text/html"),
+        Reply(200, PAGE, "application/json"),
+        Reply(200, f'\ufeff<?xml version="1.0"?>\n{PAGE}', "application/xml"),
+        Reply(403, "blocked by the policy of this network", "text/html"),
+        Reply(200, "blocked", "text/plain"),
+        Reply(200, "", "application/xml"),
+        Reply(302, PAGE, "text/html", {"Location": "/login"}),
+        *[Reply(status, PAGE, "text/html") for status in (403, 404, 407, 503)],
+    ],
+    ids=lambda reply: f"{reply.status} {reply.content_type} {len(reply.body)}",
+)
+async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply: Reply) -> None:
+    """It is no missing role, no missing entity, and above all no state without rows."""
+    async with Answering(reply) as proxy:
+        found = namespace(proxy)
+        control = AppServiceControl(found)
+        reader = AzureReader(
+            found.storage, found.service_bus, control, lambda: MemoryBreakerStore(lambda: NOW)
+        )
+        facts = ServiceBusQueueReader(found.service_bus("ServiceBusConnection"))
+        permissions = ArmPermissions(found.arm_endpoint)
+        states = TableStateStore(found.storage("AzureWebJobsStorage"))
+        asked: list[Awaitable[object]] = [
+            reader.read(ServiceBusQueue("work")),
+            reader.read(ServiceBusSubscription("orders", "billing")),
+            facts.facts("work"),
+            control.read(plan()),
+            control.change(plan(), 5),
+        ]
+        if reply is XHTML:  # these clients retry for seconds
+            asked += [reader.read(StorageQueue("work")), permissions.lacking(plan())]
+            asked += [states.load("plan-1")]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for each in (reader, control, facts, states, permissions):
+            await each.close()
+    told = f"the answer of 127.0.0.1 is not what Azure sends (status {reply.status}, content type "
+    assert [each for each in answers if told not in str(each) or "proxy" not in str(each)] == []
+
+
+async def test_json_of_a_proxy_is_neither_an_empty_state_nor_a_plan_without_capacity() -> None:
+    async with Answering(Reply(200, '{"error": "blocked"}')) as proxy:
+        found = namespace(proxy)
+        states, control = (
+            TableStateStore(found.storage("AzureWebJobsStorage")),
+            AppServiceControl(found),
+        )
+        with pytest.raises(ForeignAnswer, match="not what Azure sends"):
+            await states.load("plan-1")
+        with pytest.raises(CapacityDelayed, match="does not describe a plan"):
+            await control.read(plan())
+        await states.close()
+        await control.close()
+
+
+async def test_a_page_with_a_header_of_azure_is_an_answer_of_azure() -> None:
+    """Azure's own pages of errors keep their meaning, and a blob may be a page."""
+    headers = {"x-ms-request-id": "1"}
+    async with Answering(Reply(404, PAGE, "text/html", headers)) as storage:
+        reader = StorageQueueReader(namespace(storage).storage("AzureWebJobsStorage"))
+        with pytest.raises(ReadFailed, match="queue work does not exist"):
+            await reader.read(StorageQueue("work"))
+        await reader.close()
 
 
 async def test_only_loopback_addresses_are_reached_over_plain_http() -> None:

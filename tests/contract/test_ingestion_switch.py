@@ -62,6 +62,15 @@ async def switch(sites: Sites) -> AsyncIterator[AppSettingSwitch]:
     await switch.close()
 
 
+async def test_an_answer_without_settings_does_not_delete_them(
+    sites: Sites, switch: AppSettingSwitch
+) -> None:
+    sites.fail_next(Fault(Reply(200, '{"error": "blocked"}')), times=2)
+    with pytest.raises(DependencyDown, match="the answer contains no app settings"):
+        await switch.turn(on=False)
+    assert (sites.settings, sites.writes) == (GIVEN, 0)
+
+
 async def test_the_function_is_disabled_and_enabled_without_other_changes(
     sites: Sites, switch: AppSettingSwitch
 ) -> None:

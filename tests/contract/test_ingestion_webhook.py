@@ -26,6 +26,7 @@ class Receiver:
     """A server that answers with the given statuses, and then with 202."""
 
     codes: list[int] = field(default_factory=list)
+    retry_after: str = ""
     bodies: list[str] = field(default_factory=list)
     content_types: list[str] = field(default_factory=list)
     elsewhere: int = 0
@@ -38,7 +39,8 @@ class Receiver:
         if self.hangs:
             await asyncio.sleep(60)
         code = self.codes.pop(0) if self.codes else 202
-        return web.Response(status=code, headers={"Location": "/elsewhere"})
+        headers = {"Location": "/elsewhere", "Retry-After": self.retry_after}
+        return web.Response(status=code, headers=headers)
 
     async def other(self, _request: web.Request) -> web.Response:
         self.elsewhere += 1
@@ -76,6 +78,21 @@ async def test_a_transient_failure_of_the_webhook_is_retried(receiver: Receiver)
     receiver.codes = [503, 429]
     await announcer(receiver.url).announce(OPEN)
     assert len(receiver.bodies) == 3
+
+
+@pytest.mark.parametrize(("asked", "waits"), [("0.2", True), ("30", False)])
+async def test_a_webhook_is_not_asked_again_before_the_time_that_it_names(
+    receiver: Receiver, asked: str, waits: bool
+) -> None:
+    receiver.codes, receiver.retry_after = [429], asked
+    started = asyncio.get_running_loop().time()
+    if waits:
+        await announcer(receiver.url).announce(OPEN)
+        assert asyncio.get_running_loop().time() - started >= float(asked)
+    else:
+        with pytest.raises(AnnouncementFailed, match="answered 429 and asks to wait 30 s"):
+            await announcer(receiver.url).announce(OPEN)
+    assert len(receiver.bodies) == 1 + waits
 
 
 @pytest.mark.parametrize(("codes", "attempts"), [([503] * 9, 3), ([404], 1), ([302], 1)])

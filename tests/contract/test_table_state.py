@@ -14,8 +14,10 @@ from shared.adapters.tables.scaling_rows import profile_row
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.state import Override
+from shared.wiring.app import App
 from tests.builders import NOW, ago
 from tests.contract.test_state_store import FULL, entry, table_store
+from tests.wiring.test_platform_metrics import EXAMPLE
 
 
 @pytest.fixture
@@ -36,6 +38,22 @@ async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any) -> 
     assert rows["desired"]["target"] == 3
     assert rows["desired"]["requested_at"] == ago(30)
     assert rows[decision]["reason"] == "mean backlog 200 > 100"
+
+
+@pytest.mark.parametrize(
+    ("topic", "subscription"), [("t" * 260, "s" * 50), (f"a/{'_.-' * 40}b", "t" * 50)]
+)
+async def test_the_shipped_rules_scale_by_the_longest_names_that_azure_allows(
+    azurite: Azurite, topic: str, subscription: str
+) -> None:
+    async with App({**EXAMPLE, "Topic": topic, "Subscription": subscription}) as app:
+        (resource,) = app.resources.values()
+    (backlog,) = resource.metrics
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    state = replace(FULL, histories={backlog: FULL.histories["backlog"]})
+    async with table_store(azurite) as store:
+        await store.commit(await store.load(name), state, [])
+        assert (await store.load(name)).state.histories == state.histories
 
 
 @pytest.mark.parametrize(

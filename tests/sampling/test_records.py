@@ -144,6 +144,8 @@ def test_time_generated_is_used_if_there_is_no_time() -> None:
         ({"ItemCount": 0}, "ItemCount"),
         ({"ItemCount": -3}, "ItemCount"),
         ({"ItemCount": "many"}, "ItemCount"),
+        ({"ItemCount": "1_0"}, "ItemCount"),
+        ({"ItemCount": "\u0662"}, "ItemCount"),
         ({"ItemCount": True}, "ItemCount"),
         ({"ItemCount": 10**400}, "ItemCount"),
         ({"Measurements": [1]}, "Measurements"),

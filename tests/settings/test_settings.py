@@ -5,9 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from azure.eventhub.aio import EventHubProducerClient
+from azure.servicebus.aio import ServiceBusClient
+from azure.storage.queue.aio import QueueServiceClient
 
 from shared import settings
+from shared.adapters.service_bus.administration import administration_client
 from shared.settings import SETTINGS, SettingsError
+from shared.settings.connections import account_of
 from shared.settings.misspellings import misspellings
 
 SINGLE = {
@@ -52,12 +57,71 @@ def test_all_problems_are_reported_together_with_name_value_and_bound() -> None:
     )
 
 
+CONNECTIONS = ("AzureWebJobsStorage", "ServiceBusConnection")
+CHARACTERS = ("\0", "\n", "\u2028", "\u202e", "\u2066", "\ud800")
+
+
+@pytest.mark.parametrize("character", CHARACTERS, ids=ascii)
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name not in CONNECTIONS])
+def test_no_setting_accepts_a_text_that_is_not_one_line(name: str, character: str) -> None:
+    loaded, problems = settings.parse({**SINGLE, name: f"{'a' * 32}{character}b"})
+    if not problems:
+        with pytest.raises(SettingsError) as raised:
+            loaded.single_resource()
+        problems = list(raised.value.problems)
+    assert name in " ".join(problems)
+    if SETTINGS[name].secret:
+        assert "a" * 32 not in " ".join(problems)
+
+
+def test_the_problem_of_a_text_names_the_character_and_its_place() -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings.load({**SINGLE, "Topic": "ord\u202eers"}).single_resource()
+    assert raised.value.problems == (
+        r"Topic = 'ord\u202eers': must be one line of text: character 4 is U+202E "
+        "(RIGHT-TO-LEFT OVERRIDE)",
+    )
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "\uff11\uff10", "1e", "0x10"])
+def test_a_number_is_written_in_digits_0_to_9(text: str) -> None:
+    for name in ("WindowSeconds", "MinimumSamples", "ProcessingPeriodHours", "DeadTimeMinutes"):
+        with pytest.raises(SettingsError, match=rf"{name} = '{text}': must be a .*number"):
+            settings.load({name: text})
+    loaded, problems = settings.parse({"InstanceRatePerMinute": "1.5e2", "ScaleOutStep": "10"})
+    assert (problems, loaded.instance_rate_per_minute, loaded.scale_out_step) == ([], 150, 10)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "remedy"),
+    [
+        ("24:00:00", "Azure reads 24 hours as days. Write 1.00:00:00 for a day"),
+        ("99:59:59", "Azure reads 99 hours as days"),
+        ("1.24:00:00", "Azure reads 24 hours as days"),
+        ("168:00:00", "Azure reads 168 hours as days"),
+        ("00:00:00", "6 cron fields"),
+        ("00:60:00", "6 cron fields"),
+        ("\u0660\u0660:00:30", "6 cron fields"),
+        ("0 0 3 * * \u0663", "6 cron fields"),
+        ("0 0 3\u00a0* * *", "6 cron fields"),
+        ("0 0 3\n* * *", "6 cron fields"),
+    ],
+)
+def test_a_schedule_that_azure_reads_otherwise_is_refused_with_the_form_to_write(
+    schedule: str, remedy: str
+) -> None:
+    with pytest.raises(SettingsError, match=remedy):
+        settings.load({"ReconcilerSchedule": schedule})
+
+
 def test_a_cron_expression_of_five_fields_is_refused() -> None:
     with pytest.raises(SettingsError, match="6 cron fields"):
         settings.load({"ReconcilerSchedule": "* * * * *"})
 
 
-@pytest.mark.parametrize("schedule", ["0 */5 * * * *", "00:00:30", "0 0 9-17 * * MON-FRI"])
+@pytest.mark.parametrize(
+    "schedule", ["0 */5 * * * *", "00:00:30", "0 0 9-17 * * MON-FRI", "23:59:59", "1.00:00:00"]
+)
 def test_schedules_of_the_host_are_accepted(schedule: str) -> None:
     assert settings.load({"ReconcilerSchedule": schedule}).reconciler_schedule == schedule
 
@@ -100,6 +164,50 @@ def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:
     table_url = loaded.storage("AzureWebJobsStorage").table_url
     assert table_url == "https://account.table.core.windows.net"
     assert loaded.service_bus("Prefixed").connection_string == "Endpoint=sb://x"
+
+
+KEY = "SharedAccessKeyName=n;SharedAccessKey=a//b="
+BUS = "Endpoint=sb://ns.example/"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{KEY};{BUS}",
+        "SHAREDACCESSKEYNAME=n;sharedaccesskey=a//b=;endpoint=SB://ns.example/;EntityPath=hub",
+        f" {BUS} ; SharedAccessKeyName = n ;\r\n SharedAccessKey = a//b= ; ",
+        f"{BUS};{KEY};;",
+    ],
+)
+async def test_the_parts_of_a_connection_string_have_any_order_case_and_space(text: str) -> None:
+    environ = {"One": text, "EventHubConnection": text, "EventHubName": "hub"}
+    loaded = settings.load(environ)
+    bus, hub = loaded.service_bus("One"), loaded.ingestion.hub
+    assert hub is not None
+    assert (bus.host, hub.namespace) == ("ns.example", "ns.example")
+    for client in (
+        administration_client(bus),
+        ServiceBusClient.from_connection_string(bus.connection_string),
+        EventHubProducerClient.from_connection_string(hub.connection_string, eventhub_name="hub"),
+    ):
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AccountKey=YQ==;EndpointSuffix=x.example;AccountName=acc",
+        "accountname=acc;ACCOUNTKEY=YQ==;endpointsuffix=x.example",
+        " AccountName = acc ;\n AccountKey = YQ== ; EndpointSuffix = x.example ; ",
+    ],
+)
+async def test_so_have_those_of_a_storage_account(text: str) -> None:
+    account = settings.load({"One": text}).storage("One")
+    assert account_of(account) == "acc"
+    async with QueueServiceClient.from_connection_string(account.connection_string) as client:
+        assert client.url.startswith("https://acc.queue.x.example")
+    short = settings.load({"One": " UseDevelopmentStorage = true ; "}).storage("One")
+    assert account_of(short) == "devstoreaccount1"
 
 
 def test_the_storage_of_the_host_needs_the_address_of_its_blobs_too() -> None:

@@ -134,16 +134,24 @@ def test_a_range_without_files_names_the_dates_that_have_files(
     assert "no files of 2017-05-16 to 2017-05-16; there are files of 2017-05-15 to" in error
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("many", "could not convert string to float: 'many'"),
+        ("1_0", "'1_0' is not a number in digits 0 to 9"),
+        ("\u0663", "'\u0663' is not a number in digits 0 to 9"),
+    ],
+)
 def test_a_bad_control_is_an_error_that_names_file_and_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    value: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control = tmp_path / "control.csv"
-    control.write_text("date,value\n2017-05-15,many\n")
+    control.write_text(f"date,value\n2017-05-15,{value}\n", encoding="utf-8")
     code, error = started(
         "--input", "x", "--control", str(control), tmp_path=tmp_path, capsys=capsys
     )
     assert code == 1
-    assert f"--control {control}, line 2: could not convert string to float: 'many'" in error
+    assert f"--control {control}, line 2: {told}" in error
 
 
 METRIC = {

@@ -382,6 +382,8 @@ def test_a_blob_whose_path_has_an_impossible_date_is_unreadable(path: str) -> No
         {"SequenceNumber": 2**63},
         {"SequenceNumber": -1},
         {"SequenceNumber": "9" * 5000},
+        {"SequenceNumber": "1_0"},
+        {"SequenceNumber": "\u0663"},
         {"EnqueuedTimeUtc": "0001-01-01T00:00:00+14:00"},
         {"EnqueuedTimeUtc": "2" * 100_000},
     ],

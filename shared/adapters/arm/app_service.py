@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.mgmt.core.polling.arm_polling import BodyContentPolling
@@ -15,7 +16,7 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access
-from shared.adapters.azure.transport import server_time, transport_for
+from shared.adapters.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.measurements import MetricValue
@@ -23,10 +24,6 @@ from shared.settings import Settings
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-RETRY_AFTER_DIGITS_MAX = 4
-"""The most digits of a ``Retry-After`` in seconds. A longer one, of hours, is ignored: the action
-is retried as after any other failure.
-"""
 REFUSED = (400, 401, 403, 404)
 """HTTP statuses after which a retry is useless. 409 is not one of them, because it means that
 another operation is running, or that no instance is available at the moment.
@@ -67,7 +64,7 @@ class AppServiceControl:
                 target.resource_group,
                 target.name,
                 plan,
-                polling=_polling_of_the_plan(self._settings.arm_polling_seconds),
+                polling=_PollingOfThePlan(self._settings.arm_polling_seconds),
             )
             try:
                 await poller.result()
@@ -76,8 +73,7 @@ class AppServiceControl:
                     f"plan {target.name}: Azure accepted the change, but it did not complete: "
                     f"{_detail(error)}"
                 )
-                retry_after = _retry_after_seconds(error)
-                raise CapacityDelayed(message, retry_after, maybe_done=True) from error
+                raise CapacityDelayed(message, _wait_after(error), maybe_done=True) from error
             except (AttributeError, TypeError, ValueError) as error:  # such as a proxy's answer
                 message = _not_a_plan(target, type(error).__name__)
                 raise CapacityDelayed(message, maybe_done=True) from error
@@ -90,7 +86,7 @@ class AppServiceControl:
         plans = self._client(target).app_service_plans
         try:
             plan = await plans.get(target.resource_group, target.name)
-            capacity: object = plan.sku.capacity if plan.sku is not None else None
+            capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
         except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
             raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
         if not capacity:
@@ -133,13 +129,18 @@ def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
 
-def _polling_of_the_plan(seconds: float) -> AsyncARMPolling:
-    """Read the plan until its ``provisioningState`` is final, instead of the operation.
+class _PollingOfThePlan(AsyncARMPolling):
+    """Reads the plan until its ``provisioningState`` is final, instead of the operation.
 
     Operations belong to the subscription: a role on the plan can start one, but not read it.
     https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
     """
-    return AsyncARMPolling(seconds, lro_algorithms=[BodyContentPolling()])
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds, lro_algorithms=[BodyContentPolling()])
+
+    def _extract_delay(self) -> float:
+        return retry_after_seconds(self._pipeline_response.http_response) or self._timeout
 
 
 def _not_a_plan(target: AppServicePlan, reason: str) -> str:
@@ -172,25 +173,38 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     if status in REFUSED:
         return CapacityRefused(message)
     maybe_done = changing and status not in NOT_EXECUTED
-    return CapacityDelayed(message, _retry_after_seconds(error), maybe_done=maybe_done)
+    return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done)
 
 
 def _detail(error: AzureError) -> str:
-    """The service's own error message, in one line.
+    """What the service says, in one line: its error, and the final state of a change that failed.
 
-    App Service answers ``{"Code", "Message", "Details"}``, which the client does not parse.
+    Resource Manager answers ``{"error": {"code", "message"}}``, App Service ``{"Code", "Message",
+    "Details"}``, and a plan whose change failed shows its ``provisioningState``.
     """
-    text = str(error.message)
-    if isinstance(error, HttpResponseError) and error.error is not None:
-        text = str(error.error.message)
-    elif isinstance(error, HttpResponseError) and error.response is not None:
-        with suppress(ValueError, KeyError, TypeError):
-            text = str(json.loads(error.response.text())["Message"])
-    return one_line(text)
+    body = _body(error)
+    properties = _object(body.get("properties"))
+    state = properties.get("provisioningState")
+    refusal = _object(body.get("error") or properties.get("error"))
+    said = (
+        state and f"provisioningState {state}",
+        refusal.get("code"),
+        refusal.get("message") or body.get("Message"),
+    )
+    return one_line(": ".join(map(str, filter(None, said))) or error.message)
 
 
-def _retry_after_seconds(error: AzureError) -> float | None:
+def _body(error: AzureError) -> dict[str, Any]:
     response = getattr(error, "response", None)
-    text = response.headers.get("Retry-After", "") if response is not None else ""
-    usable = text.isdecimal() and len(text) <= RETRY_AFTER_DIGITS_MAX
-    return float(text) if usable else None
+    try:
+        return _object(json.loads(response.text())) if response is not None else {}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _wait_after(error: AzureError) -> float | None:
+    return retry_after_seconds(getattr(error, "response", None))

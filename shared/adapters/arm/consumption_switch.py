@@ -77,7 +77,9 @@ class AppSettingSwitch:
 
     async def _read(self) -> dict[str, str]:
         settings = await self._client.web_apps.list_application_settings(self._group, self._name)
-        return dict(settings.properties or {})
+        if settings.properties is None:  # such as a proxy's answer: writing would delete them all
+            raise DependencyDown(f"{self._name}: the answer contains no app settings")
+        return dict(settings.properties)
 
 
 def merged(settings: Mapping[str, str], key: str, *, on: bool) -> dict[str, str]:

@@ -18,9 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -31,7 +29,7 @@ from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access
-from shared.adapters.azure.transport import is_loopback, transport_for
+from shared.adapters.azure.transport import is_loopback, retry_after_seconds, transport_for
 from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.errors import ReadDenied, ReadFailed
 from shared.autoscaling.lag import grain_of
@@ -334,18 +332,9 @@ def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
     if status == 404:
         message += " (check the resource ID in scaling_rules.py)"
     assert isinstance(error, HttpResponseError)
-    return QueryRefused(message, status, _retry_after(error))
-
-
-def _retry_after(error: HttpResponseError) -> timedelta | None:
-    """The wait that the service asks for. The header Retry-After contains seconds or a date."""
-    headers: Mapping[str, str] = getattr(error.response, "headers", None) or {}
-    text = str(headers.get("Retry-After", "")).strip()
-    if text.isdecimal() and len(text) <= 6:
-        return timedelta(seconds=int(text))
-    with suppress(ValueError, TypeError):
-        return parsedate_to_datetime(text) - parsedate_to_datetime(str(headers.get("Date", "")))
-    return None
+    seconds = retry_after_seconds(error.response)
+    wait = None if seconds is None else timedelta(seconds=seconds)
+    return QueryRefused(message, status, wait)
 
 
 def _time(time: datetime) -> str:

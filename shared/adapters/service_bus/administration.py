@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import unquote, urlsplit
+from xml.etree.ElementTree import Element
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.pipeline.policies import AsyncRetryPolicy
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import AccessRefused, service_bus_access
-from shared.adapters.azure.transport import transport_for
+from shared.adapters.azure.transport import retry_after_seconds, transport_for
 from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ManageRightMissing
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
+from shared.values.text import one_line
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+RETRY_AFTER_SECONDS_MAX = 2.0
+"""A client waits at most this long before it repeats a refused request. A longer wait would outlast
+the reading, and hide why it was refused.
+"""
 
 
 @redacting
@@ -30,7 +40,7 @@ class ServiceBusQueueReader:
         access = service_bus_access(self._connection, f"queue {queue}", "Owner")
         try:
             with access.explained():
-                return _facts(await self._client.get_queue(queue))
+                return _facts(await self._client.get_queue(queue, cls=described))
         except ResourceNotFoundError as error:
             raise LinkFailed(
                 f"queue {queue} does not exist in the namespace of {self._connection.name}"
@@ -46,7 +56,21 @@ class ServiceBusQueueReader:
         await self._client.close()
 
 
+def described(response: Any, answer: Element, _headers: object) -> Element:
+    """The answer, if it describes an entity or is a feed, as for an entity that does not exist.
+
+    The client takes any other XML, such as that of an error, for an entity that does not exist.
+    """
+    content = answer.iterfind(f"{ATOM}content/*")
+    if answer.tag == f"{ATOM}feed" or any(each.tag.endswith("Description") for each in content):
+        return answer
+    text = one_line(" ".join(answer.itertext()))
+    raise HttpResponseError(f"the answer describes no entity: {text}", response.http_response)
+
+
 def _facts(queue: QueueProperties) -> QueueDescription:
+    if queue.requires_session is None:
+        raise LinkFailed(f"the namespace did not return the settings of queue {queue.name}")
     window = queue.duplicate_detection_history_time_window
     assert window is None or not isinstance(window, str), "the client parses durations"
     return QueueDescription(
@@ -67,17 +91,27 @@ def _path(address: str) -> str:
     return unquote(path).strip("/")
 
 
+class _RetryPolicy(AsyncRetryPolicy[Any, Any]):
+    def get_retry_after(self, response: Any) -> float | None:
+        return retry_after_seconds(response.http_response)
+
+    def is_retry(self, settings: dict[str, Any], response: Any) -> bool:
+        wait = self.get_retry_after(response) or 0
+        return wait <= RETRY_AFTER_SECONDS_MAX and super().is_retry(settings, response)
+
+
 def administration_client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
     """A client of the administration API, with a connection string or the app's identity."""
     if connection.connection_string:
-        address = connection.connection_string.partition("//")[2].partition(";")[0]
         return ServiceBusAdministrationClient.from_connection_string(
-            connection.connection_string, transport=transport_for(address), retry_total=1
+            connection.connection_string,
+            transport=transport_for(connection.host),
+            retry_policy=_RetryPolicy(retry_total=1),
         )
     namespace = connection.namespace
     return ServiceBusAdministrationClient(
         namespace,
         credential_for(namespace, connection.client_id),
         transport=transport_for(namespace),
-        retry_total=1,
+        retry_policy=_RetryPolicy(retry_total=1),
     )

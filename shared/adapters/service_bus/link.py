@@ -53,7 +53,7 @@ PERMANENT_ERRORS = (
     ServiceBusAuthorizationError,
     ServiceBusQuotaExceededError,
 )
-PAUSE = re.compile(r"wait\s+(\d+)\s+seconds?", re.IGNORECASE)
+PAUSE = re.compile(r"wait\s+([0-9]+)\s+seconds?", re.IGNORECASE)
 """Matches the pause in the error message of a throttled namespace: ``… Error code : 50009. Please
 wait 2 seconds and try again.``""
 """

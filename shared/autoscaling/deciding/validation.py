@@ -57,7 +57,7 @@ from shared.autoscaling.policy import (
 )
 from shared.autoscaling.state import ScalingState
 from shared.values.calls import answers, error_text
-from shared.values.text import NAME, UUID, quoted
+from shared.values.text import METRIC_NAME, NAME, UUID, quoted
 
 CHECK_SECONDS_MAX = 3.0
 """The policies of all resources together are checked within this time."""
@@ -321,8 +321,8 @@ def _metrics(resource: Resource) -> Iterator[str]:
     for name, source in resource.metrics.items():
         if name == CAPACITY_METRIC:
             yield f"metrics[{name!r}]: this name is reserved for the capacity of the target"
-        elif not isinstance(name, str) or not NAME.fullmatch(name):
-            yield f"metrics[{name!r}]: the name must match {NAME.pattern}"
+        elif not isinstance(name, str) or not METRIC_NAME.fullmatch(name):
+            yield f"metrics[{name!r}]: the name must match {METRIC_NAME.pattern}"
         for problem in _source(source):
             yield f"metrics[{name!r}]{problem}"
 

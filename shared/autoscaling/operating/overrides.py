@@ -13,7 +13,7 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
-from shared.values.text import quoted
+from shared.values.text import line_problem, quoted
 
 DURATION_PATTERN = r"^(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?$"
 DURATION = re.compile(DURATION_PATTERN)
@@ -38,8 +38,8 @@ class Change:
 def check(change: Change, resource: Resource) -> None:
     """Raises OverrideRefused, which names what is wrong and what is allowed."""
     for field, text in (("by", change.by), ("reason", _reason(change))):
-        if not text.strip() or len(text) > TEXT_LENGTH_MAX or not text.isprintable():
-            raise OverrideRefused(f"{field}: must be 1 to {TEXT_LENGTH_MAX} characters in one line")
+        if problem := line_problem(text, TEXT_LENGTH_MAX):
+            raise OverrideRefused(f"{field}: {problem}")
     override = change.override
     if override is None:
         return

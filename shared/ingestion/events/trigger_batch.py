@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.model import Event
-from shared.values.text import quoted
+from shared.values.text import quoted, whole
 
 SEQUENCE_MAX = 2**63 - 1
 DETAIL_CHARACTERS_MAX = 200
@@ -83,7 +83,7 @@ def _event(body: bytes, system: Any, properties: Any) -> Event:
 
 def _sequence(value: Any) -> int:
     """Stores keep a sequence number in 64 bits."""
-    number = int(value)
+    number = whole(value) if isinstance(value, str) else int(value)
     if not 0 <= number <= SEQUENCE_MAX:
         raise ValueError(f"SequenceNumber {quoted(value)} is not from 0 to {SEQUENCE_MAX}")
     return number

@@ -16,7 +16,7 @@ from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import ReplayProgress
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
-from shared.values.text import TimeText
+from shared.values.text import TimeText, odd_character
 
 Shown = dict[str, Any]
 LAYOUT = "\n\r\t"
@@ -167,7 +167,7 @@ def printable(body: bytes) -> str | None:
         text = body.decode()
     except UnicodeDecodeError:
         return None
-    return text if all(c.isprintable() or c in LAYOUT for c in text) else None
+    return text if all(c in LAYOUT or not odd_character(c) for c in text) else None
 
 
 def _place(stored: StoredDeadLetter) -> DeadLetterPlace:
