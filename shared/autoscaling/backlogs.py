@@ -35,7 +35,7 @@ from shared.autoscaling.policies.queue_age import DEAD_TIME_MINUTES
 from shared.autoscaling.policy import Resource, members, named_metrics, said
 from shared.autoscaling.state import ScalingState, Stall
 
-LIMIT_MINUTES_MIN = 10.0
+LIMIT_MIN = timedelta(minutes=10)
 COMPLETIONS = 6
 """In the time that the instances usually need for this many items, a backlog should fall."""
 MINUTES_MAX = 1440.0
@@ -99,12 +99,11 @@ def with_longest_age(
     The estimate of ``age_minutes`` assumes that all instances work. If they do not, the item may
     have waited for as long as nothing was seen to be finished.
     """
-    age, name = age_minutes(evidence), backlog_name(resource)
-    for stall in stalls(resource, state):
-        if age is not None and stall.metric == name and stall.oldest_at is not None:
-            longest = (now - stall.oldest_at) / timedelta(minutes=1)
-            if longest > age + AGES_DIFFER_MINUTES:
-                return {**evidence, AGE_AT_MOST: longest}
+    age = age_minutes(evidence)
+    for stall in stalls(resource, state) if age is not None else ():
+        longest = (now - (stall.oldest_at or now)) / timedelta(minutes=1)
+        if longest > (age or 0.0) + AGES_DIFFER_MINUTES and stall.metric == backlog_name(resource):
+            return {**evidence, AGE_AT_MOST: longest}
     return evidence
 
 
@@ -167,16 +166,15 @@ def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> S
     for the present. At the beginning of a stall it is added to the time that items may have waited.
     A stall of a single sample is not kept, because the next sample usually ends it.
     """
-    name, known, kept = backlog_name(resource), state.learned.stalls, []
+    known, kept = state.learned.stalls, list[Stall]()
     for stall in stalls(resource, state):
         if stall.since == state.histories[stall.metric].samples[-1].time:
             continue
-        waited = age if stall.metric == name and stall not in known else None
-        if waited is None or stall.oldest_at is None:
-            kept.append(stall)
+        is_new = stall not in known and stall.oldest_at is not None and age is not None
+        if is_new and stall.metric == backlog_name(resource):
+            kept.append(replace(stall, oldest_at=stall.since - timedelta(minutes=age or 0.0)))
         else:
-            oldest_at = stall.oldest_at - timedelta(minutes=waited)
-            kept.append(replace(stall, oldest_at=oldest_at))
+            kept.append(stall)
     if tuple(kept) == known:
         return state
     return replace(state, learned=replace(state.learned, stalls=tuple(kept)))
@@ -187,6 +185,8 @@ def unfallen(resource: Resource, state: ScalingState) -> list[Unfallen]:
     found = []
     for stall in stalls(resource, state):
         newest = state.histories[stall.metric].samples[-1]
+        if newest.time - stall.since <= LIMIT_MIN:  # most often
+            continue
         limit = fall_limit(resource, state)
         if newest.time - stall.since > limit and not _in_process(resource, state, newest.value):
             none = _none_finished(resource, state, stall)
@@ -197,14 +197,14 @@ def unfallen(resource: Resource, state: ScalingState) -> list[Unfallen]:
 def fall_limit(resource: Resource, state: ScalingState) -> timedelta:
     """The time within which a backlog falls if the instances work.
 
-    This is the longest of ``LIMIT_MINUTES_MIN``, the age limit, the time from one scale-out until
+    This is the longest of ``LIMIT_MIN``, the age limit, the time from one scale-out until
     the next one takes effect, and the time in which ``COMPLETIONS`` items are usually finished.
     """
     estimate = rate_estimate(resource.throughput, state.learned)
     dead = known_throughput(resource.throughput, state.learned, estimate).dead_time_minutes
     dead = DEAD_TIME_MINUTES if dead is None else dead
     minutes = [
-        LIMIT_MINUTES_MIN,
+        LIMIT_MIN / timedelta(minutes=1),
         resource.goal.age_limit_minutes,
         resource.cooldown.scale_out_seconds / 60 + dead,
     ]
