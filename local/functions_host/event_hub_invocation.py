@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpMessageBodyType
 
 from local.functions_host.functions import Binding
 from local.functions_host.worker import (
@@ -96,14 +97,14 @@ def _properties(event: EventData) -> dict[str, object]:
 
 
 def _body(event: EventData) -> bytes:
-    """The body as one byte string. An AMQP value or sequence has no bytes; its text is used."""
-    body: Any = event.body
-    if isinstance(body, bytes):
-        return body
-    try:
-        return b"".join(body)
-    except TypeError:
-        return event.body_as_str().encode()
+    """The body as one byte string. Like the real host, this refuses a batch in which the body of an
+    event is an AMQP value or sequence."""
+    if event.body_type is not AmqpMessageBodyType.DATA:
+        raise ValueError(
+            f"the event body cannot be retrieved: event {event.sequence_number} has a body of the "
+            f"AMQP type {event.body_type.name}"
+        )
+    return b"".join(event.body)  # type: ignore[arg-type]
 
 
 def _time(time: datetime | None) -> str | None:

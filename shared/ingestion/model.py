@@ -62,6 +62,9 @@ class Event:
     body: bytes
     partition_key: str | None = None
     properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    unreadable: str = ""
+    """Why no handler can read the body, because it is not bytes. ``body`` is then a readable form
+    of it. Empty for all other events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ class FailureKind(StrEnum):
     POISON = "poison"  # retrying would be useless
     EXHAUSTED = "exhausted"  # the failure looked transient, but all attempts failed
     TOO_LARGE = "too_large"  # the effect does not fit into one transaction
+    NOT_BYTES = "not_bytes"  # the body is not bytes; a readable form of it is kept
     UNREADABLE = "unreadable"
     """Shown for a row that this version of the app cannot read. It is never written."""
 

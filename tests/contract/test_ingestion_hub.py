@@ -6,23 +6,31 @@ The broker of the client is the stand-in or Microsoft's emulator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pytest
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
+from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from local.amqp_broker import VirtualClock
 from shared.adapters.event_hubs.hub import EventHubReader
+from shared.adapters.event_hubs.received import READABLE_BYTES_MAX
 from shared.adapters.event_hubs.receiver import EventHubReceiver
-from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.ingestion.dead_letters.find import DeadLetterQuery, find
+from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import HubUnavailable, NotFound
+from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ports import ReadBack
+from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Event, HubState, Stream
+from shared.ingestion.model import Effect, Event, FailureKind, HubState, Stream
 from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
 from tests.emulators import rig as emulators
@@ -34,6 +42,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+T = TypeVar("T")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=20)
 READ_MAX = 4
@@ -184,3 +193,93 @@ async def test_an_unreachable_hub_raises_hub_unavailable() -> None:
     assert isinstance(connection, EventHubConnection)
     with pytest.raises(HubUnavailable, match="telemetry/0, consumer group readback: "):
         await EventHubReader(connection, "readback", 1).state(Stream("ns", HUB, "$Default", "0"))
+
+
+UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+READ: dict[str, tuple[dict[str, Any], bytes]] = {
+    "one data section": ({"data_body": b"{}"}, b"{}"),
+    "several data sections": ({"data_body": [b"{", b"}"]}, b"{}"),
+    "no byte": ({"data_body": b""}, b""),
+    "text": ({"value_body": "ü"}, b"\xc3\xbc"),
+    "bytes": ({"value_body": b"\xff"}, b"\xff"),
+}
+NOT_READ: dict[str, tuple[dict[str, Any], str, str]] = {
+    "null": ({"value_body": None}, "null", "null"),
+    "true": ({"value_body": True}, "boolean", "true"),
+    "number": ({"value_body": 5}, "number", "5"),
+    "no number": ({"value_body": float("nan")}, "number", '"nan"'),
+    "uuid": ({"value_body": UUID}, "uuid", f'"{UUID}"'),
+    "time": ({"value_body": NOON}, "number", "1772366400000"),
+    "map": ({"value_body": {"a": b"\xff", 1: [None]}}, "map", '{"a": "/w==", "1": [null]}'),
+    "list": ({"value_body": ["ü", 1.5]}, "list", '["ü", 1.5]'),
+    "long": ({"value_body": ["xü" * 9_000]}, "list", f'["{"xü" * 5332}x…'),
+    "sequences": ({"sequence_body": [[1], ["a"]]}, "sequence", '[[1], ["a"]]'),
+}
+
+
+async def send_forms(place: emulators.Hub) -> None:
+    producer = EventHubProducerClient.from_connection_string(
+        place.connection.connection_string, eventhub_name=place.connection.hub
+    )
+    async with producer:
+        batch = await producer.create_batch(partition_id=place.partition)
+        for fields in [f for f, _ in READ.values()] + [f for f, _, _ in NOT_READ.values()]:
+            batch.add(AmqpAnnotatedMessage(**fields))
+        batch.add(EventData(b"the last"))
+        await producer.send_batch(batch)
+
+
+async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    return await attempt()
+
+
+async def in_turn(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    for piece in work:
+        await piece()
+
+
+async def all_events(place: emulators.Hub, hub: EventHubReader, *, received: bool) -> list[Event]:
+    """The events of the partition, from its receiver or read back."""
+    stream = Stream("ns", HUB, "$Default", place.partition)
+    last = (await hub.state(stream)).last_enqueued
+    if not received:
+        return list((await hub.read_back(stream, Span(place.first, last))).events)
+    events = list[Event]()
+
+    async def deliver(batch: Sequence[Event]) -> None:
+        events.extend(batch)
+
+    receiver = EventHubReceiver(place.connection, "$Default", wait_seconds=0.2)
+    receiving = asyncio.create_task(receiver.receive(place.partition, place.after, 1, deliver))
+    await until(lambda: receiving.done() or len(events) == last - place.first + 1, 20)
+    receiving.cancel()
+    await asyncio.wait([receiving])
+    return events
+
+
+@pytest.mark.parametrize("received", [True, False], ids=["received", "read back"])
+async def test_an_event_whose_body_is_not_bytes_is_a_dead_letter_and_stops_no_other(
+    received: bool,
+) -> None:
+    async def handle(event: Event) -> Effect:
+        return Effect(event.sequence, event.body.hex())
+
+    store, stream = MemoryIngestionStore(lambda: LATER), Stream("ns", HUB, "$Default", "0")
+    async with a_partition() as place:
+        await send_forms(place)
+        hub = EventHubReader(place.connection, "readback", 20)
+        events = await all_events(place, hub, received=received)
+        consumer = Consumer(stream, Writer(), store, hub, handle, once, in_turn, lambda: "tx")
+        await run(events, consumer)
+        bodies = [body for _, body in READ.values()] + [b"the last"]
+        kept = store.rows[stream].effects.values()
+        assert [effect.value for effect in kept] == [body.hex() for body in bodies]
+        letters = await find(store, DeadLetterQuery(), 100)
+        assert {stored.letter.kind for stored in letters} == {FailureKind.NOT_BYTES}
+        shown = [(s.letter.error.split(",")[0], (s.letter.body or b"").decode()) for s in letters]
+        assert shown == [(f"the body is an AMQP {f}", text) for _, f, text in NOT_READ.values()]
+        assert len(NOT_READ["long"][2].encode()) <= READABLE_BYTES_MAX + len("…".encode())
+        again = await Redriver(store, hub, lambda _stream: handle, once).run(letters)
+        assert [error for _, error in again.failed] == [
+            f"BadEvent: {stored.letter.error}" for stored in letters
+        ]
