@@ -137,8 +137,8 @@ async def show_account(app: App) -> Answer:
     """Show how far each partition has been processed.
 
     Shows the last sequence number up to which all events have an outcome, and the epoch and the
-    owner of the last commit. Also shows the sequence numbers of events that the hub deleted before
-    the app read them.
+    owner of the last commit. Also shows how many events were set aside because they are not
+    metrics, and the sequence numbers of events that the hub deleted before the app read them.
     """
     accounts = await stream_account.run(app.ingestion.store)
     return view.accounts(accounts), tables.accounts

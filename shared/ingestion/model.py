@@ -98,6 +98,8 @@ class Checkpoint:
     epoch: int = 0
     owner: str = ""
     txid: str = ""
+    set_aside: int = 0
+    """How many of the events were set aside, because they are not meant for the handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,9 @@ class Effect:
     ignored: int = 0
     """The number of items in the event that no metric subscribes to. They are counted, but not
     kept."""
+    set_aside: str = ""
+    """What the event is, if it is not meant for the handler, for example a log. Such an event is
+    only counted, and is neither a success nor a failure for the circuit breaker."""
 
     def __post_init__(self) -> None:
         value = self.value

@@ -399,6 +399,7 @@ class Streams(StoreMachine):
                 effects.append(self._effect(self.at, number, kind, what))
             number += 1
         after = replace(checkpoint(number - 1), start=start, epoch=max(epoch + epochs, 0))
+        after = replace(after, set_aside=2 * number)
         return Commit(previous, after, tuple(effects), tuple(letters), tuple(gaps))
 
     def _effect(self, stream: Stream, number: int, kind: str, what: Any) -> Effect:

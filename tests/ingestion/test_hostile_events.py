@@ -30,13 +30,15 @@ LARGE = ("gzip_bomb", "plain_16_mib", "numbers", "empty_objects", "small_objects
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_a_hostile_body_is_rejected_within_a_second_of_processor_time(name: str) -> None:
+def test_a_hostile_body_is_refused_within_a_second_of_processor_time(name: str) -> None:
     body = HOSTILE[name]()
     began = time.process_time()
-    with pytest.raises(BadEvent) as raised:
-        decode(body, INTERESTS)
+    try:
+        refused = decode(body, INTERESTS).set_aside
+    except BadEvent as error:
+        refused = str(error)
     assert time.process_time() - began < SECONDS_MAX
-    assert len(str(raised.value)) < 10_000
+    assert 0 < len(refused) < 10_000
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -14,15 +14,13 @@ from datetime import datetime
 from typing import Any
 
 from shared.ingestion.decoding.readings import (
-    Decoded,
+    Findings,
     Reading,
-    Rejections,
     SubscribedMetric,
     read_number,
     read_time,
 )
 from shared.ingestion.errors import BadEvent
-from shared.values.text import quoted
 
 Record = Mapping[str, Any]
 Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]
@@ -34,37 +32,35 @@ def key(resource_id: str, metric: str) -> tuple[str, str]:
     return resource_id.rstrip("/").casefold(), metric.casefold()
 
 
-def is_metric(document: object) -> bool:
-    return isinstance(document, dict) and {"resourceId", "metricName"} <= document.keys()
+def is_metric(item: object) -> bool:
+    return isinstance(item, dict) and {"resourceId", "metricName"} <= item.keys()
 
 
-def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
+def read_records(
+    records: Sequence[tuple[str, Record]], monitored: Monitored, found: Findings
+) -> list[Reading]:
     """The readings in the records of subscribed metrics. A bad record does not affect the others.
 
-    Records of the same metric and time differ by a dimension, so they are combined into one
-    reading.
+    Each record comes with its place in the event. Records of the same metric and time are combined
+    into one reading.
     """
-    groups: dict[tuple[SubscribedMetric, datetime], list[tuple[int, Record]]] = defaultdict(list)
-    ignored, rejections = 0, Rejections()
-    for index, record in enumerate(records):
-        if not isinstance(record, dict):
-            rejections.add(f"records[{index}] is {quoted(record)}; it must be an object")
-            continue
+    groups: dict[tuple[SubscribedMetric, datetime], list[tuple[str, Record]]] = defaultdict(list)
+    for place, record in records:
         subscribed = [each for each in _subscribed(record, monitored) if _of_grain(record, each)]
-        ignored += not subscribed
+        found.ignored += not subscribed
         for metric in subscribed:
             try:
-                groups[metric, read_time(record.get("time"))].append((index, record))
+                groups[metric, read_time(record.get("time"))].append((place, record))
             except BadEvent as error:
-                rejections.add(_place(index, record, error))
+                found.reject(_named(place, record), error)
     readings = list[Reading]()
     for (metric, time), group in groups.items():
         try:
             value = _value(metric.aggregation, [record for _, record in group])
             readings.append(Reading(metric.resource_name, metric.name, time, value))
         except BadEvent as error:
-            rejections.add(_place(*group[0], error))
-    return rejections.decoded(readings, ignored)
+            found.reject(_named(*group[0]), error)
+    return readings
 
 
 def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric, ...]:
@@ -78,8 +74,8 @@ def _of_grain(record: Record, metric: SubscribedMetric) -> bool:
     return record.get("timeGrain") in (None, metric.time_grain)
 
 
-def _place(index: int, record: Record, error: BadEvent) -> str:
-    return f"records[{index}] ({record['metricName']}): {error}"
+def _named(place: str, record: Record) -> str:
+    return f"{place} ({record['metricName']})".lstrip()
 
 
 def _value(aggregation: str, records: Sequence[Record]) -> float:

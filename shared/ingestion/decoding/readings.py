@@ -92,6 +92,8 @@ class Decoded:
     """The first few problems."""
     rejected_count: int = 0
     """The number of all problems."""
+    set_aside: str = ""
+    """What the event is, if it is certainly not a metric; otherwise empty."""
 
     @property
     def summary(self) -> str:
@@ -100,19 +102,24 @@ class Decoded:
 
 
 @dataclass(slots=True)
-class Rejections:
-    """The problems with the elements of one event: the first few, and their number."""
+class Findings:
+    """What an event contains besides readings: the first few problems and their number, and how
+    many items are of no interest."""
 
-    kept: list[str] = field(default_factory=list)
-    count: int = 0
+    ignored: int = 0
+    rejected: list[str] = field(default_factory=list)
+    rejected_count: int = 0
+    set_aside: str = ""
 
-    def add(self, reason: str) -> None:
-        self.count += 1
-        if len(self.kept) < REJECTIONS_KEPT:
-            self.kept.append(reason[:REJECTION_CHARACTERS_MAX])
+    def reject(self, place: str, error: BadEvent) -> None:
+        self.rejected_count += 1
+        if len(self.rejected) < REJECTIONS_KEPT:
+            reason = f"{place}: {error}" if place else str(error)
+            self.rejected.append(reason[:REJECTION_CHARACTERS_MAX])
 
-    def decoded(self, readings: Sequence[Reading], ignored: int = 0) -> Decoded:
-        return Decoded(tuple(readings), ignored, tuple(self.kept), self.count)
+    def decoded(self, readings: Sequence[Reading]) -> Decoded:
+        rejected = tuple(self.rejected)
+        return Decoded(tuple(readings), self.ignored, rejected, self.rejected_count, self.set_aside)
 
 
 def read_time(text: object) -> datetime:
@@ -147,6 +154,7 @@ def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
         value=json.dumps(refused, ensure_ascii=False) if decoded.rejected else None,
         messages=tuple(_messages(stream, sequence, kept)),
         ignored=decoded.ignored + len(decoded.readings) - len(kept),
+        set_aside=decoded.set_aside,
     )
 
 
