@@ -21,6 +21,7 @@ from local.functions_host.worker import (
     text_datum,
     value_datum,
 )
+from shared.adapters.event_hubs.received import plain
 
 DEFAULT_GROUP = "$Default"
 
@@ -84,15 +85,15 @@ def _metadata(place: PartitionPlace, values: Mapping[str, object]) -> Mapping[st
 
 def _properties(event: EventData) -> dict[str, object]:
     fields = {
-        "PartitionKey": _text(event.partition_key),
+        "PartitionKey": plain(event.partition_key),
         "Offset": event.offset,
         "SequenceNumber": event.sequence_number,
         "EnqueuedTimeUtc": _time(event.enqueued_time),
     }
     return {
         **fields,
-        "Properties": _texts(event.properties),
-        "SystemProperties": {**_texts(event.system_properties), **fields},
+        "Properties": plain(event.properties or {}),
+        "SystemProperties": {**plain(event.system_properties or {}), **fields},
     }
 
 
@@ -109,12 +110,3 @@ def _body(event: EventData) -> bytes:
 
 def _time(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat()
-
-
-def _texts(values: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """Decode names and values, which the client leaves as bytes."""
-    return {str(_text(name)): _text(value) for name, value in (values or {}).items()}
-
-
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -6,6 +6,7 @@ The broker of the client is the stand-in or Microsoft's emulator.
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -19,9 +20,11 @@ from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from local.amqp_broker import VirtualClock
+from local.functions_host.event_hub_invocation import PartitionPlace, batch_invocation
+from local.functions_host.functions import EVENT_HUB_TRIGGER, Binding
 from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.event_hubs.received import READABLE_BYTES_MAX
-from shared.adapters.event_hubs.receiver import EventHubReceiver
+from shared.adapters.event_hubs.received import READABLE_BYTES_MAX, to_event
+from shared.adapters.event_hubs.receiver import FROM_THE_START, EventHubReceiver
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.redrive import Redriver
@@ -30,6 +33,7 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.survey import Span
+from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Effect, Event, FailureKind, HubState, Stream
 from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
@@ -209,12 +213,55 @@ NOT_READ: dict[str, tuple[dict[str, Any], str, str]] = {
     "number": ({"value_body": 5}, "number", "5"),
     "no number": ({"value_body": float("nan")}, "number", '"nan"'),
     "uuid": ({"value_body": UUID}, "uuid", f'"{UUID}"'),
-    "time": ({"value_body": NOON}, "number", "1772366400000"),
+    "time": ({"value_body": NOON}, "timestamp", '"2026-03-01T12:00:00Z"'),
     "map": ({"value_body": {"a": b"\xff", 1: [None]}}, "map", '{"a": "/w==", "1": [null]}'),
     "list": ({"value_body": ["ü", 1.5]}, "list", '["ü", 1.5]'),
     "long": ({"value_body": ["xü" * 9_000]}, "list", f'["{"xü" * 5332}x…'),
     "sequences": ({"sequence_body": [[1], ["a"]]}, "sequence", '[[1], ["a"]]'),
 }
+
+
+PROPERTIES = {
+    "text": ("ü", "ü"),
+    "binary": (b"abc", "YWJj"),
+    "no text": (b"\xff\x00", "/wA="),
+    "time": (NOON + timedelta(milliseconds=620), "2026-03-01T12:00:00.62Z"),
+    "number": (1772366400, 1772366400),
+    "share": (0.5, 0.5),
+    "flag": (True, True),
+    "uuid": (UUID, str(UUID)),
+    "nothing": (None, None),
+}
+
+
+async def test_properties_have_the_same_form_from_the_trigger_and_outside_functions() -> None:
+    received = list[EventData]()
+
+    async def deliver(batch: Sequence[EventData]) -> None:
+        received.extend(batch)
+
+    async with a_partition() as place:
+        event = EventData(b"x")
+        event.properties = {name: sent for name, (sent, _) in PROPERTIES.items()}
+        producer = EventHubProducerClient.from_connection_string(
+            place.connection.connection_string, eventhub_name=place.connection.hub
+        )
+        async with producer:
+            await producer.send_event(event, partition_id=place.partition)
+        receiver = EventHubReceiver(place.connection, "$Default", wait_seconds=0.2)
+        start = FROM_THE_START if place.after is None else place.after
+        receiving = asyncio.create_task(receiver.receive_data(place.partition, start, 1, deliver))
+        await until(lambda: receiving.done() or len(received) == 1, 20)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+    trigger = Binding(EVENT_HUB_TRIGGER, "events", {"dataType": "BINARY", "cardinality": "MANY"})
+    invocation = batch_invocation(trigger, PartitionPlace("ns", HUB, "$Default", "0"), received)
+    metadata = {name: json.loads(datum.value) for name, datum in invocation.metadata.items()}
+    (from_trigger,) = parse_batch(list(invocation.trigger.value.bytes), metadata).events
+    outside = to_event(received[0])
+    assert from_trigger.properties == outside.properties
+    assert outside.properties == {name: form for name, (_, form) in PROPERTIES.items()}
+    assert from_trigger == outside
 
 
 async def send_forms(place: emulators.Hub) -> None:

@@ -114,8 +114,27 @@ def test_a_missing_average_is_computed_or_rejected() -> None:
         BadEvent, match=r"records\[0\] \(ActiveMessages\): the record has neither an average nor"
     ):
         decode(body(record(average=None, total=None)), only)
-    with pytest.raises(BadEvent, match="count is 0, so there is no average"):
-        decode(body(record(average=None, total=0, count=0)), only)
+
+
+@pytest.mark.parametrize("aggregation", ["average", "total", "minimum", "maximum"])
+def test_a_record_with_count_zero_has_no_value_whether_alone_or_among_others(
+    aggregation: str,
+) -> None:
+    metric = SubscribedMetric("plan-1", "backlog", aggregation)
+    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    empty = record(count=0, total=0, minimum=0, maximum=0, average=0)
+    for missing in (empty, record(count=0, average=None, total=None)):
+        for event in (body(missing), body(missing, missing)):
+            decoded = decode(event, subscribed)
+            assert (decoded.readings, decoded.rejected) == ((), ())
+        both = values(body(missing, record(minimum=1)), subscribed)
+        assert both == values(body(record(minimum=1)), subscribed) != {}
+
+
+def test_a_count_of_zero_is_the_value_of_the_count() -> None:
+    metric = SubscribedMetric("plan-1", "backlog", "count")
+    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    assert values(body(record(count=0)), subscribed) == {"backlog": 0}
 
 
 def test_records_that_differ_by_a_dimension_are_combined_into_one_reading() -> None:
@@ -297,6 +316,22 @@ async def test_the_readings_of_an_event_share_one_row_and_have_ids_of_their_own(
     assert message.message_id == "hub:3:7:0"
     assert [one["id"] for one in each] == ["hub:3:7:0", "hub:3:7:1"]
     assert decode_metric(json.dumps(each[1])).value == MetricValue(AT, 63)
+
+
+async def test_a_metric_that_arrives_with_another_time_grain_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handler, hourly = MetricHandler(STREAM, INTERESTS), body(record(timeGrain="PT1H"))
+    reason = (
+        "backlog of plan-1 is not read from records of ActiveMessages with the time grain 'PT1H', "
+        "because scaling_rules.py declares PT1M"
+    )
+    for sequence in (3, 4):
+        effect = await handler(Event(sequence, "@", NOW, hourly))
+        assert effect.set_aside.startswith(reason)
+    assert caplog.text.count(f"[records_unused] hub/3 3: {reason}") == 1
+    assert "hub/3 4" not in caplog.text
+    assert decode(body(record(), record(timeGrain="PT1H")), INTERESTS).set_aside == ""
 
 
 async def test_thousands_of_readings_fit_into_one_transaction() -> None:

@@ -1,8 +1,7 @@
 """Converts an event of azure-eventhub to an event of this app.
 
 An AMQP message carries its body as bytes (one or several data sections), as a single value of any
-type, or as sequences. This app reads bytes. The client returns a text as its UTF-8 bytes, so a text
-can be read, too.
+type, or as sequences. This app reads bytes, and a text as its UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -10,15 +9,46 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from azure.eventhub import EventData
+from azure.eventhub._pyamqp import _decode
 from azure.eventhub.amqp import AmqpMessageBodyType
 
 from shared.ingestion.model import Event
 
+
+class AmqpText(bytes):
+    """A text, which the client returns as bytes."""
+
+
+class AmqpTime(int):
+    """A time, which the client returns as a number of milliseconds since 1970."""
+
+
+TEXTS, TIMES = (0xA1, 0xA3, 0xB1, 0xB3), (0x83,)
+"""The AMQP type codes of texts, symbols and times."""
+
+
+def _tell_apart(codes: Iterable[int], kind: Callable[[Any], Any]) -> None:
+    """Let the client return values of these types as ``kind``. Otherwise a text looks like binary,
+    and a time like a number."""
+    decoders = _decode._DECODE_BY_CONSTRUCTOR
+    for code in codes:
+
+        def decoded(buffer: memoryview, decode: Any = decoders[code]) -> tuple[memoryview, Any]:
+            rest, value = decode(buffer)
+            return rest, kind(value)
+
+        decoders[code] = decoded
+
+
+_tell_apart(TEXTS, AmqpText)
+_tell_apart(TIMES, AmqpTime)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 READABLE_BYTES_MAX = 16_000
 """The most bytes of the readable form of a body that is not bytes."""
 
@@ -59,10 +89,9 @@ def _body(data: EventData) -> tuple[bytes, str]:
 
 
 def _form(value: object) -> str:
-    """The AMQP type of a value. The client returns a timestamp as a number of milliseconds."""
-    names = {type(None): "null", bool: "boolean", dict: "map", list: "list"}
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "number"
+    """The AMQP type of a value."""
+    names = {type(None): "null", bool: "boolean", int: "number", float: "number", dict: "map"}
+    names[AmqpTime] = "timestamp"
     return names.get(type(value), type(value).__name__.lower())
 
 
@@ -78,16 +107,12 @@ def _readable(value: object) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """The value in the types of JSON, written as the Functions host writes it.
-
-    The client returns texts as bytes, so bytes become a text if they are UTF-8, and base64
-    otherwise.
-    """
+    """The value in the types of JSON, written as the Functions host writes it: binary in base64,
+    and times in ISO 8601."""
+    if isinstance(value, AmqpText):
+        return value.decode(errors="replace")
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
+        return base64.b64encode(value).decode()
     if isinstance(value, dict):
         return {_name(name): plain(each) for name, each in value.items()}
     if isinstance(value, str) or not isinstance(value, Iterable):
@@ -96,13 +121,18 @@ def plain(value: Any) -> Any:
 
 
 def _name(value: Any) -> str:
-    name = plain(value)
+    name = value.decode(errors="replace") if isinstance(value, bytes) else plain(value)
     return name if isinstance(name, str) else json.dumps(name)
 
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, AmqpTime):
+        try:
+            value = EPOCH + timedelta(milliseconds=value)
+        except OverflowError:
+            return int(value)
     if isinstance(value, datetime):
         text = aware(value).isoformat().removesuffix("+00:00")
         return f"{text.rstrip('0') if '.' in text else text}Z"

@@ -3,7 +3,8 @@
 An event is ``{"records": [...]}``, and the record of a metric is ``{time, resourceId, metricName,
 timeGrain, count, total, minimum, maximum, average}``. Resource IDs are in upper case, whatever the
 spelling of the resource's name. Times have seven fractional digits. Not every metric has every
-aggregate. ``time`` is the start of the time grain. The record of a log has no ``metricName``.
+aggregate. ``time`` is the start of the time grain. If nothing was measured, the count is 0, and the
+other aggregates have no meaning. The record of a log has no ``metricName``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from shared.autoscaling.messages import measure
 from shared.ingestion.decoding.readings import (
     Findings,
     Reading,
@@ -21,6 +23,7 @@ from shared.ingestion.decoding.readings import (
     read_time,
 )
 from shared.ingestion.errors import BadEvent
+from shared.values.text import quoted
 
 Record = Mapping[str, Any]
 Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]
@@ -46,7 +49,9 @@ def read_records(
     """
     groups: dict[tuple[SubscribedMetric, datetime], list[tuple[str, Record]]] = defaultdict(list)
     for place, record in records:
-        subscribed = [each for each in _subscribed(record, monitored) if _of_grain(record, each)]
+        subscribed = [
+            metric for metric in _subscribed(record, monitored) if _is_usable(record, metric, found)
+        ]
         found.ignored += not subscribed
         for metric in subscribed:
             try:
@@ -70,8 +75,18 @@ def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric,
     return monitored.get(key(resource_id, metric), ())
 
 
-def _of_grain(record: Record, metric: SubscribedMetric) -> bool:
-    return record.get("timeGrain") in (None, metric.time_grain)
+def _is_usable(record: Record, metric: SubscribedMetric, found: Findings) -> bool:
+    """Whether the record has a value of the declared metric. With count 0 it has none, because
+    nothing was measured; only the count itself is then known."""
+    grain = record.get("timeGrain")
+    if grain not in (None, metric.time_grain):
+        found.note(
+            f"{metric.name} of {metric.resource_name} is not read from records of "
+            f"{record['metricName']} with the time grain {quoted(grain)}, because scaling_rules.py "
+            f"declares {metric.time_grain}: set time_grain to the grain that arrives"
+        )
+        return False
+    return metric.aggregation == "count" or measure(record.get("count")) != 0
 
 
 def _named(place: str, record: Record) -> str:
@@ -100,6 +115,4 @@ def _average(records: Sequence[Record]) -> float:
         raise BadEvent(
             f"the record has neither an average nor both total and count: {error}"
         ) from None
-    if count == 0:
-        raise BadEvent("count is 0, so there is no average")
     return total / count

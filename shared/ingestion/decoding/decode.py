@@ -82,8 +82,8 @@ def _decoded(items: Sequence[Item], subscriptions: MetricSubscriptions, found: F
             readings.append(_own(item, subscriptions))
         except BadEvent as error:
             found.reject(place, error)
-    if not records and not readings and not found.rejected_count:
-        found.set_aside = kind
+    if not readings and not found.rejected_count:
+        found.set_aside = next(iter(found.notes), "" if records else kind)
     return found.decoded(readings)
 
 

@@ -35,7 +35,9 @@ class MetricHandler:
             await asyncio.sleep(0)  # let other tasks run between large events
         decoded = decode(event.body, self.subscriptions, self.bytes_max)
         where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
-        if decoded.set_aside:
+        for note in decoded.notes:
+            self._tell(f"[records_unused] {where}", note)
+        if decoded.set_aside and not decoded.notes:
             self._tell(f"[set_aside] {where}", f"{decoded.set_aside}, not a metric. {ADVICE}")
         if decoded.rejected:
             summary = f"{decoded.rejected_count} rejected: {decoded.summary}"

@@ -40,6 +40,7 @@ SAMPLES_CHARACTERS_MAX = BODY_CHARACTERS_MAX - 2_000
 
 
 REJECTIONS_KEPT = 20
+NOTES_KEPT = 20
 REJECTION_CHARACTERS_MAX = 300
 
 TIME_CHARACTERS_MAX = 64
@@ -93,7 +94,9 @@ class Decoded:
     rejected_count: int = 0
     """The number of all problems."""
     set_aside: str = ""
-    """What the event is, if it is certainly not a metric; otherwise empty."""
+    """What the event is, if nothing in it can be used and nothing is damaged; otherwise empty."""
+    notes: tuple[str, ...] = ()
+    """Why records of subscribed metrics are not used although nothing in them is damaged."""
 
     @property
     def summary(self) -> str:
@@ -110,6 +113,11 @@ class Findings:
     rejected: list[str] = field(default_factory=list)
     rejected_count: int = 0
     set_aside: str = ""
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def note(self, reason: str) -> None:
+        if len(self.notes) < NOTES_KEPT:
+            self.notes[reason[:REJECTION_CHARACTERS_MAX]] = None
 
     def reject(self, place: str, error: BadEvent) -> None:
         self.rejected_count += 1
@@ -118,8 +126,14 @@ class Findings:
             self.rejected.append(reason[:REJECTION_CHARACTERS_MAX])
 
     def decoded(self, readings: Sequence[Reading]) -> Decoded:
-        rejected = tuple(self.rejected)
-        return Decoded(tuple(readings), self.ignored, rejected, self.rejected_count, self.set_aside)
+        return Decoded(
+            tuple(readings),
+            self.ignored,
+            tuple(self.rejected),
+            self.rejected_count,
+            self.set_aside,
+            tuple(self.notes),
+        )
 
 
 def read_time(text: object) -> datetime:
