@@ -137,18 +137,41 @@ def test_a_count_of_zero_is_the_value_of_the_count() -> None:
     assert values(body(record(count=0)), subscribed) == {"backlog": 0}
 
 
-def test_records_that_differ_by_a_dimension_are_combined_into_one_reading() -> None:
-    second = record(count=1, total=74, minimum=74, maximum=74, average=74, EntityName="b")
-    for aggregation, value in {
-        "average": 40,
-        "total": 200,
-        "minimum": 0,
-        "maximum": 74,
-        "count": 5,
-    }.items():
-        subscribed = SubscribedMetric("plan-1", "backlog", aggregation)
-        subscriptions = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (subscribed,)})
-        assert values(body(record(), second), subscriptions) == {"backlog": value}
+@pytest.mark.parametrize("aggregation", ["average", "total", "minimum", "maximum", "count"])
+@pytest.mark.parametrize(
+    ("dimensions", "named"),
+    [
+        ({"EntityName": ""}, "'EntityName'"),
+        ({"ApiName": "GetBlob", "GeoType": "Primary"}, "'ApiName', 'GeoType'"),
+        ({"dimensions": {"Role": "web"}}, "'Role'"),
+    ],
+)
+def test_records_that_are_divided_by_a_dimension_have_no_value_and_are_named(
+    dimensions: dict[str, Any], named: str, aggregation: str
+) -> None:
+    metric = SubscribedMetric("plan-1", "backlog", aggregation)
+    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    part, other = record(**dimensions), record(count=1, total=74, **dimensions)
+    for event in (body(part, other), body(part), json.dumps(part).encode()):
+        decoded = decode(event, subscribed)
+        assert (decoded.readings, decoded.rejected) == ((), ())
+        assert f"the records of ActiveMessages are divided by {named}: " in decoded.set_aside
+        assert "streamed=False" in decoded.set_aside
+    assert values(body(part, record()), subscribed) == values(body(record()), subscribed) != {}
+
+
+def test_two_records_of_one_time_are_one_reading_only_if_they_agree() -> None:
+    assert values(body(record(), record())) == {"backlog": 31.5, "most": 63}
+    decoded = decode(body(record(), record(average=40)), INTERESTS)
+    assert [reading.name for reading in decoded.readings] == ["most"]
+    assert "divided by something that they do not name" in decoded.notes[0]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"location": "westeurope"}, {"dimensions": {"Tenant": ""}}, {"percentile": 5}]
+)
+def test_other_fields_do_not_divide_a_metric(fields: dict[str, Any]) -> None:
+    assert values(body(record(**fields))) == {"backlog": 31.5, "most": 63}
 
 
 def test_a_bad_record_is_reported_and_does_not_affect_the_good_ones() -> None:

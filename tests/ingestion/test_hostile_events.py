@@ -13,7 +13,6 @@ import time
 import pytest
 
 from bench.hostile_events import HOSTILE, INTERESTS, MIB, RESOURCE, filled, reading
-from shared.autoscaling.measurements import MEASURE_MAX
 from shared.ingestion.decoding import decode as decoding
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler
@@ -102,14 +101,6 @@ async def test_other_tasks_run_between_large_events() -> None:
         await handler(Event(1, "@", NOW, body))
     working.cancel()
     assert turns >= 9
-
-
-def test_a_sum_of_records_above_the_largest_metric_is_rejected() -> None:
-    records = json.loads(HOSTILE["sum_of_records"]())["records"][:2]
-    halves = [{**record, "total": 0.8 * MEASURE_MAX} for record in records]
-    assert decode(json.dumps(halves[0]).encode(), INTERESTS).readings
-    with pytest.raises(BadEvent, match="total is 16000"):
-        decode(json.dumps({"records": halves}).encode(), INTERESTS)
 
 
 def test_a_value_in_an_error_is_shown_in_pythons_notation_and_truncated() -> None:

@@ -5,11 +5,14 @@ timeGrain, count, total, minimum, maximum, average}``. Resource IDs are in upper
 spelling of the resource's name. Times have seven fractional digits. Not every metric has every
 aggregate. ``time`` is the start of the time grain. If nothing was measured, the count is 0, and the
 other aggregates have no meaning. The record of a log has no ``metricName``.
+
+Some metrics, such as those of storage accounts, have a record for each value of a dimension. The
+records of one time may be divided among several events. A sample is identified by its time, so the
+first record would count as the whole. Such records are therefore not read.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +27,15 @@ from shared.ingestion.decoding.readings import (
 )
 from shared.ingestion.errors import BadEvent
 from shared.values.text import quoted
+
+PLAIN_FIELDS = frozenset(
+    {
+        *("time", "timestamp", "timegrain", "resourceid", "metricname", "metricnamespace"),
+        *("namespace", "count", "total", "minimum", "maximum", "average", "last", "unit"),
+        *("category", "operationname", "level", "location", "tenantid", "properties"),
+    }
+)
+"""The fields of a record that are not dimensions, in lower case."""
 
 Record = Mapping[str, Any]
 Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]
@@ -44,10 +56,10 @@ def read_records(
 ) -> list[Reading]:
     """The readings in the records of subscribed metrics. A bad record does not affect the others.
 
-    Each record comes with its place in the event. Records of the same metric and time are combined
-    into one reading.
+    Each record comes with its place in the event.
     """
-    groups: dict[tuple[SubscribedMetric, datetime], list[tuple[str, Record]]] = defaultdict(list)
+    readings: dict[tuple[SubscribedMetric, datetime], Reading] = {}
+    unclear = set[tuple[SubscribedMetric, datetime]]()
     for place, record in records:
         subscribed = [
             metric for metric in _subscribed(record, monitored) if _is_usable(record, metric, found)
@@ -55,17 +67,16 @@ def read_records(
         found.ignored += not subscribed
         for metric in subscribed:
             try:
-                groups[metric, read_time(record.get("time"))].append((place, record))
+                time = read_time(record.get("time"))
+                value = _value(metric.aggregation, record)
             except BadEvent as error:
-                found.reject(_named(place, record), error)
-    readings = list[Reading]()
-    for (metric, time), group in groups.items():
-        try:
-            value = _value(metric.aggregation, [record for _, record in group])
-            readings.append(Reading(metric.resource_name, metric.name, time, value))
-        except BadEvent as error:
-            found.reject(_named(*group[0]), error)
-    return readings
+                found.reject(f"{place} ({record['metricName']})".lstrip(), error)
+                continue
+            reading = Reading(metric.resource_name, metric.name, time, value)
+            if readings.setdefault((metric, time), reading) != reading:
+                unclear.add((metric, time))
+                found.note(_divided(record, metric, "something that they do not name"))
+    return [reading for of, reading in readings.items() if of not in unclear]
 
 
 def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric, ...]:
@@ -76,8 +87,11 @@ def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric,
 
 
 def _is_usable(record: Record, metric: SubscribedMetric, found: Findings) -> bool:
-    """Whether the record has a value of the declared metric. With count 0 it has none, because
+    """Whether the record has the value of the declared metric. With count 0 it has none, because
     nothing was measured; only the count itself is then known."""
+    if dimensions := _dimensions(record):
+        found.note(_divided(record, metric, ", ".join(dimensions)))
+        return False
     grain = record.get("timeGrain")
     if grain not in (None, metric.time_grain):
         found.note(
@@ -89,30 +103,33 @@ def _is_usable(record: Record, metric: SubscribedMetric, found: Findings) -> boo
     return metric.aggregation == "count" or measure(record.get("count")) != 0
 
 
-def _named(place: str, record: Record) -> str:
-    return f"{place} ({record['metricName']})".lstrip()
+def _dimensions(record: Record) -> list[str]:
+    """The dimensions by which the metric is divided: fields with texts that no plain record has."""
+    inner = record.get("dimensions")
+    names = [name for name, value in inner.items() if value] if isinstance(inner, dict) else []
+    names += [name for name, value in record.items() if isinstance(value, str)]
+    return [quoted(name) for name in names if name.lower() not in PLAIN_FIELDS]
 
 
-def _value(aggregation: str, records: Sequence[Record]) -> float:
-    """The aggregate over all records. Raises BadEvent if a record lacks the aggregate, because a
-    missing value does not mean zero.
-    """
-    if aggregation == "average":
-        return read_number(_average(records), "average")
-    values = [read_number(record.get(aggregation), aggregation) for record in records]
-    if aggregation == "minimum":
-        return min(values)
-    return max(values) if aggregation == "maximum" else read_number(sum(values), aggregation)
+def _divided(record: Record, metric: SubscribedMetric, by: str) -> str:
+    return (
+        f"{metric.name} of {metric.resource_name} is not read, because the records of "
+        f"{record['metricName']} are divided by {by}: the parts of one time can arrive in several "
+        "events, so none of them is the value. Declare the metric with streamed=False, and with a "
+        "filter if you need one part"
+    )
 
 
-def _average(records: Sequence[Record]) -> float:
-    if len(records) == 1 and records[0].get("average") is not None:
-        return read_number(records[0]["average"], "average")
+def _value(aggregation: str, record: Record) -> float:
+    """The aggregate of the record. Raises BadEvent if the record lacks it, because a missing value
+    does not mean zero."""
+    if aggregation != "average" or record.get("average") is not None:
+        return read_number(record.get(aggregation), aggregation)
     try:
-        count = sum([read_number(record.get("count"), "count") for record in records])
-        total = sum([read_number(record.get("total"), "total") for record in records])
+        total = read_number(record.get("total"), "total")
+        count = read_number(record.get("count"), "count")
     except BadEvent as error:
         raise BadEvent(
             f"the record has neither an average nor both total and count: {error}"
         ) from None
-    return total / count
+    return read_number(total / count, "average")
