@@ -148,8 +148,8 @@ def replay(shown: JsonObject) -> None:
     _print(
         Text(
             f"{_partition(shown)}: {shown['first']} to {shown['last']} of {shown['until']}: "
-            f"{shown['effects']} effects ({shown['set_aside']} set aside), "
-            f"{shown['dead_letters']} dead letters, {missing} missing"
+            f"{shown['effects']} effects, {shown['dead_letters']} dead letters, {missing} missing, "
+            f"{shown['set_aside']} set aside"
         )
     )
 

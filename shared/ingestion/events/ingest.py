@@ -337,12 +337,12 @@ def log_report(pipeline: PartitionPipeline, report: Report) -> None:
         log.warning("[dead_lettered] %s: %s event(s)", pipeline.name, report.dead_letters)
     if report.effects or report.read_back:
         log.info(
-            "[ingested] %s: %s event(s), %s of them set aside, %s record(s) ignored, %s read back, "
-            "up to %s",
+            "[ingested] %s: %s event(s), %s record(s) ignored, %s read back, up to %s, "
+            "%s set aside",
             pipeline.name,
             report.effects,
-            report.set_aside,
             report.ignored,
             report.read_back,
             report.checkpoint.sequence if report.checkpoint else None,
+            report.set_aside,
         )
