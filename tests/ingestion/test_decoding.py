@@ -225,8 +225,12 @@ TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics"
     [
         (b"", "an empty event"),
         (b"Obj\x01\x04\x14avro.codec", "an Avro file"),
-        (SINGLE_QUOTED, "a log of Azure Monitor that is not valid JSON"),
-        (gzip.compress(SINGLE_QUOTED), "a log of Azure Monitor that is not valid JSON"),
+        (SINGLE_QUOTED, "a log of Azure Monitor"),
+        (gzip.compress(SINGLE_QUOTED), "a log of Azure Monitor"),
+        (
+            SINGLE_QUOTED.replace(b"'b'", b"'it's {'"),
+            "a log of Azure Monitor that is not valid JSON",
+        ),
         (LOG, "a log of Azure Monitor"),
         ({"records": [LOG, TABLE]}, "a log of Azure Monitor"),
         ({"records": [{"operationName": "write", "time": "2026-03-01"}]}, "a log of Azure"),
@@ -267,6 +271,11 @@ def test_what_may_be_a_damaged_metric_is_rejected_not_set_aside(damaged: Any) ->
     event = damaged if isinstance(damaged, bytes) else json.dumps(damaged).encode()
     with pytest.raises(BadEvent):
         decode(event, INTERESTS)
+
+
+def test_metrics_beside_a_log_in_single_quotes_are_read() -> None:
+    mixed = SINGLE_QUOTED.replace(b'"records": [', b'"records": [' + body(record())[13:-2] + b", ")
+    assert values(mixed) == {"backlog": 31.5, "most": 63}
 
 
 def test_an_event_is_set_aside_only_if_nothing_in_it_is_a_metric() -> None:

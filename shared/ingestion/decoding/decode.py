@@ -157,6 +157,9 @@ def _documents(body: bytes, found: Findings) -> list[Item]:
         return [("", json.loads(body))]
     except (ValueError, RecursionError) as error:
         problem = error
+    repaired = foreign.without_log_properties(body)
+    if repaired != body:
+        return _documents(repaired, found)
     documents = list[Item]()
     for number, line in enumerate(_lines(body), 1):
         try:

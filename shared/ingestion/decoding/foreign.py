@@ -31,6 +31,9 @@ KINDS: tuple[tuple[str, frozenset[str]], ...] = (
 LOG_FIELD = re.compile(rb'"(category|operationName)"\s*:')
 METRIC_FIELD = re.compile(rb'"(metricName|schema_version|resource_name)"\s*:')
 AVRO = b"Obj\x01"
+LOG_PROPERTIES = re.compile(rb"""("properties"\s*:\s*)\{(?:'(?:[^'\\]|\\.)*+'|[^{}'"])*+\}""")
+"""The properties of a log in single quotes, as Azure writes those of FunctionAppLogs on the
+Consumption plan."""
 
 
 def kind_of(item: object) -> str:
@@ -47,17 +50,19 @@ def kind_of(item: object) -> str:
 
 
 def kind_of_bytes(body: bytes) -> str:
-    """What a body that is not JSON is, if it is certainly not a metric; empty if it may be one.
-
-    On the Consumption plan, Azure writes the properties of FunctionAppLogs in single quotes, so
-    these logs are not JSON.
-    """
+    """What a body that is not JSON is, if it is certainly not a metric; empty if it may be one."""
     if not body:
         return "an empty event"
     if body.startswith(AVRO):
         return "an Avro file"
     is_log = LOG_FIELD.search(body) and not METRIC_FIELD.search(body)
     return "a log of Azure Monitor that is not valid JSON" if is_log else ""
+
+
+def without_log_properties(body: bytes) -> bytes:
+    """The body without the properties of logs that are not JSON, so that the metrics beside these
+    logs can be read."""
+    return LOG_PROPERTIES.sub(rb"\1{}", body)
 
 
 def _has_own_fields(item: Mapping[str, object]) -> bool:
