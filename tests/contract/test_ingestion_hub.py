@@ -6,6 +6,7 @@ The broker of the client is the stand-in or Microsoft's emulator.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from local.amqp_broker import VirtualClock
+from local.amqp_broker.model.hub import EventContent
 from local.functions_host.event_hub_invocation import PartitionPlace, batch_invocation
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Binding
 from shared.adapters.event_hubs.hub import EventHubReader
@@ -274,6 +276,40 @@ async def send_forms(place: emulators.Hub) -> None:
             batch.add(AmqpAnnotatedMessage(**fields))
         batch.add(EventData(b"the last"))
         await producer.send_batch(batch)
+
+
+UNDECODED = {
+    "character": b"\x73\0\0\0x",
+    "small decimal": b"\x84" + bytes(8),
+    "map with a list as key": b"\xc1\x04\x02\x45\x40\x40",
+    "deep list": None,
+}
+"""Encoded values that the client cannot decode."""
+
+
+def nested(depth: int) -> bytes:
+    value = b"\x45"
+    for _ in range(depth):
+        value = b"\xd0" + (len(value) + 4).to_bytes(4, "big") + b"\0\0\0\x01" + value
+    return value
+
+
+async def test_an_event_that_the_client_cannot_decode_is_a_dead_letter_and_stops_no_other() -> None:
+    async with a_partition() as place:
+        broker = place.inside().broker
+        for value in UNDECODED.values():
+            body = b"\0\x53\x77" + (value or nested(3_000))
+            broker.publish(broker.hub(HUB), [EventContent(body)], place.partition)
+        await place.send(b"good")
+        reader = EventHubReader(place.connection, "readback", 20)
+        *undecoded, good = await all_events(place, reader, received=True)
+    assert (good.body, good.unreadable) == (b"good", "")
+    assert len(undecoded) == len(UNDECODED)
+    for event in undecoded:
+        assert event.unreadable.startswith(
+            "the body is an AMQP value that the client cannot decode"
+        )
+    assert json.loads(undecoded[0].body) == base64.b64encode(b"\0\x53\x77\x73\0\0\0x").decode()
 
 
 async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:

@@ -9,44 +9,15 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from azure.eventhub import EventData
-from azure.eventhub._pyamqp import _decode
 from azure.eventhub.amqp import AmqpMessageBodyType
 
+from shared.adapters.event_hubs.amqp_values import AmqpText, AmqpTime, Undecoded
 from shared.ingestion.model import Event
-
-
-class AmqpText(bytes):
-    """A text, which the client returns as bytes."""
-
-
-class AmqpTime(int):
-    """A time, which the client returns as a number of milliseconds since 1970."""
-
-
-TEXTS, TIMES = (0xA1, 0xA3, 0xB1, 0xB3), (0x83,)
-"""The AMQP type codes of texts, symbols and times."""
-
-
-def _tell_apart(codes: Iterable[int], kind: Callable[[Any], Any]) -> None:
-    """Let the client return values of these types as ``kind``. Otherwise a text looks like binary,
-    and a time like a number."""
-    decoders = _decode._DECODE_BY_CONSTRUCTOR
-    for code in codes:
-
-        def decoded(buffer: memoryview, decode: Any = decoders[code]) -> tuple[memoryview, Any]:
-            rest, value = decode(buffer)
-            return rest, kind(value)
-
-        decoders[code] = decoded
-
-
-_tell_apart(TEXTS, AmqpText)
-_tell_apart(TIMES, AmqpTime)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 READABLE_BYTES_MAX = 16_000
@@ -91,7 +62,7 @@ def _body(data: EventData) -> tuple[bytes, str]:
 def _form(value: object) -> str:
     """The AMQP type of a value."""
     names = {type(None): "null", bool: "boolean", int: "number", float: "number", dict: "map"}
-    names[AmqpTime] = "timestamp"
+    names |= {AmqpTime: "timestamp", Undecoded: "value that the client cannot decode"}
     return names.get(type(value), type(value).__name__.lower())
 
 
