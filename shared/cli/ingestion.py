@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import signal
 import sys
@@ -213,6 +214,8 @@ async def send_reading(
     """
     if app.ingestion.settings.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to send events"])
+    if not math.isfinite(value):
+        raise Misused(f"VALUE is {value}, which JSON cannot hold")
     connection = app.ingestion.connection
     at = time or app.now()
     body = encode_reading(Reading(resource, metric, at, value))
