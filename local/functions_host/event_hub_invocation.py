@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpMessageBodyType
 
 from local.functions_host.functions import Binding
 from local.functions_host.worker import (
@@ -20,6 +21,7 @@ from local.functions_host.worker import (
     text_datum,
     value_datum,
 )
+from shared.adapters.event_hubs.received import plain
 
 DEFAULT_GROUP = "$Default"
 
@@ -83,37 +85,28 @@ def _metadata(place: PartitionPlace, values: Mapping[str, object]) -> Mapping[st
 
 def _properties(event: EventData) -> dict[str, object]:
     fields = {
-        "PartitionKey": _text(event.partition_key),
+        "PartitionKey": plain(event.partition_key),
         "Offset": event.offset,
         "SequenceNumber": event.sequence_number,
         "EnqueuedTimeUtc": _time(event.enqueued_time),
     }
     return {
         **fields,
-        "Properties": _texts(event.properties),
-        "SystemProperties": {**_texts(event.system_properties), **fields},
+        "Properties": plain(event.properties or {}),
+        "SystemProperties": {**plain(event.system_properties or {}), **fields},
     }
 
 
 def _body(event: EventData) -> bytes:
-    """The body as one byte string. An AMQP value or sequence has no bytes; its text is used."""
-    body: Any = event.body
-    if isinstance(body, bytes):
-        return body
-    try:
-        return b"".join(body)
-    except TypeError:
-        return event.body_as_str().encode()
+    """The body as one byte string. Like the real host, this refuses a batch in which the body of an
+    event is an AMQP value or sequence."""
+    if event.body_type is not AmqpMessageBodyType.DATA:
+        raise ValueError(
+            f"the event body cannot be retrieved: event {event.sequence_number} has a body of the "
+            f"AMQP type {event.body_type.name}"
+        )
+    return b"".join(event.body)  # type: ignore[arg-type]
 
 
 def _time(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat()
-
-
-def _texts(values: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """Decode names and values, which the client leaves as bytes."""
-    return {str(_text(name)): _text(value) for name, value in (values or {}).items()}
-
-
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -84,7 +84,7 @@ class AzureMonitorMetric:
     ``time_grain`` is an ISO 8601 duration. ``filter`` selects values of dimensions, such as
     ``EntityName eq 'orders'``; without it, Azure Monitor aggregates over all dimensions.
     ``streamed=True`` takes the metric from the event hub instead, where a diagnostic setting sends
-    it. Streamed records that differ only in their dimensions are combined into one.
+    it. Streamed records that are divided by a dimension are not read: see docs/events.md.
     """
 
     resource_id: str

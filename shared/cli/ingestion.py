@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import signal
 import sys
@@ -137,8 +138,8 @@ async def show_account(app: App) -> Answer:
     """Show how far each partition has been processed.
 
     Shows the last sequence number up to which all events have an outcome, and the epoch and the
-    owner of the last commit. Also shows the sequence numbers of events that the hub deleted before
-    the app read them.
+    owner of the last commit. Also shows how many events were set aside because they are not
+    metrics, and the sequence numbers of events that the hub deleted before the app read them.
     """
     accounts = await stream_account.run(app.ingestion.store)
     return view.accounts(accounts), tables.accounts
@@ -213,6 +214,8 @@ async def send_reading(
     """
     if app.ingestion.settings.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to send events"])
+    if not math.isfinite(value):
+        raise Misused(f"VALUE is {value}, which JSON cannot hold")
     connection = app.ingestion.connection
     at = time or app.now()
     body = encode_reading(Reading(resource, metric, at, value))

@@ -131,9 +131,11 @@ def dead_letters_to_delete(shown: JsonObject) -> None:
 
 def accounts(shown: JsonObject) -> None:
     streams = shown["streams"]
-    table = _table("partition", "from", "to", "enqueued at", "epoch", "owner", "missing")
+    columns = ("first", "last", "enqueued_at", "epoch", "owner", "set_aside", "gone")
+    names = ("from", "to", "enqueued at", "epoch", "owner", "set aside", "missing")
+    table = _table("partition", *names)
     for each in streams:
-        values = [each[name] for name in ("first", "last", "enqueued_at", "epoch", "owner", "gone")]
+        values = [each[name] for name in columns]
         table.add_row(_partition(each), *["-" if v is None else safe(str(v)) for v in values])
     _print(table if streams else Text("no events were processed yet"))
     for each in streams:
@@ -148,7 +150,8 @@ def replay(shown: JsonObject) -> None:
     _print(
         Text(
             f"{_partition(shown)}: {shown['first']} to {shown['last']} of {shown['until']}: "
-            f"{shown['effects']} effects, {shown['dead_letters']} dead letters, {missing} missing"
+            f"{shown['effects']} effects, {shown['dead_letters']} dead letters, {missing} missing, "
+            f"{shown['set_aside']} set aside"
         )
     )
 

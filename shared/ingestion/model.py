@@ -62,6 +62,9 @@ class Event:
     body: bytes
     partition_key: str | None = None
     properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    unreadable: str = ""
+    """Why no handler can read the body, because it is not bytes. ``body`` is then a readable form
+    of it. Empty for all other events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class Checkpoint:
     epoch: int = 0
     owner: str = ""
     txid: str = ""
+    set_aside: int = 0
+    """How many of the events were set aside, because they are not meant for the handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,9 @@ class Effect:
     ignored: int = 0
     """The number of items in the event that no metric subscribes to. They are counted, but not
     kept."""
+    set_aside: str = ""
+    """What the event is, if it is not meant for the handler, for example a log. Such an event is
+    only counted, and is neither a success nor a failure for the circuit breaker."""
 
     def __post_init__(self) -> None:
         value = self.value
@@ -166,6 +174,7 @@ class FailureKind(StrEnum):
     POISON = "poison"  # retrying would be useless
     EXHAUSTED = "exhausted"  # the failure looked transient, but all attempts failed
     TOO_LARGE = "too_large"  # the effect does not fit into one transaction
+    NOT_BYTES = "not_bytes"  # the body is not bytes; a readable form of it is kept
     UNREADABLE = "unreadable"
     """Shown for a row that this version of the app cannot read. It is never written."""
 

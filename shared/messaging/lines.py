@@ -5,13 +5,14 @@ numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.messaging.errors import NAMED_MAX, BadLines
 from shared.messaging.model import Message
-from shared.values.text import quoted
+from shared.values.text import one_line, quoted
 
 TEXTS = (
     "message_id",
@@ -32,7 +33,8 @@ def read_messages(lines: Iterable[str], *, raw: bool = False) -> list[Message]:
 
     A text in ``body`` is sent unchanged, anything else as JSON. ``time_to_live_seconds`` is a
     number, ``scheduled_at`` an ISO 8601 time. With ``raw``, each line is itself a body in JSON.
-    Empty lines are skipped. Raises BadLines.
+    Empty lines are skipped. NaN, infinity and numbers above 1.8e308 are refused, because JSON has
+    none, or its readers cannot keep them. Raises BadLines.
     """
     read = _raw if raw else _message
     messages: list[Message] = []
@@ -50,12 +52,12 @@ def read_messages(lines: Iterable[str], *, raw: bool = False) -> list[Message]:
 
 
 def _raw(line: str) -> Message:
-    json.loads(line)
+    _parsed(line)
     return Message(line.strip(), content_type=JSON_TYPE)
 
 
 def _message(line: str) -> Message:
-    fields = json.loads(line)
+    fields = _parsed(line)
     if not isinstance(fields, dict) or "body" not in fields:
         raise ValueError(
             "it must be an object with a body; to send the lines themselves, use --raw"
@@ -71,6 +73,27 @@ def _message(line: str) -> Message:
         body = json.dumps(body, separators=(",", ":"))
         values.setdefault("content_type", JSON_TYPE)
     return Message(body, **values)
+
+
+def _parsed(line: str) -> Any:
+    value = json.loads(line)
+    for place, number in _infinite(value, ""):
+        name = one_line(place) or "the value"
+        what = "NaN" if math.isnan(number) else "infinite or above 1.8e308"
+        raise ValueError(f"{name} is {what}, which JSON cannot hold; send a text")
+    return value
+
+
+def _infinite(value: object, place: str) -> Iterator[tuple[str, float]]:
+    """The numbers that are not finite, each with its place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _infinite(each, f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _infinite(each, f"{place}[{index}]")
 
 
 def _text(name: str, value: object) -> Any:

@@ -100,7 +100,7 @@ class BreakerSettings(SettingsModel):
         "minimum number of calls in the window for the two shares to be evaluated",
         bounds=(1, 1_000_000))
     counts_bad_events: bool = setting(fields.flag, "BreakerCountsBadEvents", "true or false",
-        "true", "whether an invalid event counts as a failed call; see "
+        "true", "whether a damaged metric counts as a failed call; see "
         "[architecture](architecture.md#events)")
     window_seconds: float = setting(number, "BreakerWindowSeconds", "seconds", 30,
         "length of the window in which failures and calls are counted", bounds=(1, 1800))

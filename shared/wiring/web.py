@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from shared.ingestion.dead_letters.find import newest
+from shared.ingestion.operating import stream_account
 from shared.web import panels
 from shared.web.board import Board, Panel, RecentLog, cached
 from shared.wiring.parts import Parts
@@ -22,6 +23,7 @@ class WebParts(Parts):
         panels_by_name: dict[str, Panel] = {"trends": cached(self.trends, TRENDS_CACHED_SECONDS)}
         if self._app.settings.ingestion.hub:
             panels_by_name |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
+            panels_by_name["set-aside"] = self.set_aside
         store = self._app.scaling.store
         return Board(self._app.resources, store, RecentLog(store), panels_by_name)
 
@@ -35,6 +37,11 @@ class WebParts(Parts):
     async def dead_letters(self) -> list[dict[str, Any]]:
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)
         return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
+
+    async def set_aside(self) -> list[dict[str, Any]]:
+        """The number of events that are not metrics, for each partition that has some."""
+        counts = await stream_account.set_aside(self._app.ingestion.store)
+        return [{**stream.names, "events": count} for stream, count in counts]
 
     async def trends(self) -> list[panels.TrendSeries]:
         since = self._app.now().date() - timedelta(days=TREND_DAYS)

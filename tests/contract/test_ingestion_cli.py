@@ -232,6 +232,11 @@ async def test_send_reading_sends_an_event_that_the_app_can_decode(
     assert event.body.decode() == json.loads(printed.out)["event"]
     (reading,) = decode(event.body, MetricSubscriptions(frozenset({("shop", "load")}))).readings
     assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))
+    for number in ("nan", "1e400"):
+        refused = ["send-reading", "shop", "load", number, "--settings", str(rig.file)]
+        assert await asyncio.to_thread(main, refused) == WRONG
+        assert "which JSON cannot hold" in rig.capsys.readouterr().err
+    assert (await reader.state(stream)).last_enqueued == last
 
 
 async def test_a_value_with_a_time_in_the_future_is_sent_with_a_warning(

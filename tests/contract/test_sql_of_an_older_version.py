@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from shared.adapters.sql.engine import Sql, statement
 from shared.adapters.sql.ingestion import SqlIngestionStore
-from shared.adapters.sql.schema import metadata, outbox
-from tests.contract.ingestion import commit, effect, new_stream
+from shared.adapters.sql.schema import checkpoints, metadata, outbox
+from shared.adapters.tables.ingestion_rows import checkpoint_of, checkpoint_row
+from shared.ingestion.model import Commit
+from tests.contract.ingestion import checkpoint, commit, effect, new_stream
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -82,6 +85,36 @@ async def test_an_instance_of_the_older_version_keeps_working_beside_the_new_one
     (waiting,) = await store.outbox(stream, 10)
     assert (waiting.message.body, waiting.taken) == ("b", 0)
     await sql.close()
+
+
+async def test_a_checkpoint_of_a_database_without_a_count_of_events_set_aside_is_continued(
+    url: str,
+) -> None:
+    older, stream = MetaData(), new_stream()
+    table = checkpoints.to_metadata(older)
+    table._columns.remove(table.c["set_aside"])
+    old, written = Sql(url, older), checkpoint(2)
+    fields = {name: getattr(written, name) for name in table.c.keys() - stream.names.keys()}
+    await old.write(older.drop_all)
+    await old.write(older.create_all)
+    await old.write(lambda c: c.execute(insert(table).values({**stream.names, **fields})))
+    sql = Sql(url, metadata)
+    store = SqlIngestionStore(sql)
+    saved = await store.load(stream)
+    assert saved.checkpoint == written
+    after = replace(checkpoint(3), set_aside=1)
+    await store.commit(stream, saved, Commit(saved.checkpoint, after))
+    assert (await store.load(stream)).checkpoint == after
+    await sql.write(older.drop_all)
+    await sql.close()
+    await old.close()
+
+
+def test_a_checkpoint_of_a_table_without_that_count_is_read() -> None:
+    written = checkpoint(2)
+    row = {**checkpoint_row(new_stream(), written), "start": 0, "sequence": 2, "epoch": 1}
+    del row["set_aside"]
+    assert checkpoint_of(row) == written
 
 
 def test_columns_are_added_in_the_syntax_of_sql_server() -> None:

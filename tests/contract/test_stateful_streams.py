@@ -31,6 +31,7 @@ from shared.ingestion.model import (
     Commit,
     DeadLetter,
     Effect,
+    FailureKind,
     Gap,
     Mark,
     OutboxMessage,
@@ -73,6 +74,8 @@ BODIES = {
     "every byte": bytes(range(256)) * 200,
     "two properties": b"x" * 60_001,
 }
+
+STORED_KINDS = [kind for kind in FailureKind if kind is not FailureKind.UNREADABLE]
 
 partitions = st.sampled_from(PARTITIONS)
 texts = st.sampled_from(list(TEXTS)[:6])
@@ -386,9 +389,9 @@ class Streams(StoreMachine):
         gaps: list[Gap] = []
         for kind, what in results:
             if kind == "letter":
-                letters.append(
-                    replace(letter(number, b""), body=BODIES[what], failed_at=self._time())
-                )
+                kind_of_failure = STORED_KINDS[number % len(STORED_KINDS)]
+                failed = replace(letter(number, b""), kind=kind_of_failure, body=BODIES[what])
+                letters.append(replace(failed, failed_at=self._time()))
             elif kind == "gap":
                 gaps.append(replace(gap(number, number + what - 1), found_at=self._time()))
                 number += what - 1
@@ -396,6 +399,7 @@ class Streams(StoreMachine):
                 effects.append(self._effect(self.at, number, kind, what))
             number += 1
         after = replace(checkpoint(number - 1), start=start, epoch=max(epoch + epochs, 0))
+        after = replace(after, set_aside=2 * number)
         return Commit(previous, after, tuple(effects), tuple(letters), tuple(gaps))
 
     def _effect(self, stream: Stream, number: int, kind: str, what: Any) -> Effect:

@@ -94,7 +94,12 @@ async def wait_for(host: HostProcess, met: Callable[[], bool], seconds: float) -
 
 @each_host
 @pytest.mark.timeout(600)
-async def test_the_package_runs_in_a_host(
+async def test_the_package_runs_in_a_host(kind: str, tmp_path: Path, unused_tcp_port: int) -> None:
+    with Azurite() as azurite:  # another test may have paused the plan in the shared one
+        await the_package_runs(kind, azurite, tmp_path, unused_tcp_port)
+
+
+async def the_package_runs(
     kind: str, azurite: Azurite, tmp_path: Path, unused_tcp_port: int
 ) -> None:
     async with cloud(azurite) as around:

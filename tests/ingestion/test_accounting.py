@@ -127,6 +127,16 @@ def test_the_tail_is_what_the_hub_has_above_the_checkpoint() -> None:
     assert tail(checkpoint(4), HubState(NOW, 9)) == Span(5, 9)
 
 
+def test_events_that_were_set_aside_are_counted_with_the_checkpoint_that_covers_them() -> None:
+    log = [replace(sending(n, messages=0), set_aside="a log") for n in range(6, 10)]
+    quick = plan(replace(checkpoint(5), set_aside=7), log)
+    assert [(c.checkpoint.sequence, c.checkpoint.set_aside, c.rows) for c in quick] == [(9, 11, 1)]
+    mixed = [log[0], poisoned(7), log[2], sending(9, 2)]
+    slow = plan(replace(checkpoint(5), set_aside=7), mixed, limits=CommitLimits(rows_max=3))
+    counts = [(c.checkpoint.sequence, c.checkpoint.set_aside) for c in slow]
+    assert counts == [(8, 9), (9, 9)]
+
+
 @pytest.mark.parametrize(
     ("count", "rows_each", "sizes"),
     [

@@ -114,22 +114,64 @@ def test_a_missing_average_is_computed_or_rejected() -> None:
         BadEvent, match=r"records\[0\] \(ActiveMessages\): the record has neither an average nor"
     ):
         decode(body(record(average=None, total=None)), only)
-    with pytest.raises(BadEvent, match="count is 0, so there is no average"):
-        decode(body(record(average=None, total=0, count=0)), only)
 
 
-def test_records_that_differ_by_a_dimension_are_combined_into_one_reading() -> None:
-    second = record(count=1, total=74, minimum=74, maximum=74, average=74, EntityName="b")
-    for aggregation, value in {
-        "average": 40,
-        "total": 200,
-        "minimum": 0,
-        "maximum": 74,
-        "count": 5,
-    }.items():
-        subscribed = SubscribedMetric("plan-1", "backlog", aggregation)
-        subscriptions = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (subscribed,)})
-        assert values(body(record(), second), subscriptions) == {"backlog": value}
+@pytest.mark.parametrize("aggregation", ["average", "total", "minimum", "maximum"])
+def test_a_record_with_count_zero_has_no_value_whether_alone_or_among_others(
+    aggregation: str,
+) -> None:
+    metric = SubscribedMetric("plan-1", "backlog", aggregation)
+    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    empty = record(count=0, total=0, minimum=0, maximum=0, average=0)
+    for missing in (empty, record(count=0, average=None, total=None)):
+        for event in (body(missing), body(missing, missing)):
+            decoded = decode(event, subscribed)
+            assert (decoded.readings, decoded.rejected) == ((), ())
+        both = values(body(missing, record(minimum=1)), subscribed)
+        assert both == values(body(record(minimum=1)), subscribed) != {}
+
+
+def test_a_count_of_zero_is_the_value_of_the_count() -> None:
+    metric = SubscribedMetric("plan-1", "backlog", "count")
+    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    assert values(body(record(count=0)), subscribed) == {"backlog": 0}
+
+
+@pytest.mark.parametrize("aggregation", ["average", "total", "minimum", "maximum", "count"])
+@pytest.mark.parametrize(
+    ("dimensions", "named"),
+    [
+        ({"EntityName": ""}, "'EntityName'"),
+        ({"ApiName": "GetBlob", "GeoType": "Primary"}, "'ApiName', 'GeoType'"),
+        ({"dimensions": {"Role": "web"}}, "'Role'"),
+    ],
+)
+def test_records_that_are_divided_by_a_dimension_have_no_value_and_are_named(
+    dimensions: dict[str, Any], named: str, aggregation: str
+) -> None:
+    metric = SubscribedMetric("plan-1", "backlog", aggregation)
+    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    part, other = record(**dimensions), record(count=1, total=74, **dimensions)
+    for event in (body(part, other), body(part), json.dumps(part).encode()):
+        decoded = decode(event, subscribed)
+        assert (decoded.readings, decoded.rejected) == ((), ())
+        assert f"the records of ActiveMessages are divided by {named}: " in decoded.set_aside
+        assert "streamed=False" in decoded.set_aside
+    assert values(body(part, record()), subscribed) == values(body(record()), subscribed) != {}
+
+
+def test_two_records_of_one_time_are_one_reading_only_if_they_agree() -> None:
+    assert values(body(record(), record())) == {"backlog": 31.5, "most": 63}
+    decoded = decode(body(record(), record(average=40)), INTERESTS)
+    assert [reading.name for reading in decoded.readings] == ["most"]
+    assert "divided by something that they do not name" in decoded.notes[0]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"location": "westeurope"}, {"dimensions": {"Tenant": ""}}, {"percentile": 5}]
+)
+def test_other_fields_do_not_divide_a_metric(fields: dict[str, Any]) -> None:
+    assert values(body(record(**fields))) == {"backlog": 31.5, "most": 63}
 
 
 def test_a_bad_record_is_reported_and_does_not_affect_the_good_ones() -> None:
@@ -149,14 +191,13 @@ def test_gzip_bodies_with_several_members_are_unpacked() -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (b"", "the body is empty"),
         (b"<xml/>", "the body is not JSON"),
         (b"\xff\xfe\xfd", "the body is not JSON"),
         (b"[" * 100_000, "the body is not JSON"),
         (b"\x1f\x8bnot gzip", "begins like gzip, but cannot be unpacked"),
         (gzip.compress(b"{}", mtime=0)[:-9], "the compressed body is truncated"),
         (b"5", "the event is neither metric JSON"),
-        (b'{"temperature": 21}', "the event is neither metric JSON"),
+        (b'{"name": "jobs", "value": 21}', "the event is neither metric JSON"),
         (b'{"records": 5}', "records is 5; it must be a list"),
         (own(schema_version=2), "schema_version is 2; this app reads 1"),
         (own(name="typo"), "does not declare the metric 'typo' of 'plan-1' as HubMetric"),
@@ -172,6 +213,75 @@ def test_an_invalid_event_is_rejected_with_the_reason(bad: bytes, reason: str) -
     with pytest.raises(BadEvent) as raised:
         decode(bad, INTERESTS)
     assert reason in str(raised.value)
+
+
+LOG = {"time": "2026-03-07T22:19:49Z", "resourceId": BUS, "category": "FunctionAppLogs"}
+SINGLE_QUOTED = json.dumps({"records": [LOG]})[:-3].encode() + b", \"properties\": {'a': 'b'}}]}"
+TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics", "Name": "n"}
+
+
+@pytest.mark.parametrize(
+    ("foreign", "what"),
+    [
+        (b"", "an empty event"),
+        (b"Obj\x01\x04\x14avro.codec", "an Avro file"),
+        (SINGLE_QUOTED, "a log of Azure Monitor"),
+        (gzip.compress(SINGLE_QUOTED), "a log of Azure Monitor"),
+        (
+            SINGLE_QUOTED.replace(b"'b'", b"'it's {'"),
+            "a log of Azure Monitor that is not valid JSON",
+        ),
+        (LOG, "a log of Azure Monitor"),
+        ({"records": [LOG, TABLE]}, "a log of Azure Monitor"),
+        ({"records": [{"operationName": "write", "time": "2026-03-01"}]}, "a log of Azure"),
+        ({"records": [TABLE]}, "a row of Log Analytics or Application Insights"),
+        (
+            [{"eventType": "t", "eventTime": "2026", "data": {"name": "a"}}],
+            "an event of Event Grid",
+        ),
+        ({"specversion": "1.0", "type": "t", "source": "s", "data": {}}, "a CloudEvent"),
+        ({"schema": {"type": "struct"}, "payload": {"op": "c"}}, "a change of Kafka Connect"),
+        ({"before": None, "after": {"id": 1}, "op": "c", "ts_ms": 1}, "a change of Debezium"),
+        ({"deviceId": "d", "name": "temperature", "value": 21}, "a message of a device"),
+        ({"temperature": 27.4, "humidity": 66.1}, "JSON of another kind"),
+    ],
+)
+def test_what_is_certainly_not_a_metric_is_set_aside(foreign: Any, what: str) -> None:
+    event = foreign if isinstance(foreign, bytes) else json.dumps(foreign).encode()
+    decoded = decode(event, INTERESTS)
+    assert decoded.set_aside.startswith(what)
+    assert (decoded.readings, decoded.rejected) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {**json.loads(own()), "schema_version": 3, "category": "jobs", "deviceId": "d"},
+        {"specversion": "1.0", "type": "t", "source": "s", "data": json.loads(own())},
+        {"schemaVersion": 1, "resourceName": "plan-1", "Name": "pushed"},
+        {"MetricName": "ActiveMessages", "ResourceId": BUS, "Average": "5"},
+        {"resource_name": "plan-1"},
+        {"records": [LOG, {"schema_version": 3}]},
+        SINGLE_QUOTED.replace(b'"category"', b'"metricName": "ActiveMessages", "category"'),
+        b'{"temperature": 21',
+        b"5",
+    ],
+)
+def test_what_may_be_a_damaged_metric_is_rejected_not_set_aside(damaged: Any) -> None:
+    event = damaged if isinstance(damaged, bytes) else json.dumps(damaged).encode()
+    with pytest.raises(BadEvent):
+        decode(event, INTERESTS)
+
+
+def test_metrics_beside_a_log_in_single_quotes_are_read() -> None:
+    mixed = SINGLE_QUOTED.replace(b'"records": [', b'"records": [' + body(record())[13:-2] + b", ")
+    assert values(mixed) == {"backlog": 31.5, "most": 63}
+
+
+def test_an_event_is_set_aside_only_if_nothing_in_it_is_a_metric() -> None:
+    for metric in (record(), record(metricName="Size")):
+        decoded = decode(body(LOG, metric), INTERESTS)
+        assert (decoded.set_aside, decoded.ignored > 0) == ("", True)
 
 
 @given(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)))
@@ -194,6 +304,27 @@ def test_arbitrary_records_are_decoded_or_rejected(changes: dict[str, Any]) -> N
         for reading in decode(json.dumps({"records": [fields]}).encode(), INTERESTS).readings:
             assert reading.value >= 0
             assert reading.time.tzinfo is UTC
+
+
+def test_an_event_may_have_one_object_a_line_and_a_bad_line_stops_no_other() -> None:
+    lines = [own(1), b"", own(2, name="other"), b"{", body(record()), json.dumps(LOG).encode()]
+    decoded = decode(b"\r\n".join(lines), INTERESTS)
+    assert [reading.value for reading in decoded.readings] == [31.5, 63, 1, 2]
+    assert (decoded.ignored, decoded.rejected_count) == (1, 1)
+    assert decoded.rejected[0].startswith("line 3: it is not JSON: ")
+    with pytest.raises(BadEvent, match="the body is not JSON"):
+        decode(b"{\n" + own(), INTERESTS)
+
+
+@pytest.mark.parametrize("version", [1, 1.0, "1", "1.0"])
+def test_the_version_may_be_any_number_or_text_that_means_one(version: Any) -> None:
+    assert values(own(schema_version=version)) == {"pushed": 5}
+
+
+@pytest.mark.parametrize("version", [True, 2, 1.5, "one", None, [1]])
+def test_another_version_is_rejected(version: Any) -> None:
+    with pytest.raises(BadEvent, match="this app reads 1"):
+        decode(own(schema_version=version), INTERESTS)
 
 
 # --- from an event to messages ----------------------------------------------------------------
@@ -219,6 +350,22 @@ async def test_the_readings_of_an_event_share_one_row_and_have_ids_of_their_own(
     assert decode_metric(json.dumps(each[1])).value == MetricValue(AT, 63)
 
 
+async def test_a_metric_that_arrives_with_another_time_grain_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handler, hourly = MetricHandler(STREAM, INTERESTS), body(record(timeGrain="PT1H"))
+    reason = (
+        "backlog of plan-1 is not read from records of ActiveMessages with the time grain 'PT1H', "
+        "because scaling_rules.py declares PT1M"
+    )
+    for sequence in (3, 4):
+        effect = await handler(Event(sequence, "@", NOW, hourly))
+        assert effect.set_aside.startswith(reason)
+    assert caplog.text.count(f"[records_unused] hub/3 3: {reason}") == 1
+    assert "hub/3 4" not in caplog.text
+    assert decode(body(record(), record(timeGrain="PT1H")), INTERESTS).set_aside == ""
+
+
 async def test_thousands_of_readings_fit_into_one_transaction() -> None:
     times = [AT + timedelta(minutes=n) for n in range(3000)]
     found = await messages(body(*[record(time=at.isoformat()) for at in times]))
@@ -239,6 +386,11 @@ async def test_an_event_without_readings_needs_no_row_and_rejections_are_kept_an
     handler = MetricHandler(STREAM, INTERESTS)
     nothing = await handler(Event(7, "@", NOW, body(record(metricName="Size"))))
     assert (nothing.rows, nothing.ignored) == (0, 1)
+    for sequence in (3, 4):
+        foreign = await handler(Event(sequence, "@", NOW, body(LOG)))
+        assert (foreign.rows, foreign.set_aside) == (0, "a log of Azure Monitor")
+    assert caplog.text.count("[set_aside] hub/3 3: a log of Azure Monitor, not a metric.") == 1
+    assert "[set_aside] hub/3 4" not in caplog.text, "each kind is reported once"
     kept = await handler(Event(8, "@", NOW, body(record(time="never\ud800"), record())))
     assert kept.value is not None
     assert "time is 'never" in kept.value

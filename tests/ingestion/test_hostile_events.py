@@ -13,7 +13,6 @@ import time
 import pytest
 
 from bench.hostile_events import HOSTILE, INTERESTS, MIB, RESOURCE, filled, reading
-from shared.autoscaling.measurements import MEASURE_MAX
 from shared.ingestion.decoding import decode as decoding
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler
@@ -30,13 +29,15 @@ LARGE = ("gzip_bomb", "plain_16_mib", "numbers", "empty_objects", "small_objects
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_a_hostile_body_is_rejected_within_a_second_of_processor_time(name: str) -> None:
+def test_a_hostile_body_is_refused_within_a_second_of_processor_time(name: str) -> None:
     body = HOSTILE[name]()
     began = time.process_time()
-    with pytest.raises(BadEvent) as raised:
-        decode(body, INTERESTS)
+    try:
+        refused = decode(body, INTERESTS).set_aside
+    except BadEvent as error:
+        refused = str(error)
     assert time.process_time() - began < SECONDS_MAX
-    assert len(str(raised.value)) < 10_000
+    assert 0 < len(refused) < 10_000
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -100,14 +101,6 @@ async def test_other_tasks_run_between_large_events() -> None:
         await handler(Event(1, "@", NOW, body))
     working.cancel()
     assert turns >= 9
-
-
-def test_a_sum_of_records_above_the_largest_metric_is_rejected() -> None:
-    records = json.loads(HOSTILE["sum_of_records"]())["records"][:2]
-    halves = [{**record, "total": 0.8 * MEASURE_MAX} for record in records]
-    assert decode(json.dumps(halves[0]).encode(), INTERESTS).readings
-    with pytest.raises(BadEvent, match="total is 16000"):
-        decode(json.dumps({"records": halves}).encode(), INTERESTS)
 
 
 def test_a_value_in_an_error_is_shown_in_pythons_notation_and_truncated() -> None:

@@ -61,6 +61,7 @@ class Rig:
         self.seconds = 0.0
         self.handled: list[int] = []
         self.bad: set[int] = set()
+        self.foreign: set[int] = set()
         self.quiet = False
         rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
         times = BreakerTimes(break_seconds=30, probe_events=2)
@@ -100,6 +101,8 @@ class Rig:
             raise self.handle_error
         if event.sequence in self.bad:
             raise BadEvent("nonsense")
+        if event.sequence in self.foreign:
+            return Effect(event.sequence, set_aside="a log")
         if self.quiet:
             return Effect(event.sequence)
         message = OutboxMessage(message_id(STREAM, event.sequence), "m")
@@ -239,6 +242,21 @@ async def test_bad_events_can_be_excluded_from_the_failures(rig: Rig) -> None:
     rig.handle_error = ValueError("unknown failure")
     await rig.ingest(50, 56)
     assert await rig.mode() is BreakerMode.OPEN, "errors other than BadEvent count"
+
+
+async def test_events_that_are_set_aside_neither_open_the_breaker_nor_keep_it_closed(
+    rig: Rig,
+) -> None:
+    rule = replace(rig.breaker.rule, failures_max=None, failure_ratio_max=0.5, throughput_min=2)
+    rig.breaker.rule = rule
+    rig.foreign = set(range(30))
+    await rig.ingest(0, 25)
+    stored = rig.store.rows[STREAM]
+    assert (stored.checkpoint.set_aside if stored.checkpoint else None) == 26
+    assert (stored.dead_letters, stored.outbox, await rig.mode()) == ({}, {}, BreakerMode.CLOSED)
+    rig.bad = {30, 31, 32}
+    await rig.ingest(26, 32)
+    assert await rig.mode() is BreakerMode.OPEN, "all events that were tried have failed"
 
 
 async def trip_again(rig: Rig) -> int:

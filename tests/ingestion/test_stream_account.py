@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryIngestionStore
@@ -16,6 +18,7 @@ from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixture[str]) -> None:
     store, stream = MemoryIngestionStore(lambda: NOW), new_stream("3")
     made = commit(None, 9, [effect(stream, 0)], [letter(9)], [gap(1, 7), gap(8, 8)])
+    made = replace(made, checkpoint=replace(made.checkpoint, set_aside=4))
     await store.commit(stream, await store.load(stream), made)
     shown = view.accounts(await account.run(store))
     (stream_account,) = shown["streams"]
@@ -24,7 +27,9 @@ async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixt
         stream_account["last"],
         stream_account["epoch"],
         stream_account["gone"],
-    ) == (0, 9, 1, 8)
+        stream_account["set_aside"],
+    ) == (0, 9, 1, 8, 4)
+    assert await account.set_aside(store) == [(stream, 4)]
     assert [(each["first"], each["last"]) for each in stream_account["gaps"]] == [(1, 7), (8, 8)]
     tables.accounts(shown)
     out = " ".join(capsys.readouterr().out.split())

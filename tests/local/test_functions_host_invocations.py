@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpAnnotatedMessage as EventMessage
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
@@ -55,6 +56,13 @@ def test_no_byte_string_is_lost_from_a_batch() -> None:
         "collection_bytes",
         [b"a", b"", b"c"],
     )
+
+
+def test_a_body_that_is_an_amqp_value_cannot_be_bound_as_in_the_real_host() -> None:
+    null = EventData(b"")
+    null._raw_amqp_message = EventMessage(value_body=None, annotations={})
+    with pytest.raises(ValueError, match="has a body of the AMQP type VALUE"):
+        batch_invocation(trigger(dataType="BINARY"), PLACE, [*events("a"), null])
 
 
 def test_metadata_of_an_event_leaves_out_fields_without_a_value() -> None:

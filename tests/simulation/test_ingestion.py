@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 
@@ -43,6 +43,8 @@ from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 
 STREAM = Stream("ns", "hub", "$Default", "0")
+NOT_BYTES_EVERY = 19
+"""Each event whose number is a multiple of this has an AMQP body that is not bytes."""
 ROWS_MAX = (8, 100)
 """The rows of a transaction: few, so that most batches need several, or as many as a table
 takes."""
@@ -186,6 +188,8 @@ class World:
             n = self.next_sequence
             body = b"bad" if self._is_poison(place, number - 1) else b"good"
             event = Event(n, f"@{n}", self.now(), body, self.random.choice("ab"))
+            if n % NOT_BYTES_EVERY == 0:
+                event = replace(event, body=b"null", unreadable="the body is an AMQP null")
             self.hub.add(STREAM, event)
             self.next_sequence += 1
 
@@ -379,9 +383,16 @@ def check_account(world: World) -> None:
         assert world.forgotten.issuperset(numbers), f"recorded as a gap too early: {gap}"
     assert counted == Counter(range(checkpoint.start, checkpoint.sequence + 1))
     assert all(
-        letter.body == b"bad" or letter.kind is FailureKind.EXHAUSTED
+        letter.body == b"bad" or letter.kind is not FailureKind.POISON
         for letter in rows.dead_letters.values()
     )
+    not_bytes = [n for n, d in rows.dead_letters.items() if d.kind is FailureKind.NOT_BYTES]
+    expired = world.forgotten.difference([*rows.effects, *rows.dead_letters])
+    assert set(not_bytes) == {
+        n
+        for n in range(checkpoint.start, checkpoint.sequence + 1)
+        if n % NOT_BYTES_EVERY == 0 and n not in expired
+    }
 
 
 def check_outbox(world: World) -> None:
@@ -445,7 +456,8 @@ def test_the_simulation_causes_each_kind_of_fault() -> None:
         struck["lost replies"] += len(world.store.commits) - world.store.replies
         struck["gaps"] += len(rows.gaps)
         struck["poison"] += sum(d.body == b"bad" for d in rows.dead_letters.values())
+        struck["no bytes"] += sum(d.body == b"null" for d in rows.dead_letters.values())
         struck["sent twice"] += len(world.received) - len(set(world.received))
         struck["commits"] += len(world.store.commits)
     assert min(struck.values()) > 5, struck
-    assert len(struck) == 8
+    assert len(struck) == 9

@@ -226,6 +226,7 @@ NOT_STORED = {
     ("ScalingState", "override"),  # has its own row, and its own value here
     ("ScalingState", "profile"),
     ("Effect", "ignored"),
+    ("Effect", "set_aside"),  # counted in the checkpoint
 }
 """Fields that are not stored, or not beside others."""
 

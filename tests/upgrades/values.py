@@ -138,7 +138,7 @@ ACTION = ScaleAction(RESOURCE, 4, 7, "the backlog is late", NOW)
 # --- ingestion --------------------------------------------------------------------------------
 
 STREAM = Stream("shop.servicebus.windows.net", "metrics", "$Default", "3")
-CHECKPOINT = Checkpoint(0, 2**40, "@1099511627776", NOW, 5, "vm-1", "tx-1")
+CHECKPOINT = Checkpoint(0, 2**40, "@1099511627776", NOW, 5, "vm-1", "tx-1", 3)
 LETTERS = (
     DeadLetter(11, "@11", ago(60), NOW, FailureKind.EXHAUSTED, "e" * 17_000, 5, "key", b"\xff" * 9),
     DeadLetter(12, "@12", ago(50), NOW, FailureKind.TOO_LARGE, "too large"),

@@ -247,6 +247,27 @@ def test_a_line_of_a_message_file_is_read_or_refused(fields: dict[str, Any]) -> 
         read_messages([json.dumps(fields)])
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('{"body": {"x": NaN}}', "body.x is NaN"),
+        ('{"body": {"x": [1, 1e400]}}', r"body.x\[1\] is infinite or above 1.8e308"),
+        ('{"body": -Infinity}', "body is infinite"),
+        ('{"body": "a", "application_properties": {"p": NaN}}', "application_properties.p is NaN"),
+        ('{"body": "a", "time_to_live_seconds": Infinity}', "time_to_live_seconds is infinite"),
+    ],
+)
+def test_a_line_with_a_number_that_json_lacks_is_refused_with_its_place(
+    line: str, place: str
+) -> None:
+    good = '{"body": {"x": 1e308, "y": "NaN"}}'
+    with pytest.raises(BadLines, match=f"line 2: {place}"):
+        read_messages([good, line])
+    with pytest.raises(BadLines, match=f"line 1: {place}"):
+        read_messages([line], raw=True)
+    assert read_messages([good])[0].body == '{"x":1e+308,"y":"NaN"}'
+
+
 # --- the trigger ------------------------------------------------------------------------------
 
 SYSTEM = {"SequenceNumber": 5, "Offset": "1", "EnqueuedTimeUtc": "2026-03-01T12:00:00Z"}

@@ -153,6 +153,12 @@ async def test_hostile_text_in_panels_is_escaped() -> None:
     assert "<script>alert" not in text
 
 
+async def test_the_page_shows_how_many_events_were_set_aside() -> None:
+    shown = board(dead_letters=[], set_aside=[{**STREAM.names, "events": 41}])
+    text = (await page(shown, Request())).body
+    assert "metrics 2 ($Default): 41 events are not metrics and were set aside." in text
+
+
 async def test_a_cached_panel_is_read_again_only_after_its_lifetime() -> None:
     reads, clock = [], {"now": 0.0}
 

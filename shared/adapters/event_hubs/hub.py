@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 from azure.eventhub import EventData
@@ -19,6 +19,7 @@ from azure.eventhub.exceptions import EventHubError
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import event_hub_access
+from shared.adapters.event_hubs.received import aware, to_event
 from shared.ingestion.errors import HubUnavailable, NotFound
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
@@ -88,7 +89,7 @@ class EventHubReader:
             hub = await client.get_eventhub_properties()
             partition = await client.get_partition_properties(stream.partition_id)
         last_enqueued = int(partition["last_enqueued_sequence_number"])
-        return HubState(_aware(hub["created_at"]), last_enqueued)
+        return HubState(aware(hub["created_at"]), last_enqueued)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         async with self._asking(stream.partition_id) as client:
@@ -105,7 +106,7 @@ class EventHubReader:
         async with self._asking(stream.partition_id) as client:
             partition = await client.get_partition_properties(stream.partition_id)
             newest = int(partition["last_enqueued_sequence_number"])
-            if partition["is_empty"] or time > _aware(partition["last_enqueued_time_utc"]):
+            if partition["is_empty"] or time > aware(partition["last_enqueued_time_utc"]):
                 return newest + 1
             return (await self._read(client, stream.partition_id, time, 0))[0].sequence
 
@@ -248,40 +249,6 @@ def client_of(kind: type[Client], connection: EventHubConnection, **options: Any
         return kind.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.client_id)
     return kind(connection.namespace, credential=credential, **options)
-
-
-def to_event(data: EventData) -> Event:
-    """Convert the client's event to an Event of this app."""
-    assert data.sequence_number is not None
-    enqueued_at = data.enqueued_time
-    assert enqueued_at is not None
-    return Event(
-        sequence=data.sequence_number,
-        offset=str(data.offset),
-        enqueued_at=_aware(enqueued_at),
-        body=_body(data),
-        partition_key=_text(data.partition_key),
-        properties=_properties(data),
-    )
-
-
-def _body(data: EventData) -> bytes:
-    body: Any = data.body
-    return bytes(body) if isinstance(body, bytes | bytearray) else b"".join(body)
-
-
-def _aware(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-
-
-def _text(value: Any) -> Any:
-    """The value, decoded if it is bytes, because the client returns texts as bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _properties(data: EventData) -> dict[str, Any]:
-    properties: dict[Any, Any] = data.properties or {}
-    return {str(_text(name)): _text(value) for name, value in properties.items()}
 
 
 SECONDS_MAX = 30

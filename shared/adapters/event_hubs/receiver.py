@@ -21,7 +21,8 @@ from typing import Any
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 
-from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, consumer_client, to_event, told
+from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, consumer_client, told
+from shared.adapters.event_hubs.received import to_event
 from shared.ingestion.errors import HubSilent, HubUnavailable
 from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection

@@ -121,6 +121,7 @@ checkpoints = _table(
     _needed("Epoch", SEQUENCE, "epoch"),
     _needed("Owner", Unicode(200), "owner"),
     _needed("TransactionID", String(100), "txid"),
+    _added("SetAside", SEQUENCE, "set_aside", "0"),
 )
 
 dead_letters = _table(

@@ -130,6 +130,7 @@ def checkpoint_row(stream: Stream, checkpoint: Checkpoint) -> Row:
         "epoch": whole(checkpoint.epoch),
         "owner": checkpoint.owner,
         "txid": checkpoint.txid,
+        "set_aside": whole(checkpoint.set_aside),
     }
 
 
@@ -145,6 +146,7 @@ def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
             epoch=number_of(row["epoch"]),
             owner=row["owner"],
             txid=row["txid"],
+            set_aside=number_of(row.get("set_aside", 0)),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         advice = "deploy the version that wrote it, or correct the row"

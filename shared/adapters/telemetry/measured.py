@@ -22,7 +22,7 @@ from shared.autoscaling.state import Override, ScalingState
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.breaker.ports import BreakerSnapshot, BreakerStore
-from shared.ingestion.events.accounting import CommitLimits
+from shared.ingestion.events.accounting import CommitLimits, set_aside_among
 from shared.ingestion.events.ports import IngestionStore, StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
 from shared.nightly.model import DateRuns, Demand, Ledger, Run, RunState
@@ -172,7 +172,8 @@ class MeasuredIngestion:
 
     - ``ingestion.lag``: seconds from when the newest committed event of a partition was enqueued
       to its commit
-    - ``ingestion.outcomes``: number of effects, dead letters, and events lost in gaps
+    - ``ingestion.outcomes``: number of effects, dead letters, events set aside, and events
+      lost in gaps
     """
 
     def __init__(self, store: IngestionStore, meter: metrics.Meter | None = None) -> None:
@@ -196,8 +197,9 @@ class MeasuredIngestion:
         lag = (stored.read_at - commit.checkpoint.enqueued_at).total_seconds()
         self._lag.set(max(lag, 0), partition)
         lost = sum([gap.count for gap in commit.gaps])
-        counts = {"effect": len(commit.effects), "dead_letter": len(commit.dead_letters)}
-        for outcome, count in {**counts, "gap": lost}.items():
+        aside = set_aside_among(commit.effects)
+        counts = {"effect": len(commit.effects) - aside, "set_aside": aside, "gap": lost}
+        for outcome, count in {**counts, "dead_letter": len(commit.dead_letters)}.items():
             if count:
                 self._outcomes.add(count, {**partition, "outcome": outcome})
         return stored

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count
 
-from shared.autoscaling.actions import action_of, as_of, entry
+from shared.autoscaling.actions import action_of, entry
 from shared.autoscaling.activation import standing
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
@@ -86,7 +86,7 @@ async def _attempt(
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    state = clocks.noted(as_of(snapshot.state, now), metrics, now)
+    state = clocks.noted(snapshot.state, metrics, now)
     metrics = [clocks.dated(state, metric, now) for metric in metrics]
     stands = standing(resource, state, version, now)
     steps = await threads.advance(resource, state, metrics, now, decides=stands.decides)

@@ -119,7 +119,12 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
             )
         return back.events[0]
     return Event(
-        letter.sequence, letter.offset, letter.enqueued_at, letter.body, letter.partition_key
+        letter.sequence,
+        letter.offset,
+        letter.enqueued_at,
+        letter.body,
+        letter.partition_key,
+        unreadable=letter.error if letter.kind is FailureKind.NOT_BYTES else "",
     )
 
 

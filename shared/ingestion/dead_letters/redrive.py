@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 from shared.ingestion.concurrency import Retrying
 from shared.ingestion.dead_letters.find import event_of
 from shared.ingestion.dead_letters.ports import DeadLetterSender, DeadLetterStore, StoredDeadLetter
-from shared.ingestion.errors import AccountingBroken, CommitRefused, NotFound, StoreUnavailable
+from shared.ingestion.errors import (
+    AccountingBroken,
+    BadEvent,
+    CommitRefused,
+    NotFound,
+    StoreUnavailable,
+)
 from shared.ingestion.events.failure_cause import Outages, classify
 from shared.ingestion.events.ports import Handler, HubReader
 from shared.ingestion.model import Effect, Stream
@@ -76,6 +82,8 @@ class Redriver:
 
     async def _handle(self, stored: StoredDeadLetter) -> Effect:
         event = await event_of(stored, self.hub)
+        if event.unreadable:
+            raise BadEvent(event.unreadable)
         handle = self.handler_of(stored.stream)
         return await self.retry(
             lambda: handle(event), lambda error: classify(error, self.outages).is_retryable

@@ -1,7 +1,9 @@
 """Decodes the body of an event into readings. Raises BadEvent for a body that cannot be understood.
 
-Two formats are understood: this app's own metric JSON, as one object or a list of objects, and the
-records that Azure Monitor's diagnostic settings stream. Both may be compressed with gzip.
+Two formats are understood: this app's own metric JSON, and the records that Azure Monitor's
+diagnostic settings stream. An event has one object, a list of objects, or one object a line, as
+Stream Analytics writes them. All may be compressed with gzip. An event that is certainly not a
+metric is set aside (see ``foreign``).
 """
 
 from __future__ import annotations
@@ -11,18 +13,21 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.ingestion.decoding import azure_monitor
+from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import (
     SCHEMA_VERSION,
     Decoded,
+    Findings,
     MetricSubscriptions,
     Reading,
-    Rejections,
     read_number,
     read_time,
 )
 from shared.ingestion.errors import BadEvent
 from shared.values.text import quoted
+
+Item = tuple[str, Any]
+"""An object of an event, and its place for error messages; empty if it is the whole event."""
 
 BYTES_MAX = 1024 * 1024
 """The largest uncompressed body. Parsed JSON takes up to 30 times as much memory as its text."""
@@ -37,24 +42,49 @@ MEMBERS_MAX = 1000
 
 GZIP = b"\x1f\x8b"
 
+VERSIONS = (SCHEMA_VERSION, str(SCHEMA_VERSION), f"{SCHEMA_VERSION}.0")
+"""The forms of the version, which is 1.0 in JavaScript and text in some tools."""
+
 QUICK_BYTES_MAX = 16_384
 """Bodies up to this size are read within a few milliseconds."""
 
 
 def decode(body: bytes, subscriptions: MetricSubscriptions, bytes_max: int = BYTES_MAX) -> Decoded:
     """The content of an event. Raises BadEvent if all items of subscribed metrics are unusable."""
-    document = _document(_unpacked(body, bytes_max))
-    if isinstance(document, dict) and "records" in document:
-        records = _elements(document["records"])
-        decoded = azure_monitor.read_records(records, subscriptions.monitored)
-    elif azure_monitor.is_metric(document):
-        decoded = azure_monitor.read_records([document], subscriptions.monitored)
-    else:
-        metrics = _elements(document) if isinstance(document, list) else [document]
-        decoded = _read_own(metrics, subscriptions)
+    unpacked, found = _unpacked(body, bytes_max), Findings()
+    try:
+        documents = _documents(unpacked, found)
+    except BadEvent:
+        kind = foreign.kind_of_bytes(unpacked)
+        if not kind:
+            raise
+        return Decoded(set_aside=kind)
+    decoded = _decoded(_items(documents), subscriptions, found)
     if decoded.rejected and not decoded.readings:
         raise BadEvent(decoded.summary)
     return decoded
+
+
+def _decoded(items: Sequence[Item], subscriptions: MetricSubscriptions, found: Findings) -> Decoded:
+    records = [(place, item) for place, item in items if azure_monitor.is_metric(item)]
+    others = [(place, item) for place, item in items if not azure_monitor.is_metric(item)]
+    readings = azure_monitor.read_records(records, subscriptions.monitored, found)
+    kind = ""
+    for place, item in others:
+        if kind_of_item := foreign.kind_of(item):
+            kind = kind or kind_of_item
+            found.ignored += 1
+            continue
+        if place.endswith("]") and not isinstance(item, dict):
+            found.reject("", BadEvent(f"{place} is {quoted(item)}; it must be an object"))
+            continue
+        try:
+            readings.append(_own(item, subscriptions))
+        except BadEvent as error:
+            found.reject(place, error)
+    if not readings and not found.rejected_count:
+        found.set_aside = next(iter(found.notes), "" if records else kind)
+    return found.decoded(readings)
 
 
 def is_large(body: bytes) -> bool:
@@ -62,14 +92,31 @@ def is_large(body: bytes) -> bool:
     return len(body) > QUICK_BYTES_MAX or body.startswith(GZIP)
 
 
-def _elements(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadEvent(f"records is {quoted(value)}; it must be a list")
-    if len(value) > ELEMENTS_MAX:
-        raise BadEvent(
-            f"the event has {len(value)} elements; send at most {ELEMENTS_MAX} in one event"
-        )
-    return value
+def _items(documents: Sequence[Item]) -> list[Item]:
+    """The objects of an event, each with its place for error messages."""
+    items = list[Item]()
+    for place, document in documents:
+        if isinstance(document, dict) and "records" in document:
+            name, elements = "records", document["records"]
+        elif isinstance(document, list):
+            name, elements = "", document
+        else:
+            items.append((place, document))
+            continue
+        if not isinstance(elements, list):
+            raise BadEvent(f"records is {quoted(elements)}; it must be a list")
+        _check_number(len(items) + len(elements))
+        many = name or len(elements) > 1
+        items += [
+            (f"{place} {name}[{index}]".lstrip() if many else place, element)
+            for index, element in enumerate(elements)
+        ]
+    return items
+
+
+def _check_number(count: int) -> None:
+    if count > ELEMENTS_MAX:
+        raise BadEvent(f"the event has {count} elements; send at most {ELEMENTS_MAX} in one event")
 
 
 def _unpacked(body: bytes, bytes_max: int) -> bytes:
@@ -102,23 +149,39 @@ def _too_large(problem: str, bytes_max: int) -> BadEvent:
     )
 
 
-def _document(body: bytes) -> Any:
+def _documents(body: bytes, found: Findings) -> list[Item]:
+    """The JSON document of the body, or one for each line if the first line is an object."""
     if not body:
         raise BadEvent("the body is empty")
     try:
-        return json.loads(body)
+        return [("", json.loads(body))]
     except (ValueError, RecursionError) as error:
-        raise BadEvent(f"the body is not JSON: {error}") from error
-
-
-def _read_own(metrics: Sequence[object], subscriptions: MetricSubscriptions) -> Decoded:
-    readings, rejections = list[Reading](), Rejections()
-    for index, fields in enumerate(metrics):
+        problem = error
+    repaired = foreign.without_log_properties(body)
+    if repaired != body:
+        return _documents(repaired, found)
+    documents = list[Item]()
+    for number, line in enumerate(_lines(body), 1):
         try:
-            readings.append(_own(fields, subscriptions))
-        except BadEvent as error:
-            rejections.add(f"[{index}]: {error}" if len(metrics) > 1 else str(error))
-    return rejections.decoded(readings)
+            documents.append((f"line {number}", json.loads(line)))
+        except (ValueError, RecursionError) as error:
+            if not documents:
+                break
+            found.reject(f"line {number}", BadEvent(f"it is not JSON: {error}"))
+    if not documents or not isinstance(documents[0][1], dict):
+        raise BadEvent(f"the body is not JSON: {problem}") from problem
+    return documents
+
+
+def _lines(body: bytes) -> list[str]:
+    """The lines that are not blank. Empty if the body is not text."""
+    try:
+        text = body.decode(json.detect_encoding(body))
+    except UnicodeDecodeError:
+        return []
+    lines = [line for line in text.split("\n", ELEMENTS_MAX + 1) if line.strip()]
+    _check_number(len(lines))
+    return lines
 
 
 def _own(fields: object, subscriptions: MetricSubscriptions) -> Reading:
@@ -128,7 +191,7 @@ def _own(fields: object, subscriptions: MetricSubscriptions) -> Reading:
             f"Monitor: {quoted(fields)}"
         )
     version = fields["schema_version"]
-    if type(version) is not int or version != SCHEMA_VERSION:
+    if isinstance(version, bool) or version not in VERSIONS:
         raise BadEvent(f"schema_version is {quoted(version)}; this app reads {SCHEMA_VERSION}")
     resource_name, name = _text(fields, "resource_name"), _text(fields, "name")
     if (resource_name, name) not in subscriptions.pushed:

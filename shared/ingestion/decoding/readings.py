@@ -40,6 +40,7 @@ SAMPLES_CHARACTERS_MAX = BODY_CHARACTERS_MAX - 2_000
 
 
 REJECTIONS_KEPT = 20
+NOTES_KEPT = 20
 REJECTION_CHARACTERS_MAX = 300
 
 TIME_CHARACTERS_MAX = 64
@@ -92,6 +93,10 @@ class Decoded:
     """The first few problems."""
     rejected_count: int = 0
     """The number of all problems."""
+    set_aside: str = ""
+    """What the event is, if nothing in it can be used and nothing is damaged; otherwise empty."""
+    notes: tuple[str, ...] = ()
+    """Why records of subscribed metrics are not used although nothing in them is damaged."""
 
     @property
     def summary(self) -> str:
@@ -100,19 +105,35 @@ class Decoded:
 
 
 @dataclass(slots=True)
-class Rejections:
-    """The problems with the elements of one event: the first few, and their number."""
+class Findings:
+    """What an event contains besides readings: the first few problems and their number, and how
+    many items are of no interest."""
 
-    kept: list[str] = field(default_factory=list)
-    count: int = 0
+    ignored: int = 0
+    rejected: list[str] = field(default_factory=list)
+    rejected_count: int = 0
+    set_aside: str = ""
+    notes: dict[str, None] = field(default_factory=dict)
 
-    def add(self, reason: str) -> None:
-        self.count += 1
-        if len(self.kept) < REJECTIONS_KEPT:
-            self.kept.append(reason[:REJECTION_CHARACTERS_MAX])
+    def note(self, reason: str) -> None:
+        if len(self.notes) < NOTES_KEPT:
+            self.notes[reason[:REJECTION_CHARACTERS_MAX]] = None
 
-    def decoded(self, readings: Sequence[Reading], ignored: int = 0) -> Decoded:
-        return Decoded(tuple(readings), ignored, tuple(self.kept), self.count)
+    def reject(self, place: str, error: BadEvent) -> None:
+        self.rejected_count += 1
+        if len(self.rejected) < REJECTIONS_KEPT:
+            reason = f"{place}: {error}" if place else str(error)
+            self.rejected.append(reason[:REJECTION_CHARACTERS_MAX])
+
+    def decoded(self, readings: Sequence[Reading]) -> Decoded:
+        return Decoded(
+            tuple(readings),
+            self.ignored,
+            tuple(self.rejected),
+            self.rejected_count,
+            self.set_aside,
+            tuple(self.notes),
+        )
 
 
 def read_time(text: object) -> datetime:
@@ -147,6 +168,7 @@ def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
         value=json.dumps(refused, ensure_ascii=False) if decoded.rejected else None,
         messages=tuple(_messages(stream, sequence, kept)),
         ignored=decoded.ignored + len(decoded.readings) - len(kept),
+        set_aside=decoded.set_aside,
     )
 
 

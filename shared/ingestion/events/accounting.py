@@ -104,7 +104,7 @@ def plan_commits(
         return ()
     start = previous or beginning(min(events, key=lambda event: event.sequence))
     if not gaps and _all_fit_into_one(start, events, outcomes, limits):
-        after = _moved(start, events, writer, f"{txid}.0")
+        after = _moved(start, events, outcomes, writer, f"{txid}.0")
         return (Commit(previous, after, tuple(cast("Sequence[Effect]", outcomes))),)
     entries = _in_order(start, _entries(events, outcomes, gaps, now, limits))
     commits: list[Commit] = []
@@ -142,7 +142,13 @@ def _all_fit_into_one(
     )
 
 
-def _moved(start: Checkpoint, events: Sequence[Event], writer: Writer, txid: str) -> Checkpoint:
+def _moved(
+    start: Checkpoint,
+    events: Sequence[Event],
+    outcomes: Sequence[Outcome],
+    writer: Writer,
+    txid: str,
+) -> Checkpoint:
     """The checkpoint after all of the events."""
     return Checkpoint(
         start=start.start,
@@ -152,7 +158,12 @@ def _moved(start: Checkpoint, events: Sequence[Event], writer: Writer, txid: str
         epoch=writer.commit_epoch(start.epoch),
         owner=writer.owner,
         txid=txid,
+        set_aside=start.set_aside + set_aside_among(outcomes),
     )
+
+
+def set_aside_among(outcomes: Sequence[Outcome | Gap]) -> int:
+    return len([each for each in outcomes if isinstance(each, Effect) and each.set_aside])
 
 
 def _entries(
@@ -244,6 +255,7 @@ def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str)
         epoch=writer.commit_epoch(start.epoch),
         owner=writer.owner,
         txid=txid,
+        set_aside=start.set_aside + set_aside_among([entry.what for entry in part]),
     )
 
 

@@ -132,6 +132,10 @@ class _EventHandling:
             if held:
                 return
             self.settled.begun = event
+            if event.unreadable:
+                kind = FailureKind.NOT_BYTES
+                outcomes[event.sequence] = dead_letter(event, kind, event.unreadable, self.now)
+                continue
             try:
                 effect = await handle(event)
                 if getattr(effect, "sequence", None) != event.sequence:

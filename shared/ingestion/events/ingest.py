@@ -109,7 +109,7 @@ class HandlerCalls:
                     await self.beat()
                 raise
             ended = self._end(began)
-            self.successes += 1
+            self.successes += not getattr(effect, "set_aside", "")
             if ended >= self.beat_due:
                 await self.beat()
             return effect
@@ -337,10 +337,12 @@ def log_report(pipeline: PartitionPipeline, report: Report) -> None:
         log.warning("[dead_lettered] %s: %s event(s)", pipeline.name, report.dead_letters)
     if report.effects or report.read_back:
         log.info(
-            "[ingested] %s: %s event(s), %s record(s) ignored, %s read back, up to %s",
+            "[ingested] %s: %s event(s), %s record(s) ignored, %s read back, up to %s, "
+            "%s set aside",
             pipeline.name,
             report.effects,
             report.ignored,
             report.read_back,
             report.checkpoint.sequence if report.checkpoint else None,
+            report.set_aside,
         )

@@ -29,6 +29,7 @@ from shared.ingestion.events.accounting import (
     Writer,
     commit_status,
     plan_commits,
+    set_aside_among,
 )
 from shared.ingestion.events.failure_cause import Outages
 from shared.ingestion.events.handling import BatchOutcomes, handle_events
@@ -105,6 +106,7 @@ class Report:
     effects: int = 0
     messages: int = 0
     ignored: int = 0
+    set_aside: int = 0
     dead_letters: int = 0
     gaps: list[Gap] = field(default_factory=list)
     read_back: int = 0
@@ -122,6 +124,7 @@ class Report:
         self.effects += len(commit.effects)
         self.messages += sum([len(each.messages) for each in commit.effects if each.messages])
         self.ignored += sum([each.ignored for each in commit.effects if each.ignored])
+        self.set_aside += set_aside_among(commit.effects)
         self.dead_letters += len(commit.dead_letters)
         self.gaps.extend(commit.gaps)
         self.checkpoint = commit.checkpoint

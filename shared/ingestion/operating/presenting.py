@@ -138,6 +138,7 @@ def _account(account: StreamAccount) -> Shown:
         "enqueued_at": _stamp(at.enqueued_at) if at else None,
         "epoch": at.epoch if at else None,
         "owner": at.owner if at else None,
+        "set_aside": at.set_aside if at else None,
         "gone": sum(gap.count for gap in account.gaps),
         "gaps": [_gap(gap) for gap in account.gaps],
     }
@@ -151,6 +152,7 @@ def replayed(outcome: ReplayProgress) -> Shown:
         "last": checkpoint.sequence if checkpoint else None,
         "until": outcome.last,
         "effects": outcome.effects,
+        "set_aside": checkpoint.set_aside if checkpoint else 0,
         "dead_letters": outcome.dead_letters,
         "gaps": [_gap(gap) for gap in outcome.gaps],
     }

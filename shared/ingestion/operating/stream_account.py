@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.model import Checkpoint, Gap, Stream
 
 PAGE_GAPS = 1000
+STREAMS_AT_ONCE = 8
 PAGES_MAX = 10
 """The most pages of gaps read for one stream. A stream with more gaps has lost nearly all its
 events.
@@ -49,3 +52,21 @@ async def all_gaps(
         if len(page) < PAGE_GAPS:
             break
     return gaps
+
+
+async def set_aside(accounts: AccountReader) -> list[tuple[Stream, int]]:
+    """The streams with events that were set aside, and their numbers. A checkpoint that cannot be
+    read is left out, because its partition reports it."""
+    free = asyncio.Semaphore(STREAMS_AT_ONCE)
+
+    async def of(stream: Stream) -> int:
+        async with free:
+            try:
+                checkpoint = (await accounts.load(stream)).checkpoint
+            except RowUnreadable:
+                return 0
+        return checkpoint.set_aside if checkpoint else 0
+
+    streams = await accounts.streams()
+    counts = await asyncio.gather(*(of(stream) for stream in streams))
+    return [each for each in zip(streams, counts, strict=True) if each[1]]

@@ -36,12 +36,13 @@ CREATE TABLE "EventHubCheckpoint" (
 	"Epoch" INTEGER NOT NULL, 
 	"Owner" VARCHAR(200) NOT NULL, 
 	"TransactionID" VARCHAR(100) NOT NULL, 
+	"SetAside" INTEGER DEFAULT '0' NOT NULL, 
 	PRIMARY KEY ("Namespace", "Topic", "ConsumerGroup", "PartitionID")
 )
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubCheckpoint" VALUES('shop.servicebus.windows.net','metrics','$Default','3',0,1099511627776,'@1099511627776','2026-03-01 12:00:00.000000',5,'vm-1','tx-1');
+INSERT INTO "EventHubCheckpoint" VALUES('shop.servicebus.windows.net','metrics','$Default','3',0,1099511627776,'@1099511627776','2026-03-01 12:00:00.000000',5,'vm-1','tx-1',3);
 CREATE TABLE "EventHubDeadLetter" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -120,7 +121,7 @@ CREATE TABLE "EventHubOutbox" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-26 01:55:12.987',1);
+INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-26 02:34:16.247',1);
 CREATE TABLE "EventHubOwnership" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -136,7 +137,7 @@ CREATE TABLE "EventHubOwnership" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-26 01:55:12.990',1,'balance');
+INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-26 02:34:16.250',1,'balance');
 CREATE TABLE "EventHubWork" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -148,5 +149,5 @@ CREATE TABLE "EventHubWork" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-26 01:55:12.988');
+INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-26 02:34:16.249');
 COMMIT;
