@@ -164,8 +164,10 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
     """Schedule the processing of a new blob's data set, once for each period."""
     arrival = arrivals.decode_arrival(_text(message))
     await app.data_sets.queue_check.run()
-    sender = app.data_sets.processing_sender
-    await dataset_flows.telemetry_arrived.run(arrival, app.checked.periods, sender, app.now())
+    sender, undated = app.data_sets.processing_sender, app.data_sets.undated
+    await dataset_flows.telemetry_arrived.run(
+        arrival, app.checked.periods, sender, app.now(), undated
+    )
 
 
 @data_sets.service_bus_queue_trigger(

@@ -88,6 +88,15 @@ class DependencyDown(IngestionError):
     fault."""
 
 
+class SentInPart(DependencyDown):
+    """Only some of the messages are known to be sent."""
+
+    def __init__(self, reason: str, sent: frozenset[int]) -> None:
+        super().__init__(reason)
+        self.sent = sent
+        """The positions of the sent ones among the messages of the call."""
+
+
 class BreakerChanged(IngestionError):
     """Another instance has changed the breaker's row since it was read; read it again."""
 

@@ -1,8 +1,9 @@
 """Reads the time at which telemetry was received from the paths of exported blobs.
 
 Diagnostic settings write ``…/y=2026/m=03/d=01/h=05/m=00/PT1H.json``, the classic export of
-Application Insights ``…/2026-03-01/05/….blob``, and Event Hubs Capture ``…/2026/03/01/05/…``. All
-times are in UTC. Only complete folder names with ASCII digits are recognized.
+Application Insights ``…/2026-03-01/05/….blob``, Event Hubs Capture ``…/2026/03/01/05/…``, and jobs
+that write to data lakes ``…/year=2026/month=03/day=01/…``, ``…/dt=2026-03-01/…`` or
+``…/20260301/…``. All times are in UTC. Only complete folder names with ASCII digits are recognized.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ import re
 from collections.abc import Collection
 from datetime import UTC, date, datetime
 
-FORMATS = (
-    re.compile(r"(?:^|/)y=([0-9]{4})/m=([0-9]{1,2})/d=([0-9]{1,2})(?:/h=([0-9]{1,2}))?(?=/)"),
-    re.compile(r"(?:^|/)([0-9]{4})-([0-9]{2})-([0-9]{2})(?:/([0-9]{2}))?(?=/)"),
-    re.compile(r"(?:^|/)([12][0-9]{3})/(0[1-9]|1[0-2])/([0-3][0-9])(?:/([0-9]{2}))?(?=/)"),
-)
+YEAR, MONTH = r"(?:^|/)(?:y+|year)=([0-9]{4})/", r"(?:m+|month)=([0-9]{1,2})/"
+DAY_KEY = r"(?:^|/)(?:(?:[a-z_]*(?:date|day|dt)|ds)=)?"
+HOUR_IN_NAME = r"(?:[-_T]?([01][0-9]|2[0-3]))?"
+HOUR = r"(?:/(?:[^/]+/)*?(?:h+|hr|hour)=([0-9]{1,2})(?=/)|/([01]?[0-9]|2[0-3])(?=/))?(?=/)"
+FORMATS = [
+    re.compile(pattern + HOUR, re.ASCII | re.IGNORECASE)
+    for pattern in (
+        rf"{YEAR}{MONTH}(?:d+|day)=([0-9]{{1,2}})",
+        rf"{DAY_KEY}([0-9]{{4}})[-_]([0-9]{{2}})[-_]([0-9]{{2}}){HOUR_IN_NAME}",
+        rf"{DAY_KEY}(20[0-9]{{2}})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01]){HOUR_IN_NAME}",
+        r"(?:^|/)(20[0-9]{2})/(0?[1-9]|1[0-2])/(0?[1-9]|[12][0-9]|3[01])",
+    )
+]
 """The first matching format is used. Numeric folders with an impossible month do not match."""
 
-YEAR_AND_MONTH = re.compile(r"(?:^|/)y=([0-9]{4})/(?:m=([0-9]{1,2})/)?")
+YEAR_AND_MONTH = re.compile(f"{YEAR}(?:{MONTH})?", re.ASCII | re.IGNORECASE)
 
 
 def hour_of(path: str) -> datetime | None:
@@ -28,8 +37,8 @@ def hour_of(path: str) -> datetime | None:
     """
     for pattern in FORMATS:
         if match := pattern.search(path):
-            year, month, day, hour = map(int, match.groups("0"))
-            return datetime(year, month, day, hour, tzinfo=UTC)
+            year, month, day, *hours = map(int, match.groups("0"))
+            return datetime(year, month, day, max(hours), tzinfo=UTC)
     return None
 
 

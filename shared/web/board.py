@@ -43,7 +43,7 @@ from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
 from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
 from shared.web.fields import Choice, Field, Flag, Number, Text, Whole, in_body, in_query
-from shared.web.http import Refused, Reply, Request, error_reply, json_reply
+from shared.web.http import Refused, Reply, Request, error_reply, in_time, json_reply
 
 POINTS_MAX = 360
 CACHED_LINES_MAX = 20_000
@@ -52,7 +52,6 @@ OVERLAP = timedelta(seconds=30)
 """Lines are not always written in the order of their times, so the lines of the last moments are
 read again.
 """
-PANEL_SECONDS_MAX = 8
 OUTCOME_UNKNOWN = "it is not known whether the override was written"
 
 NAME = Text("name", "the name of the resource in `scaling_rules.py`", required=True)
@@ -184,8 +183,7 @@ async def _answer(
     name: str, answer: Awaitable[Any], failure: Callable[[str, Exception], str] | None = None
 ) -> Reply:
     try:
-        async with asyncio.timeout(PANEL_SECONDS_MAX):
-            return json_reply(await answer)
+        return json_reply(await in_time(answer))
     except Refused as error:
         return error_reply(error)
     except Exception as error:
@@ -212,8 +210,7 @@ async def _read(board: Board, request: Request) -> Any:
 async def read_part(name: str, read: Awaitable[Any]) -> Any:
     """The content of a part of the page, or ``error``, so that the other parts are still shown."""
     try:
-        async with asyncio.timeout(PANEL_SECONDS_MAX):
-            return await read
+        return await in_time(read)
     except Exception as error:
         return {"error": unreadable_message(name, error)}
 
@@ -227,9 +224,7 @@ def unreadable_message(name: str, error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {PANEL_SECONDS_MAX} s"
-    return type(error).__name__
+    return str(error) if isinstance(error, TimeoutError) else type(error).__name__
 
 
 async def history(board: Board, resource: Resource, hours: float) -> History:

@@ -29,7 +29,7 @@ from shared.web.endpoint import (
     replies,
 )
 from shared.web.fields import Text, in_body
-from shared.web.http import NO_LENGTH, Refused, Reply, Request, error_reply, json_reply
+from shared.web.http import NO_LENGTH, Refused, Reply, Request, error_reply, in_time, json_reply
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +71,10 @@ async def show(request: Request, controller: BreakerController) -> Reply:
     if not token:
         return _message(request, 401, "Not allowed", NO_TOKEN)
     try:
-        view = await controller.view_with(token)
+        view = await in_time(controller.view_with(token))
     except TokenRefused as error:
         return _message(request, 403, "Not allowed", str(error))
-    except StoreUnavailable as error:
+    except (StoreUnavailable, TimeoutError) as error:
         return _message(request, 503, "State unknown", str(error))
     if _wants_json(request):
         return json_reply(view_json(view))
@@ -91,12 +91,12 @@ async def close(request: Request, controller: BreakerController) -> Reply:
     if not isinstance(token, str) or not token:
         return _message(request, 401, "Not allowed", NO_TOKEN)
     try:
-        breaker = await controller.close(token)
+        breaker = await in_time(controller.close(token), "the breaker was closed")
     except TokenRefused as error:
         log.warning("[breaker_close_refused] %s: %s", controller.name, error)
         return _message(request, 403, "Not closed", str(error))
-    except (StoreUnavailable, BreakerChanged) as error:
-        return _message(request, 503, "Not closed", f"{error}; try again")
+    except (StoreUnavailable, BreakerChanged, TimeoutError) as error:
+        return _message(request, 503, "Not confirmed", f"{error}; try again")
     except DependencyDown as error:
         return _message(request, 502, "Closed, but the function is still disabled", str(error))
     log.warning("[breaker_closed] %s: incident %s %s", controller.name, breaker.epoch, "by a link")
@@ -112,8 +112,8 @@ async def status(request: Request, controller: BreakerController) -> Reply:
     if _name(request) != controller.name:
         return json_reply({"error": _no_breaker(request)}, 404)
     try:
-        view = await controller.view()
-    except StoreUnavailable as error:
+        view = await in_time(controller.view())
+    except (StoreUnavailable, TimeoutError) as error:
         return json_reply({"error": str(error)}, 503)
     return json_reply(view_json(view, controller.link(view.breaker, view.read_at)))
 
@@ -130,8 +130,8 @@ async def isolate(request: Request, controller: BreakerController) -> Reply:
     except Refused as error:
         return error_reply(error)
     try:
-        breaker = await controller.isolate(reason.strip())
-    except (StoreUnavailable, BreakerChanged) as error:
+        breaker = await in_time(controller.isolate(reason.strip()), "the breaker was isolated")
+    except (StoreUnavailable, BreakerChanged, TimeoutError) as error:
         return json_reply({"error": str(error)}, 503)
     log.warning("[breaker_isolated] %s: %s", controller.name, breaker.reason)
     isolated: BreakerIsolated = {

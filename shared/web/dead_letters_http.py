@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
@@ -22,7 +23,7 @@ from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
 from shared.web.fields import Choice, Number, Text, Whole, in_body, in_path, in_query
-from shared.web.http import Refused, Reply, Request, error_reply, json_reply
+from shared.web.http import Refused, Reply, Request, error_reply, in_time, json_reply
 
 LETTERS_PER_REQUEST_MAX = 100
 """The most dead letters of one request, so that it ends before the host's time limit."""
@@ -64,16 +65,22 @@ class DeadLetterService:
 Action = Callable[[Request, DeadLetterService], Awaitable[Any]]
 
 
-def _answering(action: Action) -> Callable[[Request, DeadLetterService], Awaitable[Reply]]:
-    """Turn the action into an endpoint, which returns its result or error as a reply."""
+def _answering(
+    action: Action, change: str = ""
+) -> Callable[[Request, DeadLetterService], Awaitable[Reply]]:
+    """Turn the action into an endpoint, which returns its result or error as a reply. ``change`` is
+    what the action may have done when it ends without an answer.
+    """
 
     async def reply(request: Request, service: DeadLetterService) -> Reply:
         try:
-            return json_reply(await action(request, service))
+            return json_reply(await in_time(action(request, service), change))
         except Refused as error:
             return error_reply(error)
         except NotFound as error:
             return json_reply({"error": str(error)}, 404)
+        except TimeoutError as error:
+            return json_reply({"error": str(error)}, 503)
         except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
             return json_reply({"error": f"{type(error).__name__}: {error}"}, 503)
         except IngestionError as error:
@@ -96,7 +103,7 @@ async def show(request: Request, service: DeadLetterService) -> view.DeadLetterW
     return view.letter_with_body(*await read(service.store, service.hub, _one(request)))
 
 
-@_answering
+@partial(_answering, change="the event was processed; look whether the dead letter is still there")
 async def redrive(request: Request, service: DeadLetterService) -> view.DeadLetterOutcome:
     """Redrive one dead letter. Of concurrent requests, only one records its outcome."""
     letters = await find(service.store, _one(request), LETTERS_PER_REQUEST_MAX)
@@ -107,7 +114,7 @@ async def redrive(request: Request, service: DeadLetterService) -> view.DeadLett
     return view.result(outcome)
 
 
-@_answering
+@partial(_answering, change="dead letters were deleted; repeat the request")
 async def purge_older(request: Request, service: DeadLetterService) -> view.PurgeOutcome:
     """Delete dead letters older than ``{"older_than_days": 30}``, at most 100 per request."""
     days = in_body(request, (OLDER,))[OLDER.name]

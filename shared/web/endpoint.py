@@ -30,7 +30,8 @@ STATUSES: Mapping[int, str] = {
     415: "the content type must be `application/json`",
     500: "the state of the app is inconsistent; the log says more",
     502: "the breaker was closed, but its function is still disabled",
-    503: "the state cannot be read or written now; reads give up after eight seconds",
+    503: "storage, the hub or a handler fails, or does not answer within eight seconds; for a "
+    "change, the text then says that its outcome is unknown",
 }
 BODY_REFUSED = (411, 413, 415)
 """The statuses with which every function refuses a body that is not a JSON object of a request."""

@@ -1,18 +1,35 @@
-"""HTTP requests and replies, independent of the Functions host. Pure."""
+"""HTTP requests and replies, independent of the Functions host."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
+ANSWER_SECONDS_MAX = 8
+"""How long every route waits for storage, the hub and a handler before it replies with an error."""
 NO_LENGTH = (
     "content-length: is missing. Send the body with its length and not in chunks, "
     "because the Functions host passes on no body without a length"
 )
 EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+async def in_time(work: Awaitable[T], change: str = "") -> T:
+    """The result of the work of a route. Raises TimeoutError with a text for the reply.
+
+    ``change`` is what the work may have done when the time has passed.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return await work
+    except TimeoutError as error:
+        unknown = change and f"; it is not known whether {change}"
+        raise TimeoutError(f"no answer within {ANSWER_SECONDS_MAX} s{unknown}") from error
 
 
 class Refused(Exception):

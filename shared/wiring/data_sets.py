@@ -22,6 +22,11 @@ class DataSetParts(Parts):
         return self._app.open(batch_sender, connection, settings.processing_queue, self._app.now)
 
     @cached_property
+    def undated(self) -> set[str]:
+        """The data sets of which a path without a date was logged."""
+        return set()
+
+    @cached_property
     def queue_check(self) -> CheckOnce:
         from shared.adapters.service_bus.administration import ServiceBusQueueReader  # noqa: PLC0415  heavy
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 import schemathesis
+from schemathesis.checks import not_a_server_error
 from schemathesis.core.parameters import ParameterLocation
 
 from local import http_reference
@@ -24,12 +26,16 @@ from shared.adapters.memory.ingestion import (
     MemoryHubReader,
     MemoryIngestionStore,
 )
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.breaker.approval import issue
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.model import OutboxMessage
-from shared.web import panels
+from shared.settings.connections import StorageConnection
+from shared.web import http, panels
 from shared.web.board import Board, RecentLog
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
@@ -194,6 +200,49 @@ GOOD: Sequence[tuple[str, dict[str, Any], Any]] = (
     ("dead_letter_redrive", OF_LETTER, None),
     ("dead_letters_purge", {}, {"older_than_days": 0}),
 )
+
+
+def never_answering() -> socket.socket:
+    """A port that accepts connections and never answers."""
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen(100)
+    return server
+
+
+def test_every_operation_answers_in_time_while_storage_is_frozen(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "ANSWER_SECONDS_MAX", 0.3)
+    with never_answering() as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/a"
+        storage = StorageConnection(
+            "S",
+            f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey=eA==;TableEndpoint={address}",
+        )
+
+        async def freeze() -> None:
+            ingestion, store = api.app.ingestion, TableStateStore(storage)
+            ingestion.store = TableIngestionStore(storage)
+            ingestion.breaker_store = TableBreakerStore(storage, BREAKER)
+            shown = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
+            api.app.web.board = Board({PLAN: resource()}, store, RecentLog(store), shown)
+
+        async def thaw() -> None:
+            stores: list[Any] = [api.app.ingestion.store, api.app.ingestion.breaker_store]
+            for store in (*stores, api.app.web.board.store):
+                await store.close()
+
+        asyncio.run_coroutine_threadsafe(freeze(), api.loop).result()
+        for name, request, body in GOOD:
+            options = request if body is None else {**request, **TYPE, "body": body}
+            case = schema.find_operation_by_id(name).Case(**options)
+            response = case.call(**api.options, timeout=5)
+            case.validate_response(response, excluded_checks=[not_a_server_error])
+            assert response.status_code == 503, (name, response.text)
+            assert "no answer within 0.3 s" in response.text.lower()
+            assert ("not known whether" in response.text) is (case.method == "POST"), name
+        asyncio.run_coroutine_threadsafe(thaw(), api.loop).result()
 
 
 def test_every_operation_succeeds_with_the_described_reply(api: Api) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from datetime import UTC, datetime
 from math import ceil
 
@@ -13,9 +14,13 @@ from local.azurite import Azurite
 from shared.adapters.queues.outbox_sender import StorageQueueSender, split
 from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, decode_samples
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
-from shared.ingestion.errors import DependencyDown
-from shared.ingestion.model import Stream
+from shared.ingestion.errors import DependencyDown, SentInPart
+from shared.ingestion.events import outbox
+from shared.ingestion.events.process_batch import run
+from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import StorageConnection
+from tests.contract.faulty_network import Fault, Network
+from tests.ingestion.test_process_batch import STREAM, Rig, events
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = [Reading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
@@ -40,6 +45,46 @@ async def test_each_resource_gets_as_few_messages_as_possible_on_a_queue_that_is
     metrics = [metric for text in texts for metric in decode_samples(text).metrics]
     assert sorted(m.value.value for m in metrics) == list(range(40))
     assert {m.name for m in metrics} == {reading.name for reading in READINGS}
+
+
+async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent_once(
+    azurite: Azurite,
+) -> None:
+    name, rig, network, failures = f"metrics-{uuid.uuid4().hex[:8]}", Rig(), Network(), 0
+    sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
+    await run(events(0, 79), rig.consumer)
+    with network.installed():
+        for works in range(1, 200, 20):  # and then no request for as long as the call lasts
+            network.arm(Fault("throttled", ("not sent",) * 500, after=works))
+            try:
+                await outbox.drain(STREAM, rig.store, sender, rig.consumer.leases)
+            except SentInPart:
+                failures += 1
+        network.disarm()
+    await sender.close()
+    async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
+        texts = Counter([m.content async for m in queue.receive_messages(max_messages=500)])
+    assert failures > 2
+    assert texts == Counter(str(n) for n in range(80))
+
+
+@pytest.mark.parametrize(
+    ("bodies", "sent"),
+    [
+        (["{}", "x" * 70_000, "{}"], {0, 2}),
+        (["{}", f'[{{}}, "{"x" * 70_000}"]', "{}"], {0, 2}),
+        (["[]", "x" * 70_000], {0}),
+    ],
+)
+async def test_a_text_that_the_queue_refuses_stops_no_other(
+    azurite: Azurite, bodies: list[str], sent: set[int]
+) -> None:
+    name = f"metrics-{uuid.uuid4().hex[:8]}"
+    sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
+    with pytest.raises(SentInPart, match=f"sending to queue {name} failed: ") as caught:
+        await sender.send([OutboxMessage(str(n), body) for n, body in enumerate(bodies)])
+    assert caught.value.sent == sent
+    await sender.close()
 
 
 async def test_an_unreachable_queue_holds_the_partition() -> None:

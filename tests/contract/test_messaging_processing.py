@@ -56,7 +56,7 @@ class ProcessingRig:
         filed = f"{observed_at or self.clock():y=%Y/m=%m/d=%d/h=%H}/m=00/PT1H.json"
         for dataset in datasets:
             arrival = BlobArrived(dataset, filed, "event", self.clock())
-            await telemetry_arrived.run(arrival, [DAILY], self.sender, self.clock())
+            await telemetry_arrived.run(arrival, [DAILY], self.sender, self.clock(), set())
 
     async def restart(self) -> None:
         """Replace the sender, which loses its state in memory."""

@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant, rule
 from local.azurite import Azurite
 from shared.adapters.azure.transport import STORAGE_RETRIES
 from shared.adapters.queues.outbox_sender import StorageQueueSender, queue_service
-from shared.ingestion.errors import DependencyDown
+from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
 from tests.contract.faulty_network import LOST, NO_FAULT, SERVER_ERROR, Fault, Network
@@ -55,13 +55,26 @@ class OutboxMachine(SideBySide):
         messages = [OutboxMessage(str(n), json.dumps(body)) for n, body in enumerate(contents)]
         parts = [part for body in contents for part in (body if isinstance(body, list) else [body])]
         expected = Counter(json.dumps(part, sort_keys=True) for part in parts)
+        sent_in_part = list[int]()
+
+        async def send() -> None:
+            try:
+                await self.real.send(messages)
+            except SentInPart as error:
+                sent_in_part.extend(error.sent)
+                raise
+
         self.network.arm(fault)
-        answer = self.run(lambda: self._answer(lambda: self.real.send(messages)))
+        answer = self.run(lambda: self._answer(send))
         struck = self.network.disarm()
         if answer.error is None:
             self.due += expected
         else:
             assert struck, answer
+            for place in sent_in_part:
+                body = contents[place]
+                sent = body if isinstance(body, list) else [body]
+                self.due += Counter(json.dumps(part, sort_keys=True) for part in sent)
         if fault is not NO_FAULT:
             self.maybe += expected
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared.datasets.arrivals import decode_arrival
+from shared.sampling.blob_paths import hour_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "messaging.md").read_text(encoding="utf-8")
@@ -26,6 +27,14 @@ def test_the_event_on_the_operations_page_belongs_to_the_day_that_the_page_names
     arrival = decode_arrival(event)
     assert arrival.container == "insights-logs-appevents"
     assert arrival.observed_at == datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_each_path_on_the_page_has_the_time_that_the_page_states() -> None:
+    rows = re.findall(r"^\| (`….*) \| (2026-\S+ \S+) \|$", PAGE, re.MULTILINE)
+    paths = [(path, time) for cell, time in rows for path in re.findall(r"`(…\S+/\S+)`", cell)]
+    assert len(rows) == 9
+    for path, time in paths:
+        assert hour_of(path) == datetime.fromisoformat(f"{time}+00:00"), path
 
 
 @pytest.fixture

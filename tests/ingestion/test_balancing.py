@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import (
+    CLAIMS_MAX,
     BalancingPlan,
     BalancingTimes,
     Ownership,
@@ -55,8 +56,7 @@ def settle(
     for _ in range(cycles_max):
         before = claims
         for me in names:
-            claim = plan(view, me, NOW).claim
-            if claim is not None:
+            for claim in plan(view, me, NOW).claims:
                 claims += 1
                 view = after(view, claim)
         if claims == before:
@@ -71,8 +71,8 @@ def after(view: OwnershipView, claim: OwnershipClaim) -> OwnershipView:
 
 
 def claimed(planned: BalancingPlan) -> OwnershipClaim:
-    assert planned.claim is not None, planned.reason
-    return planned.claim
+    assert planned.claims, planned.reason
+    return planned.claims[0]
 
 
 # --- scenario 1: the first instance, nothing owned --------------------------------------------
@@ -84,7 +84,32 @@ def test_the_first_processor_claims_one_partition_of_five() -> None:
     assert (claim.owner, claim.epoch, claim.expected_version) == ("a", 1, None)
 
 
-def test_a_single_processor_claims_all_five_partitions_one_per_cycle() -> None:
+@pytest.mark.parametrize(
+    ("others", "mine", "claims"),
+    [
+        ({}, 0, 1),
+        ({}, 1, 1),
+        ({}, 2, 2),
+        ({}, 90, 90),
+        ({}, 500, CLAIMS_MAX),
+        ({}, 1000, 24),
+        ({"b": 480}, 480, 32),
+        ({"b": 512}, 500, 12),
+        ({"b": 400, "c": 3}, 340, 1),
+        ({"b": 600}, 400, 24),
+        ({"b": 700}, 324, 1),
+    ],
+)
+def test_a_processor_claims_free_partitions_up_to_its_share_and_doubles_what_it_has(
+    others: dict[str, int], mine: int, claims: int
+) -> None:
+    view = OwnershipView(partitions(1024), owned({**others, "a": mine}))
+    planned = plan(view, "a", NOW)
+    assert len(planned.claims) == claims, planned.reason
+    assert len({claim.partition_id for claim in planned.claims}) == claims
+
+
+def test_a_single_processor_claims_all_five_partitions() -> None:
     view, claims = settle(OwnershipView(partitions(5)), "a")
     assert (shares(view.ownerships), claims) == ({"a": 5}, 5)
 
@@ -100,7 +125,7 @@ def test_the_choice_of_a_partition_can_be_replaced() -> None:
 def test_a_sixth_processor_of_five_partitions_stays_inactive() -> None:
     view = OwnershipView(partitions(5), owned(dict.fromkeys("abcde", 1)))
     planned = plan(view, "f", NOW)
-    assert (planned.claim, planned.keep) == (None, ())
+    assert (planned.claims, planned.keep) == ((), ())
     assert "enough" in planned.reason
 
 
@@ -162,7 +187,7 @@ def test_processors_that_start_at_the_same_time_reach_an_even_share() -> None:
 
 def test_a_free_partition_is_left_to_processors_below_the_floor() -> None:
     view = OwnershipView(partitions(4), owned({"a": 2, "b": 1}))
-    assert plan(view, "a", NOW).claim is None
+    assert plan(view, "a", NOW).claims == ()
     assert claimed(plan(view, "b", NOW)).partition_id == "3"
 
 
@@ -170,12 +195,12 @@ def test_a_processor_at_the_floor_steals_from_one_with_two_more() -> None:
     view = OwnershipView(partitions(11), owned({"a": 5, "b": 3, "c": 3}))
     assert "a has 5" in claimed(plan(view, "b", NOW)).reason
     balanced = OwnershipView(partitions(11), owned({"a": 4, "b": 4, "c": 3}))
-    assert plan(balanced, "c", NOW).claim is None
+    assert plan(balanced, "c", NOW).claims == ()
 
 
 def test_a_processor_at_the_floor_leaves_an_excess_to_one_below_it() -> None:
     view = OwnershipView(partitions(9), owned({"a": 5, "b": 3, "c": 1}))
-    assert plan(view, "b", NOW).claim is None
+    assert plan(view, "b", NOW).claims == ()
     assert "a has 5" in claimed(plan(view, "c", NOW)).reason
 
 
@@ -199,14 +224,14 @@ def test_a_fresh_row_is_kept_an_older_one_renewed_and_an_expired_one_claimed(
     planned = plan(OwnershipView(("0",), (row("0", "a", seconds_ago, epoch=7),)), "a", NOW)
     assert bool(planned.keep) is keeps
     assert [(c.epoch, c.expected_version) for c in planned.renewals] == [(7, "v-0")] * renews
-    assert [planned.claim.epoch if planned.claim else None] == [8 if claims else None]
+    assert [claim.epoch for claim in planned.claims] == [8] * claims
 
 
 def test_only_the_stores_clock_decides_about_expiry() -> None:
     times = BalancingTimes(1, 2)
     view = OwnershipView(("0",), (row("0", "a", 2),))
-    assert plan(view, "b", NOW, times).claim is not None
-    assert plan(view, "b", NOW - timedelta(seconds=1), times).claim is None
+    assert plan(view, "b", NOW, times).claims
+    assert plan(view, "b", NOW - timedelta(seconds=1), times).claims == ()
 
 
 def test_a_released_partition_is_free_at_once_under_the_next_epoch() -> None:
@@ -224,7 +249,7 @@ def test_rows_of_partitions_that_no_longer_exist_are_ignored() -> None:
 
 
 def test_nothing_is_claimed_from_a_hub_without_partitions() -> None:
-    assert plan(OwnershipView(()), "a", NOW).claim is None
+    assert plan(OwnershipView(()), "a", NOW).claims == ()
 
 
 def test_a_claim_counts_as_written_if_the_row_has_its_owner_and_epoch() -> None:
@@ -269,9 +294,9 @@ def test_a_claim_never_exceeds_the_processors_share(view: OwnershipView, me: str
     planned = plan(view, me, NOW)
     living = {r.owner for r in view.ownerships if r.owner and r.modified_at > ago(30)} | {me}
     floor, extra = divmod(len(view.partition_ids), len(living))
-    if planned.claim is not None:
-        assert len(planned.keep) + 1 <= floor + (1 if extra else 0)
-        assert planned.claim.partition_id not in {r.partition_id for r in planned.keep}
+    if planned.claims:
+        ids = [r.partition_id for r in planned.keep] + [c.partition_id for c in planned.claims]
+        assert len(ids) == len(set(ids)) <= floor + (1 if extra else 0)
     assert all(c.owner == me for c in planned.renewals)
 
 

@@ -24,14 +24,20 @@ def test_the_claim_of_a_free_partition_states_the_counts() -> None:
     view = OwnershipView(partitions(4), owned({"b": 2}))
     planned = plan(view, "me", NOW, choose=first)
     reason = "4 partitions, 2 processors, 0 mine: take 2 (free)"
-    assert (planned.claim, planned.reason) == (OwnershipClaim("2", "me", 1, None, reason), reason)
+    assert (planned.claims, planned.reason) == (
+        (OwnershipClaim("2", "me", 1, None, reason),),
+        reason,
+    )
 
 
 def test_the_claim_of_a_stolen_partition_names_its_owner() -> None:
     view = OwnershipView(partitions(4), owned({"b": 4}))
     reason = "4 partitions, 2 processors, 0 mine: take 0 (b has 4)"
     planned = plan(view, "me", NOW, choose=first)
-    assert (planned.claim, planned.reason) == (OwnershipClaim("0", "me", 2, "v-0", reason), reason)
+    assert (planned.claims, planned.reason) == (
+        (OwnershipClaim("0", "me", 2, "v-0", reason),),
+        reason,
+    )
 
 
 def test_renewals_and_releases_state_their_reason() -> None:
@@ -58,7 +64,7 @@ def test_a_processor_steals_from_the_largest_share_if_that_evens_the_shares(
     shares: dict[str, int], count: int, steals: bool
 ) -> None:
     planned = plan(OwnershipView(partitions(count), owned(shares)), "me", NOW, choose=first)
-    assert (planned.claim is not None) is steals, planned.reason
+    assert bool(planned.claims) is steals, planned.reason
     if steals:
         assert "(b has" in claimed(planned).reason
 

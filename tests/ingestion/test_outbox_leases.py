@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.errors import CommitRefused, DependencyDown
+from shared.ingestion.errors import CommitRefused, DependencyDown, SentInPart
 from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
 from shared.ingestion.events.ports import StoredMessage
@@ -24,8 +24,14 @@ class Queue:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.down = False
+        self.refused: set[str] = set()
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        names = [message.message_id for message in messages]
+        if self.refused:
+            sent = frozenset(n for n, name in enumerate(names) if name not in self.refused)
+            self.sent += [names[place] for place in sorted(sent)]
+            raise SentInPart("queue", sent)
         if self.down:
             raise DependencyDown("queue")
         self.sent += [message.message_id for message in messages]
@@ -67,6 +73,20 @@ async def test_the_committing_process_sends_at_once_and_retries_after_a_failure(
     queue.down = False
     await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
     assert len(queue.sent) == 3
+
+
+@pytest.mark.parametrize("refused", [{2}, {0, 3}, {0, 1, 2, 3}])
+async def test_only_the_messages_that_were_not_sent_are_sent_again(
+    rig: Rig, queue: Queue, refused: set[int]
+) -> None:
+    await run(events(0, 3), rig.consumer)
+    queue.refused = {f"hub:0:{n}" for n in refused}
+    for _ in range(3):
+        with pytest.raises(DependencyDown):
+            await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+    queue.refused = set()
+    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == len(refused)
+    assert sorted(queue.sent) == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_a_process_does_not_send_messages_that_another_took_over(

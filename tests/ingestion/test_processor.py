@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -93,7 +96,7 @@ class Rig:
         return [(reading.lease.partition_id, reading.lease.epoch) for reading in alive]
 
 
-async def test_a_processor_claims_one_partition_per_cycle_and_reads_each_under_its_epoch() -> None:
+async def test_a_processor_reads_each_partition_that_it_claims_under_its_epoch() -> None:
     rig = Rig(partitions=2)
     assert await rig.processor.cycle()
     assert len(rig.going_on) == 1
@@ -214,3 +217,63 @@ async def test_a_processor_that_ends_has_released_all_partitions() -> None:
     await run_processor(rig.processor, stopping, 0.001, jitter)
     assert rig.going_on == []
     assert {row.owner for row in (await rig.owners.owners()).rows} == {""}
+
+
+class NoWaiting(selectors.DefaultSelector):
+    """Lets the time of an event loop pass at once."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        self.now += 0 if found else timeout or 0
+        return found
+
+
+class SlowOwners(MemoryOwnershipStore):
+    def __init__(self, clock: Callable[[], datetime], write_seconds: float) -> None:
+        super().__init__(clock)
+        self.write_seconds = write_seconds
+
+    async def write(self, claim: OwnershipClaim) -> Ownership:
+        await asyncio.sleep(self.write_seconds / 2)
+        row = await super().write(claim)
+        await asyncio.sleep(self.write_seconds / 2)
+        return row
+
+
+@pytest.mark.parametrize(
+    ("processors", "write_seconds", "settled_seconds"),
+    [(1, 0.01, 30), (1, 0.3, 60), (4, 0.01, 20), (4, 0.03, 20), (8, 0.3, 30)],
+)
+def test_1024_partitions_are_shared_within_a_minute_and_then_stay(
+    processors: int, write_seconds: float, settled_seconds: float
+) -> None:
+    selector = NoWaiting()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+
+    async def run() -> None:
+        rig, stopping = Rig(partitions=1024), asyncio.Event()
+        owners = SlowOwners(lambda: NOW + timedelta(seconds=selector.now), write_seconds)
+        everyone = [
+            Processor(
+                Balancer(f"p{n}", owners, rig, rig.epoch_of, TIMES), rig.start, lambda: selector.now
+            )
+            for n in range(processors)
+        ]
+        running = [
+            asyncio.create_task(run_processor(each, stopping, 5, lambda: 1.0)) for each in everyone
+        ]
+        await asyncio.sleep(settled_seconds)
+        settled = sorted(rig.going_on)
+        held = Counter(row.owner for row in (await owners.owners()).rows)
+        assert sorted(held.values()) == [1024 // processors] * processors
+        await asyncio.sleep(90)
+        assert sorted(rig.going_on) == settled
+        assert len(settled) == 1024
+        stopping.set()
+        await asyncio.gather(*running)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(run())

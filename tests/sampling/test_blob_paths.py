@@ -29,6 +29,25 @@ def observed_at(path: str) -> datetime:
         ("a/2026-03-01/x.blob", "2026-03-01 00"),
         ("a/2026-03-01/053/x.blob", "2026-03-01 00"),
         ("2025-01-01/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01 05"),
+        ("t/year=2026/month=03/day=01/part-0.parquet", "2026-03-01 00"),
+        ("t/year=2026/month=3/day=1/hour=5/part-0.parquet", "2026-03-01 05"),
+        ("t/Year=2026/Month=03/Day=01/region=eu/Hour=05/x", "2026-03-01 05"),
+        ("t/yyyy=2026/MM=03/dd=01/HH=05/x", "2026-03-01 05"),
+        ("t/dt=2026-03-01/x", "2026-03-01 00"),
+        ("t/date=2026-03-01/hour=05/x", "2026-03-01 05"),
+        ("t/ds=20260301/hr=5/x", "2026-03-01 05"),
+        ("t/event_date=2026-03-01/05/x", "2026-03-01 05"),
+        ("t/eventDate=2026_03_01/x", "2026-03-01 00"),
+        ("t/dt=2026-03-01-05/x", "2026-03-01 05"),
+        ("t/2026-03-01T05/x", "2026-03-01 05"),
+        ("20260301/x", "2026-03-01 00"),
+        ("t/20260301/05/x", "2026-03-01 05"),
+        ("t/20260301/5/x", "2026-03-01 05"),
+        ("t/2026030105/x", "2026-03-01 05"),
+        ("t/2026/3/1/5/x", "2026-03-01 05"),
+        ("t/2026/3/15/x", "2026-03-15 00"),
+        ("t/20260301/42/x", "2026-03-01 00"),
+        ("t/id=20250101/dt=20260301/x", "2026-03-01 00"),
     ],
 )
 def test_all_readers_of_a_path_find_the_same_hour(path: str, hour: str) -> None:
@@ -46,9 +65,15 @@ def test_all_readers_of_a_path_find_the_same_hour(path: str, hour: str) -> None:
         "a/day=2026/m=03/d=01/h=05/x.json",
         "a/xy=2026/m=03/d=01/h=05/x.json",
         "a/id-2026-03-01/05/x.json",
-        "a/2026-03-01T05/x.json",
         "a/2026-03-01.json",
         "a/12026/03/01/x.json",
+        "a/id=20260301/x.json",
+        "a/20261301/x.json",
+        "a/120260301/x.json",
+        "a/202603010/x.json",
+        "a/20260301.json",
+        "a/year=2026/month=03/x.json",
+        "customers/1042/1/7/x.json",
         "a/2026-03-01",
         "a/y=2026/m=03/x.json",
         "a/4711/99/99/x.json",
@@ -73,6 +98,10 @@ def test_a_path_without_a_folder_of_a_date_has_no_date(path: str) -> None:
         "y=2026/m=02/d=30/2026-03-01/x.json",
         "0000-01-01/00/x.json",
         "2026-02-30/x.json",
+        "dt=2026-02-30/x.json",
+        "20260230/x.json",
+        "year=2026/month=2/day=30/x.json",
+        "date=2026-03-01/hour=24/x.json",
         "2026/02/30/05/x.json",
     ],
 )
@@ -93,6 +122,12 @@ def test_a_folder_is_listed_only_if_it_can_contain_one_of_the_dates() -> None:
     assert may_hold("a/2026/03/01/", dates)
     assert may_hold("a/2026-03-01/", dates)
     assert may_hold("a/xy=2025/", dates)
+    assert may_hold("a/year=2026/month=03/", dates)
+    assert may_hold("a/20260301/", dates)
+    assert not may_hold("a/Year=2025/", dates)
+    assert not may_hold("a/year=2026/month=2/", dates)
+    assert not may_hold("a/dt=2026-03-02/", dates)
+    assert not may_hold("a/20260302/", dates)
     assert not may_hold("a/2026/03/02/", dates)
     assert not may_hold("a/2026-03-02/", dates)
     assert not may_hold("a/y=2026/m=2/", dates)

@@ -521,6 +521,7 @@ class World:
                 self.hub,
                 self._committed_epoch,
                 TIMES,
+                run_tasks=interleaved(self.random, LANES_MAX),
             ),
             lambda lease: SimulatedReading(self, instance, lease, reader.read(lease)),
             lambda: (self.now + instance.skew).timestamp(),  # noqa: PLW0108 - at each call
@@ -698,6 +699,7 @@ def _in_turns(
                 sheltered = child.throw(fault) if fault else child.send(None)
             except StopIteration:
                 going.remove(child)
+                fault = None
             else:
                 if not begun:
                     begun = True

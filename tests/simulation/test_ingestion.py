@@ -18,6 +18,7 @@ from shared.ingestion.errors import (
     DependencyDown,
     Fenced,
     HubUnavailable,
+    SentInPart,
     StoreUnavailable,
     StreamRecreated,
     TransientFailure,
@@ -267,7 +268,11 @@ class World:
         self.in_flight.update(dict.fromkeys(names, (epoch, self.now())))
         try:
             await pause()
-            self.received.extend(names)
+            half = len(names) // 2
+            self.received.extend(names[:half])
+            with failing_as(SentInPart("queue", frozenset(range(half)))):
+                await pause()
+            self.received.extend(names[half:])
             await pause()
         finally:
             for name in names:

@@ -20,6 +20,7 @@ from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
+from tests.simulation.ingestion_fleet import LANES_MAX, interleaved
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 
@@ -122,7 +123,13 @@ class World:
                 await pause(sheltered=True)
 
     async def cycle(self, me: str) -> None:
-        balancer = Balancer(me, self.store, self, self.committed_epoch)
+        balancer = Balancer(
+            me,
+            self.store,
+            self,
+            self.committed_epoch,
+            run_tasks=interleaved(self.random, LANES_MAX),
+        )
         share = await balancer.cycle()
         kept = {lease.partition_id for lease in share.mine.values()}
         refused = {p for p, owner in self.store.refused if owner == me}

@@ -152,7 +152,7 @@ MUTANTS = [
         "max(claim.epoch, committed + 1)",
         "claim.epoch",
     ),
-    Mutant("ingestion_fleet", "ownership.processor.Balancer._claim", "return False", WON_ANYWAY),
+    Mutant("ingestion_fleet", "ownership.processor.Balancer._claim", "return", WON_ANYWAY),
     Mutant(
         "ingestion_fleet",
         "ownership.processor.Processor.cycle",

@@ -17,7 +17,7 @@ from shared.autoscaling.operating import presenting
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.settings.connections import StorageConnection
-from shared.web import board as board_module
+from shared.web import http
 from shared.web.attention import attention
 from shared.web.board import Board, RecentLog, put_override, read, read_panel
 from shared.web.http import Request
@@ -53,7 +53,7 @@ def board(store: StateStore, *names: str) -> Board:
 
 @pytest.fixture(autouse=True)
 def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http, "ANSWER_SECONDS_MAX", 0.2)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker import BreakerView
 from shared.sampling.trend_rows import Trend
-from shared.web import board as board_module
-from shared.web import panels
+from shared.web import http, panels
 from shared.web.attention import attention
 from shared.web.board import Board, RecentLog, cached, read_panel
 from shared.web.breaker_page import view_json
@@ -124,7 +123,7 @@ async def test_series_of_one_event_are_distinguished_by_their_dimensions() -> No
 async def test_a_panel_that_fails_or_hangs_hides_no_other_panel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(http, "ANSWER_SECONDS_MAX", 0.01)
     shown = board(breakers=OSError("hunter2"), trends=[])
     hanging = replace(shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60)})
     text = (await page(hanging, Request())).body

@@ -18,13 +18,15 @@ from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import queue_access
 from shared.adapters.azure.transport import STORAGE_RETRIES, ServerTimeTransport
 from shared.ingestion.concurrency import task_runner
-from shared.ingestion.errors import DependencyDown
+from shared.ingestion.errors import SentInPart
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 
 AT_ONCE_MAX = 16
+TEXT_REFUSED = (400, 413)
+"""The status codes of a text that the queue does not take, because of its characters or size."""
 
 
 @redacting
@@ -39,19 +41,37 @@ class StorageQueueSender:
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         """Send all messages. If the body of one is a JSON array, each element becomes one queue
-        message. Raises DependencyDown if the queue cannot be reached.
+        message. Raises SentInPart if not all of them were sent.
         """
-        await self.send_texts([text for message in messages for text in split(message.body)])
+        texts = [(place, text) for place, each in enumerate(messages) for text in split(each.body)]
+        try:
+            await self.send_texts([text for _, text in texts])
+        except SentInPart as error:
+            unsent = {place for n, (place, _) in enumerate(texts) if n not in error.sent}
+            raise SentInPart(str(error), frozenset(range(len(messages))) - unsent) from error
 
     async def send_texts(self, texts: Sequence[str]) -> None:
-        """Send each text as one message. Raises DependencyDown if the queue cannot be reached."""
-        try:
-            await self._run_tasks([partial(self._send, text) for text in texts])
-        except* AzureError as errors:
+        """Send each text as one message. Raises SentInPart if not all of them were sent.
+
+        After an error, no further text is sent, except if the error blames the text itself.
+        """
+        sent, errors = set[int](), list[AzureError]()
+
+        async def send(place: int) -> None:
+            if all(getattr(error, "status_code", None) in TEXT_REFUSED for error in errors):
+                try:
+                    await self._send(texts[place])
+                    sent.add(place)
+                except AzureError as error:
+                    errors.append(error)
+
+        await self._run_tasks([partial(send, place) for place in range(len(texts))])
+        if errors:
+            reason = self._access.refusal(errors[0]) or one_line(errors[0])
             name = self._queue.queue_name
-            first = errors.exceptions[0]
-            reason = self._access.refusal(first) or one_line(first)
-            raise DependencyDown(f"sending to queue {name} failed: {reason}") from errors
+            raise SentInPart(
+                f"sending to queue {name} failed: {reason}", frozenset(sent)
+            ) from errors[0]
 
     async def close(self) -> None:
         await self._service.close()

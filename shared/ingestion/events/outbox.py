@@ -6,7 +6,8 @@ this process sends them. Messages that it has not sent by then may be taken over
 which gets a new lease by a conditional write. So no two processes send the same message at the same
 time, and the messages of a crashed process are sent, too. All times are those of the store's clock.
 
-Messages are sent in the order of their events. A message on which another process has a lease
+Messages are sent in the order of their events. If sending fails, those that were sent are marked,
+and only the others are sent again. A message on which another process has a lease
 delays the messages after it.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from shared.ingestion.errors import CommitRefused
+from shared.ingestion.errors import CommitRefused, SentInPart
 from shared.ingestion.events.ports import OutboxSender, OutboxStore, StoredMessage
 from shared.ingestion.model import Effect, Stream
 
@@ -113,7 +114,11 @@ async def _send_some(
     if not await _taken(stream, store, leases, ready):
         return 0
     if ready:
-        await sender.send([each.message for each in ready])
+        try:
+            await sender.send([each.message for each in ready])
+        except SentInPart as error:
+            await store.sent(stream, [ready[place] for place in sorted(error.sent)])
+            raise
         await store.sent(stream, ready)
     if len(stored) < limit:
         leases.forget(sequences, stored[len(ready) :])

@@ -211,6 +211,9 @@ class OutboxSender(Protocol):
     """Sends outgoing messages to their destination."""
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Send all messages. If it raises, any of them may have been sent; receivers recognize
-        repetitions by their ids."""
+        """Send all messages.
+
+        Raises SentInPart with those that were sent. With any other error, each of them may have
+        been sent; receivers recognize repetitions by their ids.
+        """
         ...

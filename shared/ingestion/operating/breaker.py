@@ -88,7 +88,7 @@ class BreakerController:
     valid_for: timedelta
     app_url: str
     times: BreakerTimes
-    backlog_seconds_max: float = 15
+    backlog_seconds_max: float = 5
 
     def link(self, breaker: Breaker, now: datetime) -> str:
         """The link that shows and closes the incident; empty if links are not configured."""

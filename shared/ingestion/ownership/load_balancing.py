@@ -1,9 +1,11 @@
 """Decides which processor reads which partition. Each processor decides by itself, from the same
 rows.
 
-The algorithm follows "Event Processor Load balancing" (github.com/srnagar, gist 7ef8566c): one
-claim per cycle, until each of N processors has ⌊P/N⌋ of the P partitions or one more. Two additions
-ensure that the distribution becomes stable. Only P mod N processors may have one more, even while a
+The algorithm follows "Event Processor Load balancing" (github.com/srnagar, gist 7ef8566c): each of
+N processors claims partitions in each cycle, until it has ⌊P/N⌋ of the P partitions or one more.
+It steals one partition per cycle. Of free ones it claims up to its share, but no more than it has:
+a processor that starts claims one, and then sees which others have started. Two additions ensure
+that the distribution becomes stable. Only P mod N processors may have one more, even while a
 partition is free. Each claim starts a new epoch, by which a store distinguishes a former owner from
 the present one.
 """
@@ -15,6 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+CLAIMS_MAX = 100
+"""The most claims per cycle. Each of them opens a receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class BalancingPlan:
     """The partitions that the store assigns to this processor. It has lost any other partition that
     it still reads."""
     renewals: tuple[OwnershipClaim, ...]
-    claim: OwnershipClaim | None
+    claims: tuple[OwnershipClaim, ...]
     reason: str
 
 
@@ -119,12 +124,12 @@ class _Holdings:
         return [p for p in self.partition_ids if p not in taken]
 
     @property
-    def wants(self) -> bool:
-        """Whether this processor should have another partition. This is so if it has fewer than the
-        floor, or if it has exactly the floor and fewer than P mod N processors have one more.
+    def missing(self) -> int:
+        """How many more partitions this processor should have: those up to the floor. If it has
+        exactly the floor, one more if fewer than P mod N processors have one more.
         """
         if len(self.mine) < self.floor:
-            return True
+            return self.floor - len(self.mine)
         above = sum([len(partitions) > self.floor for partitions in self.held.values()])
         return len(self.mine) == self.floor and above < len(self.partition_ids) % len(self.held)
 
@@ -141,7 +146,7 @@ def plan(
 
     1. Ignore rows that have expired, were released, or are of a partition that no longer exists.
     2. Renew own rows that are due.
-    3. If this processor has too few partitions: claim a free one, or else steal one from a
+    3. If this processor has too few partitions: claim free ones, or else steal one from a
        processor that has the most.
     """
     holdings = _holdings(view, me, now, times)
@@ -152,17 +157,18 @@ def plan(
         for row in keep
         if _is_ahead(row, now, times) or now - row.modified_at >= fresh
     )
-    claim, reason = _claim(holdings, choose)
-    return BalancingPlan(keep, renewals, claim, reason)
+    claims, reason = _claims(holdings, choose)
+    return BalancingPlan(keep, renewals, claims, reason)
 
 
 def _holdings(view: OwnershipView, me: str, now: datetime, times: BalancingTimes) -> _Holdings:
     expires = timedelta(seconds=times.expire_seconds)
     held: dict[str, tuple[str, ...]] = {me: ()}
+    present = set(view.partition_ids)
     for row in view.ownerships:
         renewed = row.owner == me or not _is_ahead(row, now, times)
         living = row.owner and renewed and now - row.modified_at < expires
-        if living and row.partition_id in view.partition_ids:
+        if living and row.partition_id in present:
             held[row.owner] = (*held.get(row.owner, ()), row.partition_id)
     rows = {row.partition_id: row for row in view.ownerships}
     return _Holdings(me, view.partition_ids, rows, held)
@@ -176,19 +182,25 @@ def _renewal(row: Ownership) -> OwnershipClaim:
     return OwnershipClaim(row.partition_id, row.owner, row.epoch, row.version, "still at work")
 
 
-def _claim(holdings: _Holdings, choose: Choice) -> tuple[OwnershipClaim | None, str]:
+def _claims(holdings: _Holdings, choose: Choice) -> tuple[tuple[OwnershipClaim, ...], str]:
     free = holdings.free
     share = f"{len(holdings.partition_ids)} partitions, {len(holdings.held)} processors, "
     share += f"{len(holdings.mine)} mine"
-    if not holdings.wants:
-        return None, f"{share}: enough"
+    if not holdings.missing:
+        return (), f"{share}: enough"
     if free:
-        return _taking(holdings, choose(free, holdings.me), "free", share)
+        count = min(holdings.missing, len(free), max(len(holdings.mine), 1), CLAIMS_MAX)
+        claims = list[OwnershipClaim]()
+        for _ in range(count):
+            free.remove(taken := choose(free, holdings.me))
+            claims.append(_taking(holdings, taken, "free", share))
+        return tuple(claims), claims[0].reason if count == 1 else f"{share}: take {count} free ones"
     owner = _largest_owner(holdings, choose)
     if owner is None:
-        return None, f"{share}: nothing to steal"
+        return (), f"{share}: nothing to steal"
     taken = choose(holdings.held[owner], holdings.me)
-    return _taking(holdings, taken, f"{owner} has {len(holdings.held[owner])}", share)
+    claim = _taking(holdings, taken, f"{owner} has {len(holdings.held[owner])}", share)
+    return (claim,), claim.reason
 
 
 def _largest_owner(holdings: _Holdings, choose: Choice) -> str | None:
@@ -201,13 +213,11 @@ def _largest_owner(holdings: _Holdings, choose: Choice) -> str | None:
     return choose([o for o, held in holdings.held.items() if len(held) == most], holdings.me)
 
 
-def _taking(
-    holdings: _Holdings, partition_id: str, why: str, share: str
-) -> tuple[OwnershipClaim, str]:
+def _taking(holdings: _Holdings, partition_id: str, why: str, share: str) -> OwnershipClaim:
     row = holdings.rows.get(partition_id)
     epoch, version = (row.epoch + 1, row.version) if row else (1, None)
     reason = f"{share}: take {partition_id} ({why})"
-    return OwnershipClaim(partition_id, holdings.me, epoch, version, reason), reason
+    return OwnershipClaim(partition_id, holdings.me, epoch, version, reason)
 
 
 def release(row: Ownership) -> OwnershipClaim:
