@@ -269,7 +269,7 @@ MUTANTS += [
     ),
     scaling("transition.advance_all", "as_of(state, now)", "state", 88),
     scaling("actions.as_of", "history.samples[-1].time > latest", "False", 4),
-    scaling("actions.as_of", "desired is not None and", "False and", 358),
+    scaling("actions.as_of", "desired is not None and", "False and", 1594),
     # --- a plan that is slower than its time-out, messages that are late
     scaling("actions._superseded", "(*earlier, previous.target)", "()", 121),
     scaling("actions.confirm", "changed_at=now", "changed_at=desired.requested_at", 1),
