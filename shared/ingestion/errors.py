@@ -79,8 +79,8 @@ class HubSilent(HubUnavailable):
 
 
 class TransientFailure(IngestionError):
-    """Handling an event failed for a reason that may pass. The event is retried, and dead-lettered
-    if all attempts fail."""
+    """Handling an event failed for a reason that may pass. The event is retried. If all attempts
+    fail, it is dead-lettered once calls for other events succeed."""
 
 
 class DependencyDown(IngestionError):

@@ -237,7 +237,8 @@ async def test_bad_events_can_be_excluded_from_the_failures(rig: Rig) -> None:
     assert await rig.mode() is BreakerMode.CLOSED
     assert len(rig.store.rows[STREAM].dead_letters) == 30
     rig.handle_error = ValueError("unknown failure")
-    await rig.ingest(50, 56)
+    with pytest.raises(ValueError, match="unknown failure"):
+        await rig.ingest(50, 56)
     assert await rig.mode() is BreakerMode.OPEN, "errors other than BadEvent count"
 
 

@@ -20,7 +20,7 @@ from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.concurrency import Heartbeat
-from shared.ingestion.errors import BreakerOpen
+from shared.ingestion.errors import BadEvent, BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
@@ -86,7 +86,7 @@ class World:
     async def handle(self, event: Event) -> Effect:
         await self.sleep(self.call_seconds * self.random.uniform(0.9, 1.1))
         self.calls.append(self.now)
-        raise ValueError(f"event {event.sequence} always fails")
+        raise BadEvent(f"event {event.sequence} always fails")
 
     async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         over = False

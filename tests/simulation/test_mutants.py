@@ -180,13 +180,13 @@ MUTANTS = [
     # --- order of a partition key, and what fits into a transaction
     Mutant(
         "ingestion_fleet",
-        "events.handling.handle_events",
+        "events.handling._EventHandling.lanes",
         "lanes[event.partition_key].append",
         "lanes[event.offset].append",
     ),
     Mutant(
         "ingestion_fleet",
-        "events.handling.handle_events",
+        "events.handling._EventHandling.lanes",
         "lanes[settled.begun.partition_key] = same_key",
         "pass",
     ),

@@ -71,6 +71,8 @@ class BreakerClient:
     """The recent tallies, by the start of their bucket."""
     unwritten: dict[datetime, Tally] = field(default_factory=dict)
     writing: bool = False
+    succeeded: int = 0
+    """How many calls of this process have succeeded."""
     looked_at: datetime = LONG_AGO
     """When the row was read last, by the store's clock; ``looked_when`` is the same moment by
     ``elapsed``."""
@@ -160,9 +162,25 @@ class BreakerClient:
         seen = await self._load()
         tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
         result = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
-        if result.trip_reason is None:
-            return
-        opened = trip(seen.breaker, result.trip_reason, seen.read_at, self.times)
+        if result.trip_reason is not None:
+            await self._open(seen, result.trip_reason)
+
+    async def succeeded_since(self, time: datetime) -> bool:
+        """Whether a call of any instance has succeeded since then. A bucket that began earlier does
+        not count, because its calls may have ended before."""
+        tallies = [*self.counted.values(), *await self.store.tallies(time)]
+        return any(tally.successes for tally in tallies if tally.bucket_start >= time)
+
+    async def after_doubt(self, since: datetime, reason: str) -> None:
+        """Open the breaker if an event has been in doubt for a window, and no call has succeeded in
+        that time."""
+        seen = await self._load()
+        is_over = seen.read_at - since >= timedelta(seconds=self.rule.window_seconds)
+        if is_over and not await self.succeeded_since(since):
+            await self._open(seen, reason)
+
+    async def _open(self, seen: BreakerSnapshot, reason: str) -> None:
+        opened = trip(seen.breaker, reason, seen.read_at, self.times)
         if await self._replace(seen, opened) and opened is not None:
             await self._announce(opened)
 

@@ -30,6 +30,7 @@ from shared.ingestion.events.accounting import (
     commit_status,
     plan_commits,
 )
+from shared.ingestion.events.doubt import Doubt, Evidence
 from shared.ingestion.events.failure_cause import Outages
 from shared.ingestion.events.handling import BatchOutcomes, handle_events
 from shared.ingestion.events.outbox import OutboxLeases
@@ -63,6 +64,9 @@ class LastCommit:
     """Whether the stream is known to have a checkpoint."""
     at_work: int = 0
     """How many batches and sweeps of this stream are running in this process."""
+    in_doubt: int | None = None
+    """The first event that was in doubt at the end of the last batch."""
+    doubt: Doubt | None = None
 
     def take(self, events: Sequence[Event], writer: Writer) -> StoredCheckpoint | None:
         """The remembered checkpoint, or None if the batch does not follow it directly.
@@ -96,6 +100,8 @@ class Consumer:
     leases: OutboxLeases = field(default_factory=OutboxLeases)
     outages: Outages = ()
     """The user's own error classes that count as outages, in addition to the known ones."""
+    evidence: Evidence | None = None
+    """Without it, an event is at fault if all attempts fail for an unknown reason."""
 
 
 @dataclass(slots=True)
@@ -309,7 +315,9 @@ async def _handle(step: _Pass, consumer: Consumer, now: datetime, settled: Batch
         now,
         settled,
         consumer.outages,
+        consumer.evidence,
     )
+    consumer.remembered.in_doubt = min(settled.doubtful, default=None)
 
 
 async def _read_again(
