@@ -29,7 +29,7 @@ from shared.ingestion.model import Effect, Event, FailureKind, Stream
 from tests.builders import NOW
 
 T = TypeVar("T")
-NO_LIMITS = TripRule(failures_max=None)
+NO_LIMITS = TripRule(failures_max=None, failure_ratio_max=None)
 """With it, only a doubt opens the breaker."""
 
 
@@ -44,6 +44,7 @@ class Hub:
     bad: set[int] = field(default_factory=set)
     is_down: bool = False
     key_of: Callable[[int], str | None] = lambda _sequence: None
+    rule: TripRule = NO_LIMITS
 
     def __post_init__(self) -> None:
         self.seconds = 0.0
@@ -67,7 +68,7 @@ class Hub:
             lambda: f"{partition_id}-{next(numbers)}",
         )
         client = BreakerClient(
-            f"i{partition_id}", self.breakers, self, NO_LIMITS, elapsed=self.elapsed
+            f"i{partition_id}", self.breakers, self, self.rule, elapsed=self.elapsed
         )
         return PartitionPipeline(consumer, client, self, self.elapsed)
 
@@ -173,8 +174,9 @@ async def test_an_event_that_alone_fails_becomes_a_dead_letter_in_its_first_batc
         assert of_key == sorted(of_key), "the order within a key"
 
 
-async def test_successes_of_other_instances_show_that_an_event_is_at_fault() -> None:
-    hub = Hub(partitions=2, bad={3}, key_of=lambda _: "k")
+@pytest.mark.parametrize("rule", [NO_LIMITS, TripRule()])
+async def test_successes_of_other_instances_show_that_an_event_is_at_fault(rule: TripRule) -> None:
+    hub = Hub(partitions=2, bad={3}, key_of=lambda _: "k", rule=rule)
     hub.add(*range(3, 6))
     hub.add(10, partition=1)
     await hub.run(40, arriving=(1,))

@@ -62,7 +62,13 @@ class Rig:
         self.handled: list[int] = []
         self.bad: set[int] = set()
         self.quiet = False
-        rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
+        rule = TripRule(
+            failures_max=5,
+            failure_ratio_max=None,
+            slow_ratio_max=0.5,
+            slow_seconds=2,
+            throughput_min=4,
+        )
         times = BreakerTimes(break_seconds=30, probe_events=2)
         self.breaker = BreakerClient("i1", self.breakers, self, rule, times, self.passed)
         self.lines: dict[str, PartitionPipeline] = {}

@@ -27,6 +27,8 @@ from shared.ingestion.breaker.breaker import (
     unannounced,
 )
 from shared.ingestion.breaker.failure_window import (
+    WINDOW_SECONDS_MAX,
+    Health,
     Tally,
     TripRule,
     bucket_start,
@@ -160,10 +162,16 @@ class BreakerClient:
         limits."""
         await self._write()
         seen = await self._load()
-        tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
-        result = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
+        result = await self._health(seen)
+        if result.calls < self.rule.throughput_min and result.failures + result.slow:
+            result = await self._health(seen, WINDOW_SECONDS_MAX)
         if result.trip_reason is not None:
             await self._open(seen, result.trip_reason)
+
+    async def _health(self, seen: BreakerSnapshot, seconds_min: float = 0) -> Health:
+        now, rule = seen.read_at, self.rule
+        tallies = await self.store.tallies(oldest_bucket(now, rule, seconds_min))
+        return health(tallies, now, rule, since=seen.breaker.changed_at)
 
     async def succeeded_since(self, time: datetime) -> bool:
         """Whether a call of any instance has succeeded since then. A bucket that began earlier does

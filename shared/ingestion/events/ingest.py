@@ -109,8 +109,7 @@ class HandlerCalls:
             except Exception as error:
                 ended = self._end(began)
                 if breaker.rule.counts_bad_events or not isinstance(error, BadEvent):
-                    self.fail(error)
-                    self.failed.add(event.sequence)
+                    self.fail(error, event)
                 if ended >= self.beat_due:
                     await self.beat()
                 raise
@@ -129,8 +128,14 @@ class HandlerCalls:
         judged = {self.evidence.last_probe} if self.evidence else set()
         return len(self.failed - judged) > self.successes
 
-    def fail(self, error: Exception) -> None:
-        self.failures += 1
+    def fail(self, error: Exception, event: Event | None = None) -> None:
+        """Count a failure. The attempts for an event in doubt count in its first batch only, so
+        that they alone do not open the breaker."""
+        doubt = self.pipeline.consumer.remembered.doubt
+        if event is not None:
+            self.failed.add(event.sequence)
+        if event is None or doubt is None or doubt.sequence != event.sequence:
+            self.failures += 1
         self.urgent = True
         self.last_error = f"{type(error).__name__}: {error}"
 
@@ -293,7 +298,7 @@ async def _watched(work: Work, pipeline: PartitionPipeline, ends: float, *, prob
     except Fenced:
         raise  # another processor has taken over, which is not a failure
     except Exception as error:
-        if calls.failures == 0 and not isinstance(error, STOPPED):
+        if not calls.failures and not calls.failed and not isinstance(error, STOPPED):
             calls.count()
             calls.fail(error)  # the store, the hub or the queue failed, not the handler
         await _report_end(calls, after=error)
