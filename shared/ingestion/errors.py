@@ -15,10 +15,23 @@ class AccountingBroken(IngestionError):
     """A commit would omit a sequence number or count it twice; nothing was written."""
 
 
+class RowRefused(AccountingBroken):
+    """The store can never take a row of a commit; nothing was written."""
+
+
 class BadEvent(IngestionError):
     """The handler cannot understand an event, so retries are useless; the event becomes a dead
     letter.
     """
+
+
+class BadEffect(BadEvent, ValueError):
+    """An effect of the handler has text that can never be stored or sent; the event becomes a dead
+    letter."""
+
+
+class MessageTooLarge(BadEffect):
+    """A message of an effect is larger than the queue takes; the event becomes a dead letter."""
 
 
 class BadDelivery(IngestionError):

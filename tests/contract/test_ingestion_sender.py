@@ -10,11 +10,11 @@ import pytest
 from azure.storage.queue.aio import QueueClient
 
 from local.azurite import Azurite
-from shared.adapters.queues.outbox_sender import StorageQueueSender, split
+from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, decode_samples
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.model import Stream
+from shared.ingestion.model import Stream, split
 from shared.settings.connections import StorageConnection
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

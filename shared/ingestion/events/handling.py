@@ -20,6 +20,7 @@ from itertools import chain
 from typing import Any
 
 from shared.ingestion.concurrency import Retrying, TaskRunner
+from shared.ingestion.errors import MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence
 from shared.ingestion.events.failure_cause import FailureCause, Outages, classify
@@ -37,8 +38,8 @@ class Handling:
     ``write_in_transaction`` is called with an SQLAlchemy connection, the stream, and the effects of
     a commit. It writes to tables of the same database, so that its rows and the checkpoint are
     committed together or not at all. It must neither commit nor roll back. If it raises an
-    exception, the transaction is rolled back and the partition is held. ``tables`` is an SQLAlchemy
-    ``MetaData`` with the tables to create if they are missing.
+    exception, the transaction is rolled back and divided until the effect at fault is found.
+    ``tables`` is an SQLAlchemy ``MetaData`` with the tables to create if they are missing.
     """
 
     handler_of: HandlerOf
@@ -217,7 +218,9 @@ class _EventHandling:
         sequence, doubtful = event.sequence, self.settled.doubtful
         attempts, text = self.settled.attempts[sequence], f"{type(error).__name__}: {error}"
         if classify(error, self.outages) is FailureCause.EVENT:
-            return dead_letter(event, FailureKind.POISON, text, self.now, attempts)
+            is_large = isinstance(error, MessageTooLarge)
+            kind = FailureKind.TOO_LARGE if is_large else FailureKind.POISON
+            return dead_letter(event, kind, text, self.now, attempts)
         letter = dead_letter(event, FailureKind.EXHAUSTED, text, self.now, attempts)
         if is_at_fault or self.evidence is None:
             return letter
