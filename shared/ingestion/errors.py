@@ -96,6 +96,11 @@ class TransientFailure(IngestionError):
     fail, it is dead-lettered once calls for other events succeed."""
 
 
+class HandlerTimedOut(TransientFailure):
+    """A call of the handler took too long. It is not retried in the same batch, because that would
+    take as long again."""
+
+
 class DependencyDown(IngestionError):
     """A service that the handler depends on is down, so the partition is held; no event is at
     fault."""

@@ -158,6 +158,10 @@ class IngestionSettings(SettingsModel):
         "[tables of your own](architecture.md#tables-of-your-own) that take part in its "
         "transactions; empty: the app's handler, which reads metrics", ALL,
         pattern=r"\w+(\.\w+)*:\w+", must="must be a name such as my_events:handling")
+    handler_seconds_max: float = setting(number, "HandlerSecondsMaximum", "seconds", 60,
+        "a call of the handler that takes longer is canceled and counts as failed; see "
+        "[architecture](architecture.md#events). The trigger cancels it after 200 seconds at the "
+        "latest", ALL, (0.1, 3600))
     outage_errors: tuple[str, ...] = setting(fields.names, "OutageErrors", "class names", "",
         "exception classes that mean an outage: dotted names, separated by commas, such as "
         "`my_handler.GatewayGone`. If a handler raises one, directly or as the cause of another "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,9 +21,11 @@ from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.concurrency import task_runner
-from shared.ingestion.errors import BreakerOpen
+from shared.ingestion.dead_letters.redrive import Redriver
+from shared.ingestion.errors import BreakerOpen, HandlerTimedOut
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, FailureKind, Stream
@@ -37,17 +40,20 @@ NO_LIMITS = TripRule(failures_max=None, failure_ratio_max=None)
 class Hub:
     """Partitions that the host delivers every five seconds, each to an instance of its own.
 
-    ``bad`` events always fail; while ``is_down``, every event does.
+    ``bad`` events always fail; while ``is_down``, every event does. Calls of events that ``hang``
+    never end, and neither does any call while the database hangs.
     """
 
     partitions: int = 1
     bad: set[int] = field(default_factory=set)
+    hang: set[int] = field(default_factory=set)
     is_down: bool = False
+    database_hangs: bool = False
     key_of: Callable[[int], str | None] = lambda _sequence: None
     rule: TripRule = NO_LIMITS
 
     def __post_init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds, self.calls = 0.0, 0
         self.waiting: list[list[Event]] = [[] for _ in range(self.partitions)]
         self.store = MemoryIngestionStore(lambda: NOW + timedelta(seconds=self.seconds))
         self.breakers = MemoryBreakerStore(lambda: NOW + timedelta(seconds=self.seconds))
@@ -62,9 +68,9 @@ class Hub:
             Writer(partition_id),
             self.store,
             MemoryHubReader(),
-            self.handle,
+            limited(self.handle, 0.01),
             self.retry,
-            task_runner(1),
+            task_runner(3),
             lambda: f"{partition_id}-{next(numbers)}",
         )
         client = BreakerClient(
@@ -89,6 +95,10 @@ class Hub:
 
     async def handle(self, event: Event) -> Effect:
         self.seconds += 0.01
+        self.calls += 1
+        if self.database_hangs or event.sequence in self.hang:
+            self.seconds += 60
+            await asyncio.Event().wait()
         if self.is_down or event.sequence in self.bad:
             raise KeyError("device")
         self.handled.append(event.sequence)
@@ -112,7 +122,7 @@ class Hub:
                     self.add(last + 1, partition=number)
                 first = self.accounted(number)
                 if batch := [e for e in self.waiting[number] if e.sequence >= first][:100]:
-                    with suppress(KeyError, BreakerOpen):
+                    with suppress(KeyError, HandlerTimedOut, BreakerOpen):
                         await ingest.run(batch, line)
             self.seconds += 5
 
@@ -215,3 +225,73 @@ async def test_successes_before_an_outage_do_not_blame_its_events() -> None:
     hub.is_down = False
     await hub.run(60)
     assert (hub.dead(), len(hub.handled)) == ([], hub.accounted())
+
+
+# --- calls that do not end --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hang", [{4}, {0}, {9}, {0, 5}])
+@pytest.mark.parametrize("key_of", [lambda _: None, lambda n: "abc"[n % 3]])
+async def test_an_event_whose_call_alone_does_not_end_becomes_a_dead_letter(
+    hang: set[int], key_of: Callable[[int], str | None]
+) -> None:
+    hub = Hub(hang=hang, key_of=key_of)
+    hub.add(*range(10))
+    await hub.run(1)
+    assert (hub.accounted(), hub.dead()) == (10, sorted(hang))
+    letters = hub.store.rows[hub.lines[0].consumer.stream].dead_letters.values()
+    assert {each.error for each in letters} == {"HandlerTimedOut: the call took longer than 0.01 s"}
+    assert {each.attempts for each in letters} == {2}, "not five times the limit"
+
+
+@pytest.mark.parametrize("key_of", [lambda _: None, lambda _: "k", lambda n: f"k{n}"])
+@pytest.mark.parametrize("rule", [NO_LIMITS, TripRule()])
+async def test_a_database_that_hangs_opens_the_breaker_and_dead_letters_nothing(
+    key_of: Callable[[int], str | None], rule: TripRule
+) -> None:
+    hub = Hub(key_of=key_of, rule=rule)
+    hub.add(*range(5))
+    await hub.run(1)
+    hub.database_hangs = True
+    hub.add(*range(5, 45))
+    began = hub.seconds
+    while not hub.announced:
+        await hub.run(1)
+    assert hub.seconds - began <= 310, "here the calls wait one after the other"
+    calls = hub.calls
+    await hub.run(3600)
+    assert (hub.accounted(), hub.dead()) == (5, [])
+    hub.database_hangs = False
+    await hub.run(1800)
+    assert (hub.accounted(), hub.dead(), await hub.mode()) == (45, [], BreakerMode.CLOSED)
+    assert calls < 100
+
+
+async def test_events_finished_before_a_call_that_does_not_end_are_committed() -> None:
+    hub = Hub(hang={3}, key_of=lambda _: "k")
+    hub.add(*range(6))
+    await hub.run(1)
+    assert (hub.accounted(), hub.dead(), hub.handled) == (3, [], [0, 1, 2])
+
+
+async def test_a_time_out_of_the_handlers_own_is_an_outage() -> None:
+    async def handle(_event: Event) -> Effect:
+        raise TimeoutError("the database does not answer")
+
+    with pytest.raises(TimeoutError, match="the database"):
+        await limited(handle, 60)(Event(0, "0", NOW, b""))
+
+
+async def test_a_redriven_event_whose_call_does_not_end_stays_a_dead_letter() -> None:
+    hub = Hub(hang={1})
+    hub.add(0, 1, 2)
+    await hub.run(1)
+    stream, calls = hub.lines[0].consumer.stream, hub.calls
+    letters = await hub.store.dead_letters(stream, None, 9)
+    handle = hub.lines[0].consumer.handle
+    redriver = Redriver(hub.store, MemoryHubReader(), lambda _: handle, hub.retry)
+    outcome = await redriver.run(letters)
+    assert [reason for _, reason in outcome.failed] == [
+        "HandlerTimedOut: the call took longer than 0.01 s"
+    ]
+    assert hub.calls == calls + 1, "one attempt"

@@ -15,7 +15,7 @@ from shared.ingestion.concurrency import Retrying
 from shared.ingestion.dead_letters.find import event_of
 from shared.ingestion.dead_letters.ports import DeadLetterSender, DeadLetterStore, StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, NotFound, StoreUnavailable
-from shared.ingestion.events.failure_cause import Outages, classify
+from shared.ingestion.events.failure_cause import Outages, classify, is_worth_retrying
 from shared.ingestion.events.ports import Handler, HubReader
 from shared.ingestion.model import Effect, Stream
 
@@ -78,7 +78,7 @@ class Redriver:
         event = await event_of(stored, self.hub)
         handle = self.handler_of(stored.stream)
         return await self.retry(
-            lambda: handle(event), lambda error: classify(error, self.outages).is_retryable
+            lambda: handle(event), lambda error: is_worth_retrying(error, self.outages)
         )
 
 

@@ -17,7 +17,7 @@ PROBES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An event in doubt. ``since`` is the store's time after its first failure; ``probes`` counts
+    """An event in doubt. ``since`` is the store's time of its first failure; ``probes`` counts
     the probes that it has failed."""
 
     sequence: int
@@ -39,10 +39,10 @@ class Evidence:
     last_probe: int | None = None
 
 
-def doubted(doubt: Doubt | None, sequence: int, now: datetime, *, probing: bool) -> Doubt:
+def doubted(doubt: Doubt | None, sequence: int, since: datetime, *, probing: bool) -> Doubt:
     """The doubt after another failure of the event that holds the partition."""
     if doubt is None or doubt.sequence != sequence:
-        doubt = Doubt(sequence, now)
+        doubt = Doubt(sequence, since)
     return Doubt(sequence, doubt.since, doubt.probes + probing)
 
 

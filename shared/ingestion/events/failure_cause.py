@@ -17,6 +17,7 @@ from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
     DependencyDown,
+    HandlerTimedOut,
     HubUnavailable,
     OutOfTime,
     StoreUnavailable,
@@ -126,6 +127,11 @@ def classify(error: Exception, outages: Outages = ()) -> FailureCause:
     """
     causes = (_known(each, outages) for each in _chain(error))
     return next((cause for cause in causes if cause is not None), FailureCause.TRANSIENT)
+
+
+def is_worth_retrying(error: Exception, outages: Outages = ()) -> bool:
+    """Whether another attempt is worth its time."""
+    return classify(error, outages).is_retryable and not isinstance(error, HandlerTimedOut)
 
 
 def blames_input(error: BaseException) -> bool:

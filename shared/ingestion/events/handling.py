@@ -10,6 +10,7 @@ order; events with different keys may be handled concurrently.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,12 +21,15 @@ from itertools import chain
 from typing import Any
 
 from shared.ingestion.concurrency import Retrying, TaskRunner
-from shared.ingestion.errors import MessageTooLarge
+from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence
-from shared.ingestion.events.failure_cause import FailureCause, Outages, classify
+from shared.ingestion.events.failure_cause import FailureCause, Outages, classify, is_worth_retrying
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
+
+HANGING_MAX = 3
+"""After so many calls of a batch have taken too long, no further event of it is started."""
 
 HandlerOf = Callable[[Stream], Handler]
 """Creates the handler for the events of one partition."""
@@ -71,6 +75,23 @@ def handling_of(named: object) -> Handling:
 def _check_callable(name: str, value: object) -> None:
     if not callable(value):
         raise TypeError(f"{name} is a {type(value).__name__}; it must be a function")
+
+
+def limited(handle: Handler, seconds: float) -> Handler:
+    """The handler, with a time limit for each call. A handler that blocks the event loop cannot be
+    interrupted."""
+
+    async def handle_in_time(event: Event) -> Effect:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await handle(event)
+        except Exception as error:
+            if not limit.expired():
+                raise
+            raise HandlerTimedOut(f"the call took longer than {seconds:g} s") from error
+
+    return handle_in_time
 
 
 @dataclass(slots=True)
@@ -155,7 +176,7 @@ class _EventHandling:
         """Handle events one after the other, until a failure holds the partition."""
         handle, outcomes, held = self.handle, self.settled.outcomes, self.settled.held
         for event in events:
-            if held:
+            if held or self.too_many_hang():
                 return
             self.settled.begun = event
             try:
@@ -203,8 +224,8 @@ class _EventHandling:
             return effect
 
         def is_worth_it(error: Exception) -> bool:
-            cause = classify(error, self.outages)
-            return cause.is_retryable and (cause.holds_partition or not was_at_fault)
+            holds = classify(error, self.outages).holds_partition
+            return is_worth_retrying(error, self.outages) and (holds or not was_at_fault)
 
         try:
             return await self.retry(attempt, is_worth_it)
@@ -239,6 +260,12 @@ class _EventHandling:
                     return True
                 return False
         return False
+
+    def too_many_hang(self) -> bool:
+        """Whether so many calls took too long that more of them would only cost time."""
+        doubtful = self.settled.doubtful
+        hanging = [error for error in doubtful.values() if isinstance(error, HandlerTimedOut)]
+        return len(hanging) >= HANGING_MAX
 
     @property
     def _succeeded(self) -> int:

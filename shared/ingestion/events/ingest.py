@@ -77,8 +77,8 @@ class HandlerCalls:
     evidence: Evidence | None = None
     successes: int = 0
     failures: int = 0
-    failed: set[int] = field(default_factory=set)
-    """The events whose failures a probe counts."""
+    failed: dict[int, datetime] = field(default_factory=dict)
+    """When each event failed first, by the store's clock."""
     slow: int = 0
     last_error: str = ""
     counted: tuple[int, int, int] = (0, 0, 0)
@@ -126,14 +126,14 @@ class HandlerCalls:
     def mostly_failed(self) -> bool:
         """Whether more events failed than succeeded, apart from the one that is at fault."""
         judged = {self.evidence.last_probe} if self.evidence else set()
-        return len(self.failed - judged) > self.successes
+        return len(self.failed.keys() - judged) > self.successes
 
     def fail(self, error: Exception, event: Event | None = None) -> None:
         """Count a failure. The attempts for an event in doubt count in its first batch only, so
         that they alone do not open the breaker."""
         doubt = self.pipeline.consumer.remembered.doubt
         if event is not None:
-            self.failed.add(event.sequence)
+            self.failed.setdefault(event.sequence, self.pipeline.breaker.now)
         if event is None or doubt is None or doubt.sequence != event.sequence:
             self.failures += 1
         self.urgent = True
@@ -358,7 +358,8 @@ async def _after_doubt(calls: HandlerCalls) -> None:
     remembered, breaker = pipeline.consumer.remembered, pipeline.breaker
     if remembered.in_doubt is None:
         return
-    doubt = doubted(remembered.doubt, remembered.in_doubt, breaker.now, probing=calls.probing)
+    since = calls.failed.get(remembered.in_doubt, breaker.now)
+    doubt = doubted(remembered.doubt, remembered.in_doubt, since, probing=calls.probing)
     remembered.doubt = doubt
     if not calls.probing:
         what = f"event {doubt.sequence} of {pipeline.name} fails, and no call succeeds"
