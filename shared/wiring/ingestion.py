@@ -45,11 +45,10 @@ if TYPE_CHECKING:
 QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
-BATCH_SECONDS_MAX = 260
-"""Ten seconds below the time after which a function stops itself, which leaves time to commit. The
-last call must have ended by then."""
-TRIGGER_CALL_SECONDS = (20.0, 200.0)
-"""The least time that is left for the last call of a batch, and the longest call."""
+BATCH_SECONDS_MAX = 240
+"""Half a minute below the time after which a function stops itself, which leaves time to commit.
+The last call of the handler has ended by then."""
+TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
 
@@ -68,12 +67,11 @@ class IngestionParts(IngestionStores):
     def pipeline(self, partition_id: str) -> PartitionPipeline:
         """The pipeline of a partition under the Functions trigger."""
         if partition_id not in self.pipelines:
-            shortest, longest = TRIGGER_CALL_SECONDS
-            call_seconds = min(self.settings.handler_seconds_max, longest)
+            call_seconds = min(self.settings.handler_seconds_max, TRIGGER_CALL_SECONDS_MAX)
             stream, writer = self.stream(partition_id), Writer(self.instance)
             self.pipelines[partition_id] = replace(
                 self.pipeline_of(stream, writer, call_seconds),
-                seconds_max=BATCH_SECONDS_MAX - max(call_seconds, shortest),
+                seconds_max=BATCH_SECONDS_MAX - call_seconds,
             )
         return self.pipelines[partition_id]
 
