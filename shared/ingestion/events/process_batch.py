@@ -419,26 +419,22 @@ class _DividedCommit:
     consumer: Consumer
     settled: BatchOutcomes
     report: Report
-    refused: dict[int, tuple[Effect, Exception]] = field(default_factory=dict)
-    """The effects that were refused alone since an effect was last written."""
+    refused: list[int] = field(default_factory=list)
+    """The events whose effects were refused alone since an effect was last written."""
 
     async def write(self, saved: StoredCheckpoint) -> StoredCheckpoint:
         last = self.step.last
-        try:
-            while commits := self._plan(saved, last):
-                commit = commits[0]
-                try:
-                    saved = await _write_and_report(saved, commit, self.consumer, self.report)
-                except Exception as error:
-                    last = self._smaller(commit, error, saved)
-                else:
-                    written = any(effect.rows for effect in commit.effects)
-                    self.consumer.remembered.refused = bool(self.refused) and not written
-                    self.refused.clear()
-                    last = self.step.last
-        finally:
-            for sequence, (effect, _) in self.refused.items():
-                self.settled.outcomes[sequence] = effect
+        while commits := self._plan(saved, last):
+            commit = commits[0]
+            try:
+                saved = await _write_and_report(saved, commit, self.consumer, self.report)
+            except Exception as error:
+                last = self._smaller(commit, error, saved)
+            else:
+                written = any(effect.rows for effect in commit.effects)
+                self.consumer.remembered.refused = bool(self.refused) and not written
+                self.refused.clear()
+                last = self.step.last
         return saved
 
     def _plan(self, saved: StoredCheckpoint, last: int) -> tuple[Commit, ...]:
@@ -466,7 +462,7 @@ class _DividedCommit:
             and each.sequence > effect.sequence
             and bool(each.rows) == bool(effect.rows)
         ]
-        self.refused[effect.sequence] = effect, error
+        self.refused.append(effect.sequence)
         others = len(self.refused) > 1 or self.consumer.remembered.refused
         if len(self.refused) == REFUSED_MAX or (others and not later):
             log.error(
