@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from shared.ingestion.errors import BadEvent
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
 
@@ -15,7 +16,7 @@ SENT_EVERY = 20
 def handler_of(of: Stream) -> Handler:
     async def handle(event: Event) -> Effect:
         if event.body.startswith(POISON):
-            raise ValueError("poison")
+            raise BadEvent("poison")
         messages: tuple[OutboxMessage, ...] = ()
         if event.sequence % SENT_EVERY == 0:
             identity = message_id(of, event.sequence)

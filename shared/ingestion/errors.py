@@ -15,10 +15,23 @@ class AccountingBroken(IngestionError):
     """A commit would omit a sequence number or count it twice; nothing was written."""
 
 
+class RowRefused(AccountingBroken):
+    """The store can never take a row of a commit; nothing was written."""
+
+
 class BadEvent(IngestionError):
     """The handler cannot understand an event, so retries are useless; the event becomes a dead
     letter.
     """
+
+
+class BadEffect(BadEvent, ValueError):
+    """An effect of the handler has text that can never be stored or sent; the event becomes a dead
+    letter."""
+
+
+class MessageTooLarge(BadEffect):
+    """A message of an effect is larger than the queue takes; the event becomes a dead letter."""
 
 
 class BadDelivery(IngestionError):
@@ -79,8 +92,13 @@ class HubSilent(HubUnavailable):
 
 
 class TransientFailure(IngestionError):
-    """Handling an event failed for a reason that may pass. The event is retried, and dead-lettered
-    if all attempts fail."""
+    """Handling an event failed for a reason that may pass. The event is retried. If all attempts
+    fail, it is dead-lettered once calls for other events succeed."""
+
+
+class HandlerTimedOut(TransientFailure):
+    """A call of the handler took too long. It is not retried in the same batch, because that would
+    take as long again."""
 
 
 class DependencyDown(IngestionError):

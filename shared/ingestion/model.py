@@ -6,12 +6,22 @@ are those of the hub, which numbers the events of a partition consecutively.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
+
+from shared.ingestion.errors import BadEffect, MessageTooLarge
+
+MESSAGE_BYTES_MAX = 65_536
+"""The most bytes of a queue message, in UTF-8."""
+UNSENDABLE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML cannot carry, in which the queue takes its messages."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -114,7 +124,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A message to send after the commit. It has the same id in each attempt to send it."""
+    """A message to send after the commit. It has the same id in each attempt to send it.
+
+    A body that is a JSON array becomes several queue messages.
+    """
 
     message_id: str
     body: str
@@ -129,7 +142,7 @@ class Effect:
     """The result of handling an event: a value to keep, messages to send, or nothing that needs a
     row.
 
-    Raises ValueError for text that some store cannot keep.
+    Raises BadEffect for text that some store cannot keep, or that can never be sent.
     """
 
     sequence: int
@@ -146,6 +159,9 @@ class Effect:
         value = self.value
         if value is not None and ("\0" in value or not value.isascii()):
             _check_text(value)
+        for message in self.messages:
+            if not message.body.isprintable() or _text_bytes_max(message.body) > MESSAGE_BYTES_MAX:
+                _check_sendable(message)
 
     @property
     def rows(self) -> int:
@@ -173,7 +189,7 @@ class FailureKind(StrEnum):
 
     POISON = "poison"  # retrying would be useless
     EXHAUSTED = "exhausted"  # the failure looked transient, but all attempts failed
-    TOO_LARGE = "too_large"  # the effect does not fit into one transaction
+    TOO_LARGE = "too_large"  # the effect fits into no transaction, or a message into no queue
     NOT_BYTES = "not_bytes"  # the body is not bytes; a readable form of it is kept
     UNREADABLE = "unreadable"
     """Shown for a row that this version of the app cannot read. It is never written."""
@@ -268,15 +284,46 @@ def _stored_bytes_max(text: str) -> int:
 
 
 def _check_text(text: str) -> None:
-    """Raises ValueError for a NUL, which PostgreSQL cannot keep, and for half a surrogate pair,
+    """Raises BadEffect for a NUL, which PostgreSQL cannot keep, and for half a surrogate pair,
     which cannot be encoded."""
     if "\0" in text:
-        raise ValueError(
+        raise BadEffect(
             f"the text holds a NUL at character {text.index(chr(0))}, which not every store can "
             "keep; remove it"
         )
-    if not text.isascii():
-        text.encode()
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise BadEffect(f"the text cannot be stored: {error}") from error
+
+
+def split(body: str) -> Iterator[str]:
+    """The texts of the queue messages that the body of one outbox message contains."""
+    elements = None
+    if body.startswith("["):
+        with suppress(ValueError, RecursionError):
+            elements = json.loads(body)
+    if elements is None:
+        yield body
+        return
+    for element in elements:
+        yield json.dumps(element, separators=(",", ":"))
+
+
+def _check_sendable(message: OutboxMessage) -> None:
+    for text in split(message.body):
+        size_bytes = len(text.encode())
+        if size_bytes > MESSAGE_BYTES_MAX:
+            raise MessageTooLarge(
+                f"message {message.message_id} has {size_bytes} bytes, but the queue takes at most "
+                f"{MESSAGE_BYTES_MAX}; send less, or several messages"
+            )
+        if found := UNSENDABLE.search(text):
+            raise BadEffect(
+                f"message {message.message_id} holds the character U+{ord(found[0]):04X}, which "
+                "the queue refuses; remove or escape it"
+            )
 
 
 def storable(text: str) -> str:

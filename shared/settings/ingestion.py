@@ -88,16 +88,17 @@ class BreakerSettings(SettingsModel):
     failures_max: int = setting(whole, "BreakerFailures", "whole number", 100,
         "the circuit breaker opens if more calls than this fail in the window, over all "
         "instances together; 0: no limit", bounds=(0, 1_000_000))
-    failure_ratio_max: float | None = setting(fields.optional_number, "BreakerFailureRatio",
-        "share", "", "the breaker also opens if the share of failed calls is greater than "
-        "this, such as `0.5`; empty: no limit", bounds=(0, 1))
+    failure_ratio_max: float = setting(number, "BreakerFailureRatio", "share", 0.5,
+        "the breaker also opens if the share of failed calls is greater than this; 1: no limit",
+        bounds=(0, 1))
     slow_ratio_max: float | None = setting(fields.optional_number, "BreakerSlowRatio", "share", "",
         "the breaker also opens if the share of slow calls is greater than this; empty: no limit",
         bounds=(0, 1))
     slow_seconds: float = setting(number, "BreakerSlowSeconds", "seconds", 10,
         "a call that takes longer than this counts as slow", bounds=(0.001, 600))
     throughput_min: int = setting(whole, "BreakerMinimumCalls", "whole number", 20,
-        "minimum number of calls in the window for the two shares to be evaluated",
+        "minimum number of calls for the two shares to be evaluated; if the window holds fewer, it "
+        "grows until it holds as many, up to 10 minutes",
         bounds=(1, 1_000_000))
     counts_bad_events: bool = setting(fields.flag, "BreakerCountsBadEvents", "true or false",
         "true", "whether a damaged metric counts as a failed call; see "
@@ -157,6 +158,10 @@ class IngestionSettings(SettingsModel):
         "[tables of your own](architecture.md#tables-of-your-own) that take part in its "
         "transactions; empty: the app's handler, which reads metrics", ALL,
         pattern=r"\w+(\.\w+)*:\w+", must="must be a name such as my_events:handling")
+    handler_seconds_max: float = setting(number, "HandlerSecondsMaximum", "seconds", 60,
+        "a call of the handler that takes longer is canceled and counts as failed; see "
+        "[architecture](architecture.md#events). The trigger cancels it after 200 seconds at the "
+        "latest", ALL, (0.1, 3600))
     outage_errors: tuple[str, ...] = setting(fields.names, "OutageErrors", "class names", "",
         "exception classes that mean an outage: dotted names, separated by commas, such as "
         "`my_handler.GatewayGone`. If a handler raises one, directly or as the cause of another "

@@ -24,6 +24,7 @@ from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
@@ -45,8 +46,9 @@ QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
-"""Half a minute below the time after which a function stops itself, which leaves time to finish the
-last event and to commit."""
+"""Half a minute below the time after which a function stops itself, which leaves time to commit.
+The last call of the handler has ended by then."""
+TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
 
@@ -65,18 +67,24 @@ class IngestionParts(IngestionStores):
     def pipeline(self, partition_id: str) -> PartitionPipeline:
         """The pipeline of a partition under the Functions trigger."""
         if partition_id not in self.pipelines:
-            unbounded = self.pipeline_of(self.stream(partition_id), Writer(self.instance))
-            self.pipelines[partition_id] = replace(unbounded, seconds_max=BATCH_SECONDS_MAX)
+            call_seconds = min(self.settings.handler_seconds_max, TRIGGER_CALL_SECONDS_MAX)
+            stream, writer = self.stream(partition_id), Writer(self.instance)
+            self.pipelines[partition_id] = replace(
+                self.pipeline_of(stream, writer, call_seconds),
+                seconds_max=BATCH_SECONDS_MAX - call_seconds,
+            )
         return self.pipelines[partition_id]
 
-    def pipeline_of(self, stream: Stream, writer: Writer) -> PartitionPipeline:
+    def pipeline_of(
+        self, stream: Stream, writer: Writer, call_seconds: float | None = None
+    ) -> PartitionPipeline:
         """A pipeline without a time limit for a batch."""
         consumer = Consumer(
             stream=stream,
             writer=writer,
             store=self._measured(self.store),
             hub=self.hub,
-            handle=redacting_call(self.handler_of(stream)),  # a user's handler may leak secrets
+            handle=self._guarded(stream, call_seconds),
             retry=self._app.retry,
             run_tasks=task_runner(CONCURRENT_KEYS_MAX),
             new_txid=partial(token_hex, 16),
@@ -101,6 +109,12 @@ class IngestionParts(IngestionStores):
             return self.handling.handler_of
         bytes_max = self.settings.event_bytes_max
         return lambda stream: MetricHandler(stream, self.metric_subscriptions, bytes_max)
+
+    def _guarded(self, stream: Stream, call_seconds: float | None = None) -> Handler:
+        """The handler of a partition with its time limit. Errors of a user's handler may contain
+        secrets, and operators see them."""
+        seconds = call_seconds or self.settings.handler_seconds_max
+        return limited(redacting_call(self.handler_of(stream)), seconds)
 
     @property
     def metric_subscriptions(self) -> MetricSubscriptions:
@@ -160,11 +174,8 @@ class IngestionParts(IngestionStores):
     def redriver(self) -> Redriver:
         """Handles the events of dead letters again."""
 
-        def handler_of(stream: Stream) -> Handler:
-            return redacting_call(self.handler_of(stream))  # the error's text is shown to operators
-
         outages = self._app.checked.outages
-        return Redriver(self.store, self.hub, handler_of, self._app.retry, outages)
+        return Redriver(self.store, self.hub, self._guarded, self._app.retry, outages)
 
     @property
     def dead_letter_service(self) -> DeadLetterService:

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.event import listen
 from sqlalchemy.exc import (
     DatabaseError,
+    DataError,
     DBAPIError,
     IntegrityError,
     InterfaceError,
@@ -222,11 +223,12 @@ def test_reads_in_azure_sql_begin_no_transaction_and_conditional_writes_are_one_
             "('42000', '[42000] Database is not currently available. (40613)')",
             True,
         ),
-        (ProgrammingError, "('42000', '[42000] Incorrect syntax near 4. (102)')", False),
+        (ProgrammingError, "('42000', '[42000] Incorrect syntax near 4. (102)')", True),
         (IntegrityError, "('23000', '[23000] Violation of PRIMARY KEY constraint (2627)')", False),
+        (DataError, "('22001', '[22001] String or binary data would be truncated. (2628)')", False),
     ],
 )
-def test_transient_errors_of_azure_sql_are_retried(
+def test_only_errors_that_blame_the_input_are_not_retried(
     kind: type[DBAPIError], message: str, transient: bool
 ) -> None:
     error = kind("COMMIT", None, Exception(message))

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from bench.hostile_events import INTERESTS, many_readings
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.queues.outbox_sender import split
 from shared.autoscaling import HubMetric, Mode, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
@@ -37,7 +36,7 @@ from shared.autoscaling.state import Desired, ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
-from shared.ingestion.model import Stream
+from shared.ingestion.model import Stream, split
 from tests.builders import NOW, SOURCE, ago, desired, metric, resource, sample
 
 STREAM = Stream("ns", "hub", "$Default", "3")

@@ -11,6 +11,7 @@ from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling.deciding.decide import LogEntry
+from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, Event
 from tests.bindings.test_ingestion_functions import ENVIRON, STREAM, App, app, batch, own
 from tests.builders import NOW, resource
@@ -22,12 +23,12 @@ SECRET = "hunter2hunter2"
 
 async def test_a_dead_letter_does_not_keep_a_secret_of_the_handler(app: App) -> None:
     async def handle(event: Event) -> Effect:
-        raise ValueError(f"postgresql://app:{SECRET}@db.example refused it")
+        raise BadEvent(f"postgresql://app:{SECRET}@db.example refused it")
 
     app.parts.handler_of = lambda _stream: handle
     await app.deliver(*batch(own(5)))
     (letter,) = app.store.rows[STREAM].dead_letters.values()
-    assert letter.error == "ValueError: postgresql://app:***@db.example refused it"
+    assert letter.error == "BadEvent: postgresql://app:***@db.example refused it"
 
 
 async def test_the_breaker_does_not_keep_a_secret_of_the_handler(app: App) -> None:

@@ -30,7 +30,7 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import checkpoints
 from shared.cli.command import DONE
 from shared.cli.main import main
-from shared.ingestion.errors import IngestionError
+from shared.ingestion.errors import BadEvent, IngestionError
 from shared.ingestion.events.handling import Handling
 from shared.ingestion.model import Effect, Event, Stream
 from shared.settings import SettingsError
@@ -176,14 +176,14 @@ async def test_a_redriven_dead_letter_counts_once(app: App) -> None:
 
 async def test_a_dead_letter_that_fails_again_reveals_no_secret(app: App) -> None:
     async def handle(_event: Event) -> Effect:
-        raise ValueError("https://api.example.com/?sig=c2VjcmV0LW9mLW1pbmU%3D refused")
+        raise BadEvent("https://api.example.com/?sig=c2VjcmV0LW9mLW1pbmU%3D refused")
 
     app.parts.handling = Handling(lambda _stream: handle)
     await app.deliver(0, 1)
     (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
     outcome = await app.parts.redriver.run([stored])
     for text in (stored.letter.error, outcome.failed[0][1]):
-        assert text == "ValueError: https://api.example.com/?sig=*** refused"
+        assert text == "BadEvent: https://api.example.com/?sig=*** refused"
 
 
 # --- through run --handler --------------------------------------------------------------------

@@ -60,10 +60,11 @@ PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀')
 TEXTS = {
     "empty": "",
     "short": "text",
-    "quoted": 'quote " and \\ and \n\t\x01',
+    "quoted": 'quote " and \\ and \n\t',
     "unicode": "ü€🚀",
     "two properties of ASCII": "x" * 16_001,
     "two properties of Unicode": "🚀" * 16_001,
+    "a control character": "a\x01b",  # this one and the next are no messages
     "largest of ASCII": "x" * 509_000,  # the largest row that ``plan_commits`` allows
     "largest of Unicode": "🚀" * 254_000,
 }

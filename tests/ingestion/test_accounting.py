@@ -157,7 +157,7 @@ def test_transactions_are_bounded_in_rows_including_the_checkpoints(
 
 
 def test_transactions_are_bounded_in_bytes() -> None:
-    commits = plan(checkpoint(0), [sending(n, 1, "x" * 500_000) for n in range(1, 8)])
+    commits = plan(checkpoint(0), [Effect(n, "x" * 500_000) for n in range(1, 8)])
     assert [len(commit.effects) for commit in commits] == [3, 3, 1]
 
 
@@ -181,8 +181,8 @@ def test_unstorable_characters_in_an_error_are_replaced() -> None:
     "effect",
     [
         sending(1, 100),
-        sending(1, 1, "x" * 2_000_000),
-        sending(1, 1, "x" * 600_000),  # fits into a transaction, but not into a row
+        Effect(1, "x" * 2_000_000),
+        Effect(1, "x" * 600_000),  # fits into a transaction, but not into a row
         Effect(1, "ü" * 260_000),
     ],
 )

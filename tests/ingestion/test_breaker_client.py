@@ -23,7 +23,7 @@ class Rig:
         self.announced: list[int] = []
         self.fail_to_tell = False
         self.clients = [
-            BreakerClient(f"i{n}", self.store, self, TripRule(failures_max=100), TIMES)
+            BreakerClient(f"i{n}", self.store, self, TripRule(failure_ratio_max=None), TIMES)
             for n in range(4)
         ]
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.queues.outbox_sender import split
 from shared.autoscaling import HubMetric, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -28,7 +27,7 @@ from shared.ingestion.decoding.readings import (
     SubscribedMetric,
 )
 from shared.ingestion.errors import BadEvent
-from shared.ingestion.model import Event, OutboxMessage, Stream
+from shared.ingestion.model import Event, OutboxMessage, Stream, split
 from tests.builders import NOW, resource
 
 BUS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import http.client
+import json
 import socket
 import sqlite3
 import ssl
@@ -38,6 +39,12 @@ def of_library(module: str, name: str, *bases: str) -> type[Exception]:
     for each in bases:
         base = type(each, (base,), {"__module__": module})
     return type(name, (base,), {"__module__": module})
+
+
+def with_state(module: str, name: str, **state: str) -> Exception:
+    error = of_library(module, name)("refused")
+    error.__dict__.update(state)
+    return error
 
 
 def disconnected() -> sqlalchemy.exc.DBAPIError:
@@ -93,19 +100,39 @@ OUTAGES: list[Exception] = [
     Coded(504),
 ]
 EVENTS: list[Exception] = [
-    ValueError("not JSON"),
-    KeyError("device"),
-    FileNotFoundError(errno.ENOENT, "no such file"),
+    BadEvent("nonsense"),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     sqlalchemy.exc.IntegrityError("INSERT", None, Exception("duplicate key")),
     sqlalchemy.exc.DataError("INSERT", None, Exception("too long")),
+    psycopg.errors.ProgramLimitExceeded("index row size 5400 exceeds maximum 2704"),
+    sqlalchemy.exc.OperationalError("INSERT", None, psycopg.errors.ProgramLimitExceeded("size")),
+    of_library("asyncpg.exceptions", "DataError", "InterfaceError")("invalid input"),
+    with_state("asyncpg.exceptions", "NotNullViolationError", sqlstate="23502"),
+    with_state("psycopg2.errors", "StringDataRightTruncation", pgcode="22001"),
+]
+UNKNOWN: list[Exception] = [
+    ValueError("not JSON"),
+    KeyError("device"),
+    AttributeError("'NoneType' object has no attribute 'text'"),
+    json.JSONDecodeError("Expecting value", "<html>", 0),
+    with_state("asyncpg.exceptions", "CannotConnectNowError", sqlstate="57P03"),
+    with_state("asyncpg.exceptions", "AdminShutdownError", sqlstate="57P01"),
+    with_state("asyncpg.exceptions", "TooManyConnectionsError", sqlstate="53300"),
+    with_state("asyncpg.exceptions", "DeadlockDetectedError", sqlstate="40P01"),
+    of_library("botocore.exceptions", "ClientError")("503 SlowDown"),
+    of_library("grpc.aio", "AioRpcError", "RpcError")("UNAVAILABLE"),
+    of_library("google.api_core.exceptions", "ServiceUnavailable", "ServerError")("503"),
+    of_library("pyodbc", "ProgrammingError", "DatabaseError")("[42000] not available (40613)"),
+    of_library("pyodbc", "Error")("[40001] deadlock victim (1205)"),
+    FileNotFoundError(errno.ENOENT, "no such file"),
     sqlite3.InterfaceError("Error binding parameter 1"),
     requests.exceptions.InvalidURL("no host"),
     aiohttp.InvalidURL("no host"),
     urllib.error.URLError("unknown url type: device"),
     answered(400),
     answered(404),
+    answered(500),
     Coded("503"),
-    BadEvent("nonsense"),
 ]
 
 
@@ -153,14 +180,18 @@ def test_an_outage_is_retried_and_holds_the_partition(
 
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("error", EVENTS, ids=repr)
-def test_any_other_error_is_the_events_fault(
+def test_an_error_that_blames_the_input_is_the_events_fault(
     error: Exception, wrap: Callable[[Exception], Exception]
 ) -> None:
     assert classify(wrap(error)) is FailureCause.EVENT
 
 
-def test_a_server_error_is_retried_before_the_event_is_dead_lettered() -> None:
-    assert classify(answered(500)) is FailureCause.TRANSIENT
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("error", UNKNOWN, ids=repr)
+def test_any_other_error_is_retried(
+    error: Exception, wrap: Callable[[Exception], Exception]
+) -> None:
+    assert classify(wrap(error)) is FailureCause.TRANSIENT
 
 
 @pytest.mark.parametrize("error", [DependencyDown("SQL"), StoreUnavailable("t"), BreakerOpen("b")])
@@ -186,7 +217,7 @@ def test_error_classes_named_by_the_user_are_outages() -> None:
     class Closed(GatewayGone):
         pass
 
-    assert classify(Closed("x")) is FailureCause.EVENT
+    assert classify(Closed("x")) is FailureCause.TRANSIENT
     for wrap in WRAPS:
         assert classify(wrap(Closed("x")), (GatewayGone,)) is FailureCause.UNREACHABLE
 
@@ -198,7 +229,7 @@ def test_a_cyclic_chain_of_errors_is_examined_only_once(
     errors = [ValueError(n) for n in range(8)]
     for outer, inner, is_cause in links:
         setattr(errors[outer], "__cause__" if is_cause else "__context__", errors[inner])
-    assert classify(errors[0]) is FailureCause.EVENT
+    assert classify(errors[0]) is FailureCause.TRANSIENT
     errors[0].__cause__ = ConnectionError("refused")
     assert classify(errors[0]) is FailureCause.UNREACHABLE
 
@@ -207,8 +238,8 @@ def test_a_long_chain_of_errors_is_examined_up_to_a_bound() -> None:
     error: Exception = ConnectionError("refused")
     for _ in range(10 * ERRORS_MAX):
         error = cause(error)
-    assert classify(error) is FailureCause.EVENT
+    assert classify(error) is FailureCause.TRANSIENT
     assert (
         classify(ExceptionGroup("many", [ValueError(n) for n in range(10_000)]))
-        is FailureCause.EVENT
+        is FailureCause.TRANSIENT
     )

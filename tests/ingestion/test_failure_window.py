@@ -18,7 +18,7 @@ from shared.ingestion.breaker.failure_window import (
 )
 from tests.builders import NOW, ago
 
-RULE = TripRule()
+RULE = TripRule(failure_ratio_max=None)
 RATIOS = TripRule(failures_max=None, failure_ratio_max=0.5, slow_ratio_max=0.8)
 
 
@@ -61,6 +61,29 @@ def test_ratios_apply_only_from_a_minimum_number_of_calls(
 ) -> None:
     reason = health([tally(0, failures, successes, slow)], NOW, RATIOS).trip_reason
     assert (reason is None) if trips is None else trips in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("tallies", "reason"),
+    [
+        ([tally(20 * n, 2) for n in range(10)], "20 of 20 calls failed in 180 s, more than 50%"),
+        ([tally(10 * n, 1) for n in range(25)], "20 of 20 calls failed in 190 s, more than 50%"),
+        ([tally(30 * n, 1) for n in range(19)], None),
+        ([tally(30 * n, 1) for n in range(30)], "20 of 20 calls failed in 570 s, more than 50%"),
+        ([tally(33 * n, 1) for n in range(30)], None),
+        ([tally(0, 1, 19), *[tally(50 * n, 99) for n in range(1, 9)]], None),
+        ([tally(0, 3), tally(250, 0, 10), tally(260, 0, 10)], None),
+    ],
+)
+def test_the_window_of_the_ratios_grows_until_it_holds_enough_calls(
+    tallies: list[Tally], reason: str | None
+) -> None:
+    assert health(tallies, NOW, TripRule(failures_max=None)).trip_reason == reason
+
+
+def test_the_window_does_not_grow_into_an_earlier_incident() -> None:
+    tallies = [tally(20 * n, 2) for n in range(10)]
+    assert health(tallies, NOW, TripRule(), since=ago(100)).trip_reason is None
 
 
 def test_without_calls_the_breaker_does_not_trip_even_without_a_minimum() -> None:

@@ -63,7 +63,13 @@ class Rig:
         self.bad: set[int] = set()
         self.foreign: set[int] = set()
         self.quiet = False
-        rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
+        rule = TripRule(
+            failures_max=5,
+            failure_ratio_max=None,
+            slow_ratio_max=0.5,
+            slow_seconds=2,
+            throughput_min=4,
+        )
         times = BreakerTimes(break_seconds=30, probe_events=2)
         self.breaker = BreakerClient("i1", self.breakers, self, rule, times, self.passed)
         self.lines: dict[str, PartitionPipeline] = {}
@@ -240,7 +246,8 @@ async def test_bad_events_can_be_excluded_from_the_failures(rig: Rig) -> None:
     assert await rig.mode() is BreakerMode.CLOSED
     assert len(rig.store.rows[STREAM].dead_letters) == 30
     rig.handle_error = ValueError("unknown failure")
-    await rig.ingest(50, 56)
+    with pytest.raises(ValueError, match="unknown failure"):
+        await rig.ingest(50, 56)
     assert await rig.mode() is BreakerMode.OPEN, "errors other than BadEvent count"
 
 

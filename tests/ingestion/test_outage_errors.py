@@ -9,7 +9,7 @@ import pytest
 from shared import settings as settings_module
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.ingestion.dead_letters.redrive import Redriver
-from shared.ingestion.errors import IngestionError
+from shared.ingestion.errors import BadEvent, IngestionError
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import DeadLetter
 from shared.settings import SettingsError
@@ -84,7 +84,7 @@ async def test_a_named_error_is_retried_and_then_holds_the_partition() -> None:
 
 async def test_a_named_error_stops_a_redrive_instead_of_failing_each_dead_letter() -> None:
     rig = Rig()
-    rig.handle.fails(1, ValueError("bad"))
+    rig.handle.fails(1, BadEvent("bad"))
     await run(events(0, 1), rig.consumer)
     (stored,) = await rig.store.dead_letters(STREAM, None, 9)
     assert isinstance(stored.letter, DeadLetter)
@@ -97,7 +97,7 @@ async def test_a_named_error_stops_a_redrive_instead_of_failing_each_dead_letter
 
 async def test_an_earlier_outage_does_not_excuse_the_error_of_the_next_attempt() -> None:
     rig = Rig()
-    rig.handle.fails(1, ConnectionError("refused"), ValueError("not JSON"))
+    rig.handle.fails(1, ConnectionError("refused"), BadEvent("not JSON"))
     await run(events(0, 2), rig.consumer)
     assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}
 
@@ -106,6 +106,6 @@ async def test_the_errors_of_successive_attempts_are_not_chained() -> None:
     async def at_once(_seconds: float) -> None: ...
 
     rig = Rig()
-    rig.handle.fails(1, *[ConnectionError("refused")] * 2, ValueError("not JSON"))
+    rig.handle.fails(1, *[ConnectionError("refused")] * 2, BadEvent("not JSON"))
     await run(events(0, 2), replace(rig.consumer, retry=JitteredRetrying(sleep=at_once)))
     assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}

@@ -17,6 +17,7 @@ from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionSto
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AccountingBroken,
+    BadEvent,
     CommitRefused,
     DependencyDown,
     Fenced,
@@ -182,12 +183,12 @@ async def test_a_poison_event_becomes_a_dead_letter_and_the_others_are_handled(
     rig: Rig, bad: list[int]
 ) -> None:
     for sequence in bad:
-        rig.handle.fails(sequence, ValueError("not JSON"))
+        rig.handle.fails(sequence, BadEvent("not JSON"))
     report = await run(events(0, 3), rig.consumer)
     assert rig.account["dead"] == bad
     assert (report.effects, report.dead_letters) == (4 - len(bad), len(bad))
     letter = rig.store.stream.dead_letters[bad[0]]
-    assert (letter.kind, letter.error) == (FailureKind.POISON, "ValueError: not JSON")
+    assert (letter.kind, letter.error) == (FailureKind.POISON, "BadEvent: not JSON")
     assert (letter.attempts, letter.failed_at, letter.body) == (1, NOW, str(bad[0]).encode())
 
 
@@ -503,7 +504,7 @@ async def test_after_a_failure_the_checkpoint_is_read_again(rig: Rig) -> None:
 async def test_a_dead_letter_has_its_time_of_failure_even_after_a_long_pause(rig: Rig) -> None:
     await rig.begin(4)
     rig.store.now = NOW + timedelta(hours=3)
-    rig.handle.fails(6, ValueError("bad"))
+    rig.handle.fails(6, BadEvent("bad"))
     await run(events(5, 9), rig.consumer)
     assert rig.store.stream.dead_letters[6].failed_at == rig.store.now
     assert rig.handle.handled == [5, 6, 7, 8, 9], "none of them twice"
@@ -515,7 +516,7 @@ async def test_an_overtaken_reader_with_a_dead_letter_continues_from_the_stored_
     await rig.begin(4)
     other = replace(rig.consumer, remembered=LastCommit())
     await run(events(5, 6), other)
-    rig.handle.fails(8, ValueError("bad"))
+    rig.handle.fails(8, BadEvent("bad"))
     await run(events(5, 9), rig.consumer)
     assert rig.account == {"effects": [0, 1, 2, 3, 4, 5, 6, 7, 9], "dead": [8], "gaps": []}
 
@@ -557,7 +558,8 @@ async def test_the_outbox_is_sent_in_order_and_emptied(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("error", "expected", "retries", "holds"),
     [
-        (ValueError(), FailureCause.EVENT, False, False),
+        (BadEvent(), FailureCause.EVENT, False, False),
+        (ValueError(), FailureCause.TRANSIENT, True, False),
         (TransientFailure(), FailureCause.TRANSIENT, True, False),
         (TimeoutError(), FailureCause.UNREACHABLE, True, True),
         (ConnectionResetError(), FailureCause.UNREACHABLE, True, True),

@@ -74,6 +74,6 @@ def test_the_breaker_opens_after_more_than_100_failures_in_30_s_by_default() -> 
     breaker = settings.load({"BreakerSlowRatio": "0.5"}).ingestion.breaker
     trip, times = trip_rule(breaker), breaker_times(breaker)
     assert (trip.failures_max, trip.window_seconds, trip.throughput_min) == (100, 30, 20)
-    assert (trip.failure_ratio_max, trip.slow_ratio_max, trip.slow_seconds) == (None, 0.5, 10)
+    assert (trip.failure_ratio_max, trip.slow_ratio_max, trip.slow_seconds) == (0.5, 0.5, 10)
     assert (times.break_seconds, times.break_seconds_max, times.probe_events) == (30, 900, 10)
     assert trip_rule(settings.load({"BreakerFailures": "0"}).ingestion.breaker).failures_max is None

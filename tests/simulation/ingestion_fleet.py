@@ -35,6 +35,7 @@ from shared.adapters.memory.ingestion import (
 )
 from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.errors import (
+    BadEvent,
     CommitRefused,
     DependencyDown,
     HubSilent,
@@ -579,7 +580,7 @@ class World:
         with failing_as(DependencyDown("handler")):
             await pause()
         if event.body == BAD:
-            raise ValueError("bad")
+            raise BadEvent("bad")
         text = f"{partition_id}|{event.partition_key}"
         ids = message_ids(event, stream_of(partition_id), self.limits.rows_max)
         return Effect(event.sequence, messages=tuple(OutboxMessage(each, text) for each in ids))

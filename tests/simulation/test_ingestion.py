@@ -14,6 +14,7 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore, StreamRows
 from shared.ingestion.errors import (
+    BadEvent,
     CommitRefused,
     DependencyDown,
     Fenced,
@@ -255,7 +256,7 @@ class World:
         with failing_as(wrong("handler")):
             await pause()
         if event.body == b"bad":
-            raise ValueError("bad")
+            raise BadEvent("bad")
         message = OutboxMessage(message_id(STREAM, event.sequence), "m")
         return Effect(event.sequence, messages=(message,))
 

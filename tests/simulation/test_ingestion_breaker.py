@@ -22,7 +22,7 @@ from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 
-RULE = TripRule(failures_max=10, slow_ratio_max=0.8)
+RULE = TripRule(failures_max=10, failure_ratio_max=None, slow_ratio_max=0.8)
 TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=5, probe_seconds=15)
 
 KEY = b"k" * 32

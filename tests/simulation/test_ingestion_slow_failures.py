@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from shared import settings
 from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
@@ -20,12 +21,13 @@ from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.concurrency import Heartbeat
-from shared.ingestion.errors import BreakerOpen
+from shared.ingestion.errors import BadEvent, BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, Stream
+from shared.wiring.ingestion import trip_rule
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds
@@ -33,6 +35,8 @@ from tests.simulation.seeds import seeds
 T = TypeVar("T")
 BATCH = 99
 SECONDS = 300.0
+HOST_RETRY_SECONDS = 5
+DEFAULT = trip_rule(settings.load({}).ingestion.breaker)
 
 
 async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -65,6 +69,7 @@ class World:
     instances: int
     call_seconds: float
     rule: TripRule
+    error: type[Exception] = BadEvent
 
     def __post_init__(self) -> None:
         self.now = NOW
@@ -86,7 +91,7 @@ class World:
     async def handle(self, event: Event) -> Effect:
         await self.sleep(self.call_seconds * self.random.uniform(0.9, 1.1))
         self.calls.append(self.now)
-        raise ValueError(f"event {event.sequence} always fails")
+        raise self.error(f"event {event.sequence} always fails")
 
     async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         over = False
@@ -126,7 +131,10 @@ class World:
                 await ingest.run(batch, line)
             except BreakerOpen:
                 return
-            first += BATCH
+            except ValueError:
+                await self.sleep(HOST_RETRY_SECONDS)
+            else:
+                first += BATCH
 
     def run(self) -> None:
         while self.scheduler.tasks and self.elapsed() < SECONDS:
@@ -151,6 +159,9 @@ def check_seed(seed: int) -> None:
         (8, 45 / 66, TripRule(failures_max=100), 101),
         (8, 0.41, TripRule(failures_max=None, failure_ratio_max=0.5), 20),
         (3, 12.0, TripRule(failures_max=3), 4),
+        (1, 0.4, DEFAULT, 20),
+        (1, 2.0, DEFAULT, 20),
+        (1, 12.0, DEFAULT, 20),
     ]:
         world = World(seed, instances, call_seconds, rule)
         world.run()
@@ -158,6 +169,10 @@ def check_seed(seed: int) -> None:
         where = f"seed {seed}: {instances} instances, {call_seconds:g} s"
         assert world.opened_after is not None, where
         assert world.dead_letters <= needed + unseen, f"{where}: {world.dead_letters}"
+    for call_seconds in (0.4, 2.0, 12.0):
+        world = World(seed, 1, call_seconds, DEFAULT, ValueError)
+        world.run()
+        assert (world.opened_after is not None, world.dead_letters) == (True, 0), call_seconds
 
 
 @pytest.mark.parametrize("seed", seeds(10))

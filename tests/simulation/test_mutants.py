@@ -180,13 +180,13 @@ MUTANTS = [
     # --- order of a partition key, and what fits into a transaction
     Mutant(
         "ingestion_fleet",
-        "events.handling.handle_events",
+        "events.handling._EventHandling.lanes",
         "lanes[event.partition_key].append",
         "lanes[event.offset].append",
     ),
     Mutant(
         "ingestion_fleet",
-        "events.handling.handle_events",
+        "events.handling._EventHandling.lanes",
         "lanes[settled.begun.partition_key] = same_key",
         "pass",
     ),
@@ -199,6 +199,7 @@ MUTANTS = [
         "breaker.breaker.trip",
         "breaker.mode is not BreakerMode.CLOSED",
         "False",
+        first_seed=120,
     ),
     Mutant(
         "ingestion_breaker",
@@ -225,8 +226,8 @@ MUTANTS = [
     Mutant(
         "ingestion_breaker",
         "breaker.client.BreakerClient.after_batch",
-        "result.trip_reason is None",
-        "True",
+        "result.trip_reason is not None",
+        "False",
     ),
     # --- what is kept
     Mutant(

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
+from shared.ingestion.errors import HandlerTimedOut
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handling import Handling
+from shared.ingestion.model import Effect, Event
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
@@ -89,6 +94,35 @@ async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter(
         assert app.web.board.store is store
         assert app.nightly.trends is app.nightly.trends
         assert app.ingestion.pipeline("0") is app.ingestion.pipeline("0")
+
+
+@pytest.mark.parametrize(
+    ("setting", "batch_seconds"), [("", 180), ("20", 220), ("100", 140), ("3600", 40)]
+)
+async def test_the_last_call_of_a_batch_ends_before_the_function_stops_itself(
+    setting: str, batch_seconds: float
+) -> None:
+    async with App({**ENVIRON, "HandlerSecondsMaximum": setting}) as app:
+        assert app.ingestion.pipeline("0").seconds_max == batch_seconds
+        assert batch_seconds + min(float(setting or 60), 200) <= INVOCATION_SECONDS_MAX - 30
+
+
+async def test_each_way_to_the_handler_has_the_time_limit() -> None:
+    async def hang(_event: Event) -> Effect:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with App({**ENVIRON, "HandlerSecondsMaximum": "0.1"}) as app:
+        parts = app.ingestion
+        parts.handling = Handling(lambda _stream: hang)
+        stream = parts.stream("0")
+        for handle in (
+            parts.pipeline("0").consumer.handle,
+            parts.pipeline_of(stream, Writer("me", 1)).consumer.handle,
+            parts.redriver.handler_of(stream),
+        ):
+            with pytest.raises(HandlerTimedOut, match=r"longer than 0\.1 s"):
+                await handle(Event(0, "0", NOW, b"{}"))
 
 
 async def test_two_apps_share_no_parts() -> None:

@@ -5,8 +5,7 @@ Messages are sent as plain text, because the Functions host passes them on witho
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from shared.adapters.azure.refusals import queue_access
 from shared.adapters.azure.transport import STORAGE_RETRIES, ServerTimeTransport
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import SentInPart
-from shared.ingestion.model import OutboxMessage
+from shared.ingestion.model import OutboxMessage, split
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 from shared.values.text import one_line
@@ -86,15 +85,6 @@ class StorageQueueSender:
     async def _create(self) -> None:
         with suppress(ResourceExistsError):
             await self._queue.create_queue()
-
-
-def split(body: str) -> Iterator[str]:
-    """The texts of the queue messages that the body of one outbox message contains."""
-    if not body.startswith("["):
-        yield body
-        return
-    for element in json.loads(body):
-        yield json.dumps(element, separators=(",", ":"))
 
 
 def queue_service(connection: StorageConnection) -> QueueServiceClient:

@@ -34,7 +34,6 @@ from sqlalchemy.exc import (
     DataError,
     DBAPIError,
     IntegrityError,
-    NotSupportedError,
     OperationalError,
     ProgrammingError,
     TimeoutError,
@@ -43,6 +42,7 @@ from sqlalchemy.pool import StaticPool
 from sqlalchemy.schema import CreateColumn
 
 from shared.ingestion.errors import StoreUnavailable
+from shared.ingestion.events.failure_cause import blames_input
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 
@@ -50,9 +50,6 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 5
 ODBC_NAMES = re.compile(r"(?:^|;)\s*(server|database)\s*=\s*([^;]+)")
-PASSING_IN_AZURE = re.compile(r"\((4060|40197|40501|40613|49918|49919|49920)\)")
-"""Error numbers of transient faults of Azure SQL. Source: Microsoft's page "Troubleshoot transient
-connection errors"."""
 REFUSED_STATES = ("28000", "28P01", "42501")
 """SQLSTATEs of a refused login and of a missing right."""
 REFUSED_TEXTS = re.compile(
@@ -174,18 +171,16 @@ def place_of(url: URL) -> str:
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Raises transient errors and missing rights as StoreUnavailable, with the database's message
-    but no values.
+    """Raises the database's errors as StoreUnavailable, with its message but no values.
 
-    ``what`` begins the message. Other errors for which a retry is useless are raised unchanged.
+    ``what`` begins the message. An error that blames the input is raised unchanged.
     """
     try:
         yield
     except DBAPIError as error:
-        is_refusal = _is_refusal(error)
-        if not (is_refusal or _is_transient(error)):
+        if blames_input(error):
             raise
-        advice = f". {REFUSED_ADVICE}" if is_refusal else ""
+        advice = f". {REFUSED_ADVICE}" if _is_refusal(error) else ""
         raise StoreUnavailable(f"{what}: {one_line(error.orig)}{advice}") from error
     except TimeoutError as error:
         raise StoreUnavailable(f"{what}: no connection of the pool became free in time") from error
@@ -195,17 +190,6 @@ def _is_refusal(error: DBAPIError) -> bool:
     """Whether the database refused the login, or the login lacks a right."""
     text, state = str(error.orig), str(getattr(error.orig, "sqlstate", None) or "")
     return state in REFUSED_STATES or REFUSED_TEXTS.search(text) is not None
-
-
-def _is_transient(error: DBAPIError) -> bool:
-    """Whether a retry may help, judged by the class of the error and, for Azure SQL, by its number.
-
-    The driver of Azure SQL reports the victim of a deadlock without a specific class, and a
-    database that is moving to another machine as a ProgrammingError.
-    """
-    if isinstance(error, IntegrityError | DataError | ProgrammingError | NotSupportedError):
-        return PASSING_IN_AZURE.search(str(error.orig)) is not None
-    return True
 
 
 def refused(error: IntegrityError | DataError) -> str:

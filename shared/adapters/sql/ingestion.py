@@ -70,7 +70,7 @@ WriteInTransaction = Callable[[Connection, Stream, Sequence[Effect]], None]
 """A function that writes further results of effects to the user's own tables. The function runs in
 the transaction that writes the outcomes of the events. So the outcomes and the user's rows are
 committed together, or not at all. The function must neither commit nor roll back. If the function
-raises an error, the transaction is rolled back, and the checkpoint of the partition does not move.
+raises an error, the transaction is rolled back, and the function is called for fewer effects.
 """
 
 

@@ -34,7 +34,7 @@ from shared.adapters.sql.schema import (
     server_now,
 )
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.errors import AccountingBroken, CommitRefused
+from shared.ingestion.errors import AccountingBroken, CommitRefused, RowRefused
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Effect, Gap, Stream
 
 
@@ -128,11 +128,13 @@ def insert_effects(connection: Connection, stream: Stream, new_effects: Sequence
 
 @contextmanager
 def _rejections() -> Iterator[None]:
-    """Raises the rejection of a row as AccountingBroken."""
+    """Raises AccountingBroken for a row that exists already, and RowRefused for an invalid one."""
     try:
         yield
-    except (IntegrityError, DataError) as error:
+    except IntegrityError as error:
         raise AccountingBroken(refused(error)) from error
+    except DataError as error:
+        raise RowRefused(refused(error)) from error
 
 
 # --- rows of numbers and text only, some for each event -----------------------------------------

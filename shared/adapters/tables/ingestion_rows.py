@@ -30,7 +30,7 @@ from shared.adapters.tables.table import (
     whole,
 )
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.errors import AccountingBroken, RowUnreadable, StoreUnavailable
+from shared.ingestion.errors import AccountingBroken, RowRefused, RowUnreadable, StoreUnavailable
 from shared.ingestion.events.ports import StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
@@ -62,7 +62,8 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Raises the client's errors as StoreUnavailable, or as AccountingBroken if a retry is useless.
+    """Raises the client's errors as StoreUnavailable, or as RowRefused if a retry is useless, or as
+    AccountingBroken for a row that occurs twice.
 
     ``what`` begins the message: the stream, table or row concerned.
     """
@@ -70,7 +71,9 @@ def store_errors(what: str) -> Iterator[None]:
         yield
     except HttpResponseError as error:
         if error.status_code in NOT_RETRYABLE:
-            raise AccountingBroken(f"{what}: {one_line(error.message)}") from error
+            is_twice = getattr(error, "error_code", "") == "InvalidDuplicateRow"
+            refusal = AccountingBroken if is_twice else RowRefused
+            raise refusal(f"{what}: {one_line(error.message)}") from error
         raise StoreUnavailable(f"{what}: {one_line(error.message, TEXT_LENGTH_MAX)}") from error
     except (AzureError, OSError) as error:
         raise StoreUnavailable(f"{what}: {one_line(error)}") from error

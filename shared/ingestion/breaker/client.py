@@ -27,6 +27,8 @@ from shared.ingestion.breaker.breaker import (
     unannounced,
 )
 from shared.ingestion.breaker.failure_window import (
+    WINDOW_SECONDS_MAX,
+    Health,
     Tally,
     TripRule,
     bucket_start,
@@ -71,6 +73,8 @@ class BreakerClient:
     """The recent tallies, by the start of their bucket."""
     unwritten: dict[datetime, Tally] = field(default_factory=dict)
     writing: bool = False
+    succeeded: int = 0
+    """How many calls of this process have succeeded."""
     looked_at: datetime = LONG_AGO
     """When the row was read last, by the store's clock; ``looked_when`` is the same moment by
     ``elapsed``."""
@@ -158,11 +162,33 @@ class BreakerClient:
         limits."""
         await self._write()
         seen = await self._load()
-        tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
-        result = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
-        if result.trip_reason is None:
-            return
-        opened = trip(seen.breaker, result.trip_reason, seen.read_at, self.times)
+        result = await self._health(seen)
+        if result.calls < self.rule.throughput_min and result.failures + result.slow:
+            result = await self._health(seen, WINDOW_SECONDS_MAX)
+        if result.trip_reason is not None:
+            await self._open(seen, result.trip_reason)
+
+    async def _health(self, seen: BreakerSnapshot, seconds_min: float = 0) -> Health:
+        now, rule = seen.read_at, self.rule
+        tallies = await self.store.tallies(oldest_bucket(now, rule, seconds_min))
+        return health(tallies, now, rule, since=seen.breaker.changed_at)
+
+    async def succeeded_since(self, time: datetime) -> bool:
+        """Whether a call of any instance has succeeded since then. A bucket that began earlier does
+        not count, because its calls may have ended before."""
+        tallies = [*self.counted.values(), *await self.store.tallies(time)]
+        return any(tally.successes for tally in tallies if tally.bucket_start >= time)
+
+    async def after_doubt(self, since: datetime, reason: str) -> None:
+        """Open the breaker if an event has been in doubt for a window, and no call has succeeded in
+        that time."""
+        seen = await self._load()
+        is_over = seen.read_at - since >= timedelta(seconds=self.rule.window_seconds)
+        if is_over and not await self.succeeded_since(since):
+            await self._open(seen, reason)
+
+    async def _open(self, seen: BreakerSnapshot, reason: str) -> None:
+        opened = trip(seen.breaker, reason, seen.read_at, self.times)
         if await self._replace(seen, opened) and opened is not None:
             await self._announce(opened)
 

@@ -9,7 +9,7 @@ up. Times are those of the store's clock, not of an instance's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from shared.ingestion.model import storable
@@ -19,6 +19,8 @@ TALLIES_KEPT = timedelta(hours=1)
 long.
 """
 ERROR_CHARACTERS_MAX = 500
+WINDOW_SECONDS_MAX = 600
+"""How far back the ratios look if the window holds too few calls because they are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,15 @@ class Tally:
 class TripRule:
     """When the breaker trips. A limit of None does not apply.
 
-    The ratios apply only if the window holds at least ``throughput_min`` calls, because one failure
-    in two calls proves nothing.
+    The ratios need at least ``throughput_min`` calls, because one failure in two calls proves
+    nothing. If the window holds fewer, it grows until it holds enough, up to
+    ``WINDOW_SECONDS_MAX``.
     """
 
     window_seconds: float = 30
     bucket_seconds: int = 10
     failures_max: int | None = 100
-    failure_ratio_max: float | None = None
+    failure_ratio_max: float | None = 0.5
     slow_ratio_max: float | None = None
     slow_seconds: float = 10
     throughput_min: int = 20
@@ -61,7 +64,7 @@ class Health:
     calls: int
     failures: int
     slow: int
-    trip_reason: str | None
+    trip_reason: str | None = None
 
 
 def bucket_start(now: datetime, bucket_seconds: int) -> datetime:
@@ -98,9 +101,10 @@ def count(
     )
 
 
-def oldest_bucket(now: datetime, rule: TripRule) -> datetime:
-    """The first bucket that overlaps the window. Rows of earlier buckets can be purged."""
-    return bucket_start(now - timedelta(seconds=rule.window_seconds), rule.bucket_seconds)
+def oldest_bucket(now: datetime, rule: TripRule, seconds_min: float = 0) -> datetime:
+    """The first bucket that overlaps the window, or the last ``seconds_min`` if these are more."""
+    seconds = max(rule.window_seconds, seconds_min)
+    return bucket_start(now - timedelta(seconds=seconds), rule.bucket_seconds)
 
 
 def health(
@@ -111,30 +115,42 @@ def health(
     A bucket that overlaps the window counts in full, so the effective window is up to one bucket
     longer than configured, and never shorter. ``since`` is when the breaker last changed: a bucket
     that began earlier belongs to a previous incident. Buckets in the future, as after a clock was
-    set back, count as well, because their calls did happen.
+    set back, count as well, because their calls did happen. Only the ratios let the window grow.
     """
-    first = oldest_bucket(now, rule)
-    counted = [
-        tally
-        for tally in tallies
-        if tally.bucket_start >= first and (since is None or tally.bucket_start >= since)
-    ]
-    failures = sum([tally.failures for tally in counted])
-    slow = sum([tally.slow for tally in counted])
-    calls = failures + sum([tally.successes for tally in counted])
-    return Health(calls, failures, slow, _trip_reason(calls, failures, slow, rule))
+    known = [each for each in tallies if since is None or each.bucket_start >= since]
+    first, longest = oldest_bucket(now, rule), oldest_bucket(now, rule, WINDOW_SECONDS_MAX)
+    window = grown = _sums(known, first)
+    seconds = rule.window_seconds
+    older = {each.bucket_start for each in known if longest <= each.bucket_start < first}
+    for start in sorted(older, reverse=True):
+        if grown.calls >= rule.throughput_min:
+            break
+        grown, seconds = _sums(known, start), (now - start).total_seconds()
+    reason = _too_many(window.failures, rule) or _too_large_a_share(grown, rule, seconds)
+    return replace(window, trip_reason=reason)
 
 
-def _trip_reason(calls: int, failures: int, slow: int, rule: TripRule) -> str | None:
-    window = f"in {rule.window_seconds:g} s"
-    if rule.failures_max is not None and failures > rule.failures_max:
-        return f"{failures} failures {window}, more than {rule.failures_max}"
-    if calls < max(rule.throughput_min, 1):
+def _sums(tallies: Iterable[Tally], first: datetime) -> Health:
+    counted = [each for each in tallies if each.bucket_start >= first]
+    failures = sum([each.failures for each in counted])
+    successes = sum([each.successes for each in counted])
+    return Health(failures + successes, failures, sum([each.slow for each in counted]))
+
+
+def _too_many(failures: int, rule: TripRule) -> str | None:
+    if rule.failures_max is None or failures <= rule.failures_max:
+        return None
+    return f"{failures} failures in {rule.window_seconds:g} s, more than {rule.failures_max}"
+
+
+def _too_large_a_share(window: Health, rule: TripRule, seconds: float) -> str | None:
+    if window.calls < max(rule.throughput_min, 1):
         return None
     for description, number, limit in (
-        ("failed", failures, rule.failure_ratio_max),
-        ("were slow", slow, rule.slow_ratio_max),
+        ("failed", window.failures, rule.failure_ratio_max),
+        ("were slow", window.slow, rule.slow_ratio_max),
     ):
-        if limit is not None and number / calls > limit:
-            return f"{number} of {calls} calls {description} {window}, more than {limit:.0%}"
+        if limit is not None and number / window.calls > limit:
+            share = f"{number} of {window.calls} calls {description}"
+            return f"{share} in {seconds:.0f} s, more than {limit:.0%}"
     return None

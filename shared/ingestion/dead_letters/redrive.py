@@ -21,7 +21,7 @@ from shared.ingestion.errors import (
     NotFound,
     StoreUnavailable,
 )
-from shared.ingestion.events.failure_cause import Outages, classify
+from shared.ingestion.events.failure_cause import Outages, classify, is_worth_retrying
 from shared.ingestion.events.ports import Handler, HubReader
 from shared.ingestion.model import Effect, Stream
 
@@ -86,7 +86,7 @@ class Redriver:
             raise BadEvent(event.unreadable)
         handle = self.handler_of(stored.stream)
         return await self.retry(
-            lambda: handle(event), lambda error: classify(error, self.outages).is_retryable
+            lambda: handle(event), lambda error: is_worth_retrying(error, self.outages)
         )
 
 

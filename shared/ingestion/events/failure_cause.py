@@ -1,4 +1,9 @@
-"""Classifies failures: only a failure that is the event's own fault may make it a dead letter."""
+"""Says what an error means, for handlers, stores and redriving.
+
+An error that blames the input makes the event a dead letter at once. An error that is known as an
+outage holds the partition. Any other error may be either, so the event is retried, and ``doubt``
+decides.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
     DependencyDown,
+    HandlerTimedOut,
     HubUnavailable,
     OutOfTime,
     StoreUnavailable,
@@ -86,15 +92,17 @@ UNREACHABLE = frozenset(
 )
 BUSY_STATUSES = frozenset({408, 429, 502, 503, 504})
 """HTTP statuses of a server that cannot serve any request now."""
-SERVER_ERROR = 500
-"""The HTTP status of a server that failed, perhaps because of this very request."""
+REFUSING = frozenset({"DataError", "IntegrityError"})
+"""The error classes of each database driver for a value that the database refuses (PEP 249)."""
+REFUSING_STATES = ("22", "23", "54")
+"""The classes of SQLSTATE for such a value: invalid, against a constraint, or above a limit."""
 
 
 class FailureCause(StrEnum):
     """What caused a failure."""
 
     EVENT = "event"  # every attempt would fail, so the event is dead-lettered at once
-    TRANSIENT = "transient"  # may pass, so the event is retried; dead-lettered if all attempts fail
+    TRANSIENT = "transient"  # may pass, so the event is retried; then other calls decide
     UNREACHABLE = "unreachable"  # the event is retried; the partition is held if all attempts fail
     DEPENDENCY = "dependency"  # known to be down: the partition is held at once
 
@@ -115,12 +123,26 @@ def classify(error: Exception, outages: Outages = ()) -> FailureCause:
     led to it.
 
     ``outages`` are the user's own error classes that count as outages. If no error in the chain is
-    known, the event counts as the cause, because otherwise it could hold the partition without end.
+    known, the failure may pass.
     """
-    if isinstance(error, BadEvent):
-        return FailureCause.EVENT
     causes = (_known(each, outages) for each in _chain(error))
-    return next((cause for cause in causes if cause is not None), FailureCause.EVENT)
+    return next((cause for cause in causes if cause is not None), FailureCause.TRANSIENT)
+
+
+def is_worth_retrying(error: Exception, outages: Outages = ()) -> bool:
+    """Whether another attempt is worth its time."""
+    return classify(error, outages).is_retryable and not isinstance(error, HandlerTimedOut)
+
+
+def blames_input(error: BaseException) -> bool:
+    """Whether the error says that the input is at fault, so that every attempt would fail."""
+    if isinstance(error, (BadEvent, UnicodeDecodeError)):
+        return True
+    for each in (error, getattr(error, "orig", None)):  # SQLAlchemy keeps the driver's error there
+        state = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
+        if str(state or "").startswith(REFUSING_STATES):
+            return True
+    return any(kind.__name__ in REFUSING for kind in type(error).__mro__)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -144,6 +166,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _known(error: BaseException, outages: Outages) -> FailureCause | None:
     """The cause that the error itself shows; None if it is unknown."""
+    if blames_input(error):
+        return FailureCause.EVENT
     if isinstance(error, HOLDING):
         return FailureCause.DEPENDENCY
     if isinstance(error, TransientFailure):
@@ -173,8 +197,6 @@ def _by_status(error: BaseException) -> FailureCause | None:
     for holder in (error, response):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)
-            if status == SERVER_ERROR:
-                return FailureCause.TRANSIENT
             if isinstance(status, int) and status in BUSY_STATUSES:
                 return FailureCause.UNREACHABLE
     return None

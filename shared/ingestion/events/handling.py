@@ -10,8 +10,10 @@ order; events with different keys may be handled concurrently.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -19,10 +21,15 @@ from itertools import chain
 from typing import Any
 
 from shared.ingestion.concurrency import Retrying, TaskRunner
+from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.failure_cause import FailureCause, Outages, classify
+from shared.ingestion.events.doubt import Evidence
+from shared.ingestion.events.failure_cause import FailureCause, Outages, classify, is_worth_retrying
 from shared.ingestion.events.ports import Handler
-from shared.ingestion.model import Effect, Event, FailureKind, Outcome, Stream
+from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
+
+HANGING_MAX = 3
+"""After so many calls of a batch have taken too long, no further event of it is started."""
 
 HandlerOf = Callable[[Stream], Handler]
 """Creates the handler for the events of one partition."""
@@ -35,8 +42,8 @@ class Handling:
     ``write_in_transaction`` is called with an SQLAlchemy connection, the stream, and the effects of
     a commit. It writes to tables of the same database, so that its rows and the checkpoint are
     committed together or not at all. It must neither commit nor roll back. If it raises an
-    exception, the transaction is rolled back and the partition is held. ``tables`` is an SQLAlchemy
-    ``MetaData`` with the tables to create if they are missing.
+    exception, the transaction is rolled back and divided until the effect at fault is found.
+    ``tables`` is an SQLAlchemy ``MetaData`` with the tables to create if they are missing.
     """
 
     handler_of: HandlerOf
@@ -70,6 +77,23 @@ def _check_callable(name: str, value: object) -> None:
         raise TypeError(f"{name} is a {type(value).__name__}; it must be a function")
 
 
+def limited(handle: Handler, seconds: float) -> Handler:
+    """The handler, with a time limit for each call. A handler that blocks the event loop cannot be
+    interrupted."""
+
+    async def handle_in_time(event: Event) -> Effect:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await handle(event)
+        except Exception as error:
+            if not limit.expired():
+                raise
+            raise HandlerTimedOut(f"the call took longer than {seconds:g} s") from error
+
+    return handle_in_time
+
+
 @dataclass(slots=True)
 class BatchOutcomes:
     """The outcomes of the events handled so far, by sequence number, and the failures that hold the
@@ -80,6 +104,11 @@ class BatchOutcomes:
     held: dict[int, Exception] = field(default_factory=dict)
     begun: Event | None = None
     """The event that was passed to the handler last."""
+    doubtful: dict[int, Exception] = field(default_factory=dict)
+    """The events in doubt, with their last errors; ``doubt`` explains them."""
+    attempts: Counter[int] = field(default_factory=Counter)
+    first_failed: dict[int, int] = field(default_factory=dict)
+    """For each event that failed, how many calls had succeeded by then."""
 
 
 async def handle_events(
@@ -90,6 +119,7 @@ async def handle_events(
     now: datetime,
     settled: BatchOutcomes,
     outages: Outages = (),
+    evidence: Evidence | None = None,
 ) -> None:
     """Add the outcome of each event that has none yet to ``settled``.
 
@@ -97,22 +127,26 @@ async def handle_events(
     remaining events grouped by partition key, into lanes that run concurrently; events without a
     key share one lane. Once a failure holds the partition, no lane starts another event, because
     later events cannot be committed yet. ``classify`` explains ``outages``.
+
+    After an event in doubt, later events with its key wait. Events in doubt are tried again if
+    others succeed, and otherwise hold the partition. If none is left to succeed, one that succeeded
+    earlier is handled again, to see whether it still does. Without ``evidence`` no event is in
+    doubt.
     """
-    outcomes = settled.outcomes
-    rest = iter([e for e in events if e.sequence not in outcomes] if outcomes else events)
-    handling = _EventHandling(handle, retry, now, settled, outages)
-
-    def pieces() -> Iterator[Callable[[], Awaitable[None]]]:
-        same_key: list[Event] = []  # later events with the key of the event in progress
-        yield partial(handling.lane, chain(rest, same_key))
-        lanes: dict[str | None, list[Event]] = defaultdict(list)
-        if settled.begun is not None:
-            lanes[settled.begun.partition_key] = same_key
-        for event in rest:
-            lanes[event.partition_key].append(event)
-        yield from [partial(handling.lane, e) for e in lanes.values() if e is not same_key]
-
-    await run_tasks(pieces())
+    handling = _EventHandling(handle, retry, now, settled, outages, evidence)
+    while True:
+        settled.doubtful.clear()
+        await run_tasks(handling.lanes(events))
+        if settled.held or not settled.doubtful:
+            break
+        judged = any(map(handling.is_at_fault, settled.doubtful))
+        if not judged and not await handling.one_succeeds_again(events):
+            break
+    if evidence and [*settled.doubtful, *settled.held] == [evidence.last_probe]:
+        settled.doubtful.clear()  # no other event failed
+    for sequence, error in settled.doubtful.items():
+        settled.outcomes.pop(sequence, None)
+        settled.held[sequence] = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +158,25 @@ class _EventHandling:
     now: datetime
     settled: BatchOutcomes
     outages: Outages
+    evidence: Evidence | None
+
+    def lanes(self, events: Sequence[Event]) -> Iterator[Callable[[], Awaitable[None]]]:
+        settled, outcomes = self.settled, self.settled.outcomes
+        rest = iter([e for e in events if e.sequence not in outcomes] if outcomes else events)
+        same_key: list[Event] = []  # later events with the key of the event in progress
+        yield partial(self.lane, chain(rest, same_key))
+        lanes: dict[str | None, list[Event]] = defaultdict(list)
+        if settled.begun is not None:
+            lanes[settled.begun.partition_key] = same_key
+        for event in rest:
+            lanes[event.partition_key].append(event)
+        yield from [partial(self.lane, e) for e in lanes.values() if e is not same_key]
 
     async def lane(self, events: Iterable[Event]) -> None:
         """Handle events one after the other, until a failure holds the partition."""
-        handle, outcomes, held = self.handle, self.settled.outcomes, self.settled.held
+        outcomes, held = self.settled.outcomes, self.settled.held
         for event in events:
-            if held:
+            if held or self.too_many_hang():
                 return
             self.settled.begun = event
             if event.unreadable:
@@ -137,10 +184,7 @@ class _EventHandling:
                 outcomes[event.sequence] = dead_letter(event, kind, event.unreadable, self.now)
                 continue
             try:
-                effect = await handle(event)
-                if getattr(effect, "sequence", None) != event.sequence:
-                    raise _wrong_result(event, effect)
-                outcomes[event.sequence] = effect
+                outcomes[event.sequence] = await self._effect(event)
                 continue
             except Exception as error:
                 first = error
@@ -148,37 +192,94 @@ class _EventHandling:
             # context of each error that they raise. If the first error was an outage, the later
             # errors would then count as outages, too.
             try:
-                outcomes[event.sequence] = await self._retried(first, event)
+                outcome = await self._retried(first, event)
             except Exception as error:
                 held[event.sequence] = error
+                return
+            if outcome is not None:
+                outcomes[event.sequence] = outcome
+            elif event.partition_key is not None:
+                return
 
-    async def _retried(self, first: Exception, event: Event) -> Outcome:
-        """The event's effect or dead letter after a failed first attempt.
+    async def _effect(self, event: Event) -> Effect:
+        effect = await self.handle(event)
+        if getattr(effect, "sequence", None) != event.sequence:
+            raise _wrong_result(event, effect)
+        return effect
+
+    async def _retried(self, first: Exception, event: Event) -> Outcome | None:
+        """The event's effect or dead letter after a failed first attempt; None if it is in doubt.
 
         Events that succeed at once, which are most of them, never get here. Raises an error that
         holds the partition.
         """
-        attempts = 0
+        sequence, settled = event.sequence, self.settled
+        settled.first_failed.setdefault(sequence, self._succeeded)
+        was_at_fault = is_at_fault = self.is_at_fault(sequence)
+        unraised: Exception | None = first
 
         async def attempt() -> Effect:
-            nonlocal attempts
-            attempts += 1
-            if attempts == 1:
-                raise first
-            effect = await self.handle(event)
-            if getattr(effect, "sequence", None) != event.sequence:
-                raise _wrong_result(event, effect)
-            return effect
+            nonlocal is_at_fault, unraised
+            settled.attempts[sequence] += 1
+            if unraised is not None:
+                error, unraised = unraised, None
+                raise error
+            is_at_fault = self.is_at_fault(sequence)
+            return await self._effect(event)
+
+        def is_worth_it(error: Exception) -> bool:
+            holds = classify(error, self.outages).holds_partition
+            return is_worth_retrying(error, self.outages) and (holds or not was_at_fault)
 
         try:
-            return await self.retry(attempt, lambda e: classify(e, self.outages).is_retryable)
+            return await self.retry(attempt, is_worth_it)
         except Exception as error:
-            cause = classify(error, self.outages)
-            if cause.holds_partition:
+            if classify(error, self.outages).holds_partition:
                 raise
-            exhausted = cause is FailureCause.TRANSIENT
-            kind = FailureKind.EXHAUSTED if exhausted else FailureKind.POISON
-            return dead_letter(event, kind, f"{type(error).__name__}: {error}", self.now, attempts)
+            return self._judged(event, error, is_at_fault=is_at_fault)
+
+    def _judged(self, event: Event, error: Exception, *, is_at_fault: bool) -> DeadLetter | None:
+        """The dead letter of an event whose attempts failed; None if the event is in doubt."""
+        sequence, doubtful = event.sequence, self.settled.doubtful
+        attempts, text = self.settled.attempts[sequence], f"{type(error).__name__}: {error}"
+        if classify(error, self.outages) is FailureCause.EVENT:
+            is_large = isinstance(error, MessageTooLarge)
+            kind = FailureKind.TOO_LARGE if is_large else FailureKind.POISON
+            return dead_letter(event, kind, text, self.now, attempts)
+        letter = dead_letter(event, FailureKind.EXHAUSTED, text, self.now, attempts)
+        if is_at_fault or self.evidence is None:
+            return letter
+        doubtful[sequence] = error
+        return letter if self.evidence.last_probe in doubtful else None
+
+    async def one_succeeds_again(self, events: Sequence[Event]) -> bool:
+        """Whether the call for an event of another key that succeeded earlier succeeds now, too."""
+        outcomes, doubtful = self.settled.outcomes, self.settled.doubtful
+        keys = {e.partition_key for e in events if e.sequence in doubtful} - {None}
+        for event in reversed(events):
+            is_effect = isinstance(outcomes.get(event.sequence), Effect)
+            if is_effect and event.partition_key not in keys:
+                with suppress(Exception):
+                    await self.handle(event)
+                    return True
+                return False
+        return False
+
+    def too_many_hang(self) -> bool:
+        """Whether so many calls took too long that more of them would only cost time."""
+        doubtful = self.settled.doubtful
+        hanging = [error for error in doubtful.values() if isinstance(error, HandlerTimedOut)]
+        return len(hanging) >= HANGING_MAX
+
+    @property
+    def _succeeded(self) -> int:
+        return self.evidence.succeeded() if self.evidence else 0
+
+    def is_at_fault(self, sequence: int) -> bool:
+        """Whether another call has succeeded since the event failed first, so that the event is at
+        fault if it fails again."""
+        at_fault = self.evidence is not None and self.evidence.at_fault == sequence
+        return at_fault or self._succeeded > self.settled.first_failed[sequence]
 
 
 def _wrong_result(event: Event, result: object) -> Exception:

@@ -7,13 +7,14 @@ import logging
 import math
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
 from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.breaker.client import BreakerClient
+from shared.ingestion.breaker.ports import REASON_LENGTH_MAX
 from shared.ingestion.concurrency import WithHeartbeat, without_heartbeat
 from shared.ingestion.errors import (
     BadEvent,
@@ -23,6 +24,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox, process_batch
+from shared.ingestion.events.doubt import Evidence, doubted, evidence
 from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.model import Effect, Event
@@ -72,8 +74,11 @@ class HandlerCalls:
     probing: bool = False
     ends: float = math.inf
     """From this moment on, the handler starts no further event."""
+    evidence: Evidence | None = None
     successes: int = 0
     failures: int = 0
+    failed: dict[int, datetime] = field(default_factory=dict)
+    """When each event failed first, by the store's clock."""
     slow: int = 0
     last_error: str = ""
     counted: tuple[int, int, int] = (0, 0, 0)
@@ -91,7 +96,7 @@ class HandlerCalls:
 
     def counting(self, handle: Handler) -> Handler:
         """The handler. Each of its calls is counted, and its duration is measured."""
-        elapsed, rule = self.pipeline.elapsed, self.pipeline.breaker.rule
+        elapsed, breaker = self.pipeline.elapsed, self.pipeline.breaker
 
         async def handle_and_count(event: Event) -> Effect:
             if self.stopped:
@@ -103,13 +108,13 @@ class HandlerCalls:
                 effect = await handle(event)
             except Exception as error:
                 ended = self._end(began)
-                if rule.counts_bad_events or not isinstance(error, BadEvent):
-                    self.fail(error)
+                if breaker.rule.counts_bad_events or not isinstance(error, BadEvent):
+                    self.fail(error, event)
                 if ended >= self.beat_due:
                     await self.beat()
                 raise
             ended = self._end(began)
-            self.successes += not getattr(effect, "set_aside", "")
+            self.succeed(effect)
             if ended >= self.beat_due:
                 await self.beat()
             return effect
@@ -118,10 +123,24 @@ class HandlerCalls:
 
     @property
     def mostly_failed(self) -> bool:
-        return self.failures > self.successes
+        """Whether more events failed than succeeded, apart from the one that is at fault."""
+        judged = {self.evidence.last_probe} if self.evidence else set()
+        return len(self.failed.keys() - judged) > self.successes
 
-    def fail(self, error: Exception) -> None:
-        self.failures += 1
+    def succeed(self, effect: Effect) -> None:
+        """Count a success. An event that was set aside proves nothing about a dependency."""
+        if not getattr(effect, "set_aside", ""):
+            self.successes += 1
+            self.pipeline.breaker.succeeded += 1
+
+    def fail(self, error: Exception, event: Event | None = None) -> None:
+        """Count a failure. The attempts for an event in doubt count in its first batch only, so
+        that they alone do not open the breaker."""
+        doubt = self.pipeline.consumer.remembered.doubt
+        if event is not None:
+            self.failed.setdefault(event.sequence, self.pipeline.breaker.now)
+        if event is None or doubt is None or doubt.sequence != event.sequence:
+            self.failures += 1
         self.urgent = True
         self.last_error = f"{type(error).__name__}: {error}"
 
@@ -275,24 +294,44 @@ async def _watched(work: Work, pipeline: PartitionPipeline, ends: float, *, prob
     """Process events with a heartbeat, and report the results to the breaker before any error is
     raised."""
     calls = HandlerCalls(pipeline, probing, ends, beat_due=pipeline.elapsed() + 2 * BEAT_SECONDS)
-    pipeline.consumer.remembered.at_work += 1
+    remembered = pipeline.consumer.remembered
+    remembered.at_work += 1
+    remembered.in_doubt = None
     try:
+        calls.evidence = await _evidence(pipeline, probing=probing)
         await pipeline.with_heartbeat(_processed(work, pipeline, calls), calls.beat)
     except Fenced:
         raise  # another processor has taken over, which is not a failure
     except Exception as error:
-        if calls.failures == 0 and not isinstance(error, STOPPED):
+        if not calls.failures and not calls.failed and not isinstance(error, STOPPED):
             calls.count()
             calls.fail(error)  # the store, the hub or the queue failed, not the handler
         await _report_end(calls, after=error)
         raise
     finally:
-        pipeline.consumer.remembered.at_work -= 1
+        remembered.at_work -= 1
+    remembered.doubt = None
     await _report_end(calls)
 
 
+async def _evidence(pipeline: PartitionPipeline, *, probing: bool) -> Evidence:
+    """What is known about the event that the last batch left in doubt, before it is tried again."""
+    doubt, breaker = pipeline.consumer.remembered.doubt, pipeline.breaker
+    return evidence(
+        doubt,
+        lambda: breaker.succeeded,
+        others_succeeded=doubt is not None and await breaker.succeeded_since(doubt.since),
+        probing=probing,
+    )
+
+
 async def _processed(work: Work, pipeline: PartitionPipeline, calls: HandlerCalls) -> None:
-    report = await work(replace(pipeline.consumer, handle=calls.counting(pipeline.consumer.handle)))
+    consumer = replace(
+        pipeline.consumer,
+        handle=calls.counting(pipeline.consumer.handle),
+        evidence=calls.evidence,
+    )
+    report = await work(consumer)
     log_report(pipeline, report)
     if not report.nothing_to_send:
         await drain(pipeline)
@@ -300,6 +339,8 @@ async def _processed(work: Work, pipeline: PartitionPipeline, calls: HandlerCall
 
 async def _report_end(calls: HandlerCalls, after: Exception | None = None) -> None:
     try:
+        if after is not None:
+            await _after_doubt(calls)
         if not calls.probing:
             await calls.report()
             return
@@ -313,6 +354,21 @@ async def _report_end(calls: HandlerCalls, after: Exception | None = None) -> No
         log.warning(
             "[breaker_not_told] %s: the results were not reported: %s", calls.pipeline.name, error
         )
+
+
+async def _after_doubt(calls: HandlerCalls) -> None:
+    """Remember the event in doubt that holds the partition. Open the breaker if nothing else
+    succeeds."""
+    pipeline = calls.pipeline
+    remembered, breaker = pipeline.consumer.remembered, pipeline.breaker
+    if remembered.in_doubt is None:
+        return
+    since = calls.failed.get(remembered.in_doubt, breaker.now)
+    doubt = doubted(remembered.doubt, remembered.in_doubt, since, probing=calls.probing)
+    remembered.doubt = doubt
+    if not calls.probing:
+        what = f"event {doubt.sequence} of {pipeline.name} fails, and no call succeeds"
+        await breaker.after_doubt(doubt.since, f"{what}: {calls.last_error}"[:REASON_LENGTH_MAX])
 
 
 async def drain(pipeline: PartitionPipeline) -> int:

@@ -84,7 +84,8 @@ class CheckpointStore(CheckpointReader, Protocol):
         commit, whatever the store contains by now; AccountingBroken if the commit has more rows
         than ``limits`` allow; CommitRefused if the stored checkpoint no longer has
         ``saved.version``; AccountingBroken if the row of an effect with a value, a message, a dead
-        letter or a gap exists already or occurs twice, or if the store can never take such a row.
+        letter or a gap exists already or occurs twice; RowRefused if the store can never take such
+        a row. Errors of the user's own tables are raised unchanged.
         Raises StoreUnavailable if it is unknown whether the commit was written.
 
         A client may repeat a request whose reply was lost. Then this call may raise CommitRefused

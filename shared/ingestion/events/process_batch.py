@@ -17,21 +17,30 @@ since, the commit is refused, and the reader starts again as in step 4.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from shared.ingestion.concurrency import Retrying, TaskRunner
-from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
+from shared.ingestion.errors import (
+    AccountingBroken,
+    CommitRefused,
+    IngestionError,
+    RowRefused,
+    StoreUnavailable,
+)
 from shared.ingestion.events.accounting import (
     CommitLimits,
     CommitStatus,
     Writer,
     commit_status,
+    dead_letter,
     plan_commits,
     set_aside_among,
 )
-from shared.ingestion.events.failure_cause import Outages
+from shared.ingestion.events.doubt import Doubt, Evidence
+from shared.ingestion.events.failure_cause import Outages, classify
 from shared.ingestion.events.handling import BatchOutcomes, handle_events
 from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, StoredCheckpoint
@@ -44,11 +53,24 @@ from shared.ingestion.events.survey import (
     survey,
     tail,
 )
-from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    Event,
+    FailureKind,
+    Gap,
+    Stream,
+)
+
+log = logging.getLogger(__name__)
 
 RACES_MAX = 10
 """After losing this many races in a row, the batch fails and the host delivers it again."""
 LOST_REPLIES_MAX = 5
+REFUSED_MAX = 5
+"""If the store refuses so many effects, each alone, no single one is at fault."""
 
 
 @dataclass(slots=True)
@@ -64,6 +86,11 @@ class LastCommit:
     """Whether the stream is known to have a checkpoint."""
     at_work: int = 0
     """How many batches and sweeps of this stream are running in this process."""
+    in_doubt: int | None = None
+    """The first event that was in doubt at the end of the last batch."""
+    doubt: Doubt | None = None
+    refused: bool = False
+    """Whether the effect that was tried last was refused and became a dead letter."""
 
     def take(self, events: Sequence[Event], writer: Writer) -> StoredCheckpoint | None:
         """The remembered checkpoint, or None if the batch does not follow it directly.
@@ -97,6 +124,8 @@ class Consumer:
     leases: OutboxLeases = field(default_factory=OutboxLeases)
     outages: Outages = ()
     """The user's own error classes that count as outages, in addition to the known ones."""
+    evidence: Evidence | None = None
+    """Without it, an event is at fault if all attempts fail for an unknown reason."""
 
 
 @dataclass(slots=True)
@@ -312,7 +341,9 @@ async def _handle(step: _Pass, consumer: Consumer, now: datetime, settled: Batch
         now,
         settled,
         consumer.outages,
+        consumer.evidence,
     )
+    consumer.remembered.in_doubt = min(settled.doubtful, default=None)
 
 
 async def _read_again(
@@ -347,13 +378,110 @@ async def _commit(
     if from_memory and any(commit.dead_letters for commit in commits):
         saved = await _read_again(saved, consumer, settled)
         commits = _plan(saved, step, consumer, settled)
-    for commit in commits:
-        saved = await _write(saved, commit, consumer)
-        consumer.leases.committed(commit.effects)
-        report.add(commit)
+    try:
+        for commit in commits:
+            saved = await _write_and_report(saved, commit, consumer, report)
+    except Exception as error:
+        if not _is_refusal(error, consumer):
+            raise
+        saved = await _read_again(saved, consumer, settled)
+        saved = await _DividedCommit(step, consumer, settled, report).write(saved)
     if settled.held:
         raise settled.held[min(settled.held)]
     return saved
+
+
+async def _write_and_report(
+    saved: StoredCheckpoint, commit: Commit, consumer: Consumer, report: Report
+) -> StoredCheckpoint:
+    saved = await _write(saved, commit, consumer)
+    consumer.leases.committed(commit.effects)
+    report.add(commit)
+    if any(effect.rows for effect in commit.effects):
+        consumer.remembered.refused = False
+    return saved
+
+
+def _is_refusal(error: Exception, consumer: Consumer) -> bool:
+    """Whether the error may be the fault of one effect of the commit."""
+    if isinstance(error, IngestionError):
+        return isinstance(error, RowRefused)
+    return not classify(error, consumer.outages).holds_partition
+
+
+@dataclass(slots=True)
+class _DividedCommit:
+    """Writes what a store has refused in smaller commits, to find the effect that it refuses.
+
+    An effect that is refused alone becomes a dead letter, which is written only together with a
+    later effect. If the store refuses these too, each alone, no single effect is the cause. Effects
+    without rows are rarely written anywhere, so they show nothing about the others.
+    """
+
+    step: _Pass
+    consumer: Consumer
+    settled: BatchOutcomes
+    report: Report
+    refused: list[int] = field(default_factory=list)
+    """The events whose effects were refused alone since an effect was last written."""
+
+    async def write(self, saved: StoredCheckpoint) -> StoredCheckpoint:
+        last = self.step.last
+        while commits := self._plan(saved, last):
+            commit = commits[0]
+            try:
+                saved = await _write_and_report(saved, commit, self.consumer, self.report)
+            except Exception as error:
+                last = self._smaller(commit, error, saved)
+            else:
+                written = any(effect.rows for effect in commit.effects)
+                self.consumer.remembered.refused = bool(self.refused) and not written
+                self.refused.clear()
+                last = self.step.last
+        return saved
+
+    def _plan(self, saved: StoredCheckpoint, last: int) -> tuple[Commit, ...]:
+        first = saved.checkpoint.sequence + 1 if saved.checkpoint else 0
+        rest = _Pass(
+            tuple([e for e in self.step.events if first <= e.sequence <= last]),
+            tuple([s for s in self.step.holes if first <= s.first and s.last <= last]),
+            last,
+        )
+        return _plan(saved, rest, self.consumer, self.settled)
+
+    def _smaller(self, commit: Commit, error: Exception, saved: StoredCheckpoint) -> int:
+        """The last number to cover after a refusal. Raises the error if no effect is the cause."""
+        effects = [each for each in commit.effects if each.rows] or commit.effects
+        if not effects or not _is_refusal(error, self.consumer):
+            raise error
+        if len(effects) > 1:
+            return effects[len(effects) // 2 - 1].sequence
+        (effect,) = effects
+        outcomes = [self.settled.outcomes.get(event.sequence) for event in self.step.events]
+        later = [
+            each.sequence
+            for each in outcomes
+            if isinstance(each, Effect)
+            and each.sequence > effect.sequence
+            and bool(each.rows) == bool(effect.rows)
+        ]
+        self.refused.append(effect.sequence)
+        others = len(self.refused) > 1 or self.consumer.remembered.refused
+        if len(self.refused) == REFUSED_MAX or (others and not later):
+            log.error(
+                "[effects_refused] %s: the effects of events %s were refused, each alone, so no "
+                "single event is at fault. Check the tables that write_in_transaction writes: %s",
+                self.consumer.stream.key,
+                ", ".join(map(str, self.refused)),
+                error,
+            )
+            raise error
+        event = next(e for e in self.step.events if e.sequence == effect.sequence)
+        text = f"the effect was refused: {type(error).__name__}: {error}"
+        self.settled.outcomes[effect.sequence] = dead_letter(
+            event, FailureKind.POISON, text, saved.read_at
+        )
+        return later[0] if later else self.step.last
 
 
 def _plan(
