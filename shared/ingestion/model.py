@@ -50,6 +50,12 @@ class Stream:
             "partition_id": self.partition_id,
         }
 
+    @property
+    def in_one_case(self) -> Stream:
+        """The same stream to Azure, with the names that a new stream gets."""
+        group = in_one_case(self.consumer_group)
+        return Stream(in_one_case(self.namespace), in_one_case(self.hub), group, self.partition_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -239,6 +245,19 @@ class Commit:
         """The number of rows that the transaction writes, including the checkpoint's row."""
         effects = sum([effect.rows for effect in self.effects])
         return 1 + effects + len(self.dead_letters) + len(self.gaps)
+
+
+REPLAY_SEPARATOR = "~"
+"""Separates a consumer group from the name of a replay. No consumer group's name contains it."""
+
+
+def in_one_case(name: str) -> str:
+    """The name of a namespace, hub or consumer group, in lower case, because Azure compares these
+    names without case. ``$Default`` stays as Azure writes it. The name of a replay keeps its case.
+    """
+    azure, separator, replay = name.partition(REPLAY_SEPARATOR)
+    azure = "$Default" if azure.lower() == "$default" else azure.lower()
+    return f"{azure}{separator}{replay}"
 
 
 def message_id(stream: Stream, sequence: int, index: int | None = None) -> str:

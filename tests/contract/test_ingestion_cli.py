@@ -94,7 +94,7 @@ async def rig(
 async def fail_all(hub: Hub) -> None:
     await hub.send(*map(metric, range(GOOD)), BINARY)
     async with App() as app:
-        line = app.ingestion.pipeline("0")
+        line = await app.ingestion.pipeline("0")
         back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
         await process_batch.run(back.events, line.consumer)
 
@@ -226,7 +226,7 @@ async def test_send_reading_sends_an_event_that_the_app_can_decode(
         in printed.err
     )
     ingestion = App().ingestion
-    reader, stream = ingestion.hub, ingestion.stream("0")
+    reader, stream = ingestion.hub, await ingestion.stream("0")
     last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(printed.out)["event"]

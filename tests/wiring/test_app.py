@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
@@ -88,13 +89,14 @@ async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter(
         app.scaling.store = store
         assert app.web.board.store is store
         assert app.nightly.trends is app.nightly.trends
-        assert app.ingestion.pipeline("0") is app.ingestion.pipeline("0")
+        app.ingestion.store = MemoryIngestionStore(lambda: NOW)
+        assert await app.ingestion.pipeline("0") is await app.ingestion.pipeline("0")
 
 
 async def test_two_apps_share_no_parts() -> None:
     async with App(ENVIRON) as one, App({**ENVIRON, "EventHubName": "other"}) as another:
         assert one.scaling.store is not another.scaling.store
-        assert (one.ingestion.stream("0").hub, another.ingestion.stream("0").hub) == (
+        assert (one.ingestion.connection.hub, another.ingestion.connection.hub) == (
             "metrics",
             "other",
         )

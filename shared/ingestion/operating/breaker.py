@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -83,7 +83,7 @@ class BreakerController:
     store: CheckpointReader
     hub: Hub
     switch: ConsumptionSwitch
-    stream_of: Callable[[str], Stream]
+    stream_of: Callable[[str], Awaitable[Stream]]
     keys: Sequence[bytes]
     valid_for: timedelta
     app_url: str
@@ -185,8 +185,8 @@ class BreakerController:
         return tuple([backlogs[each] for each in partition_ids])
 
     async def _backlog(self, partition_id: str) -> Backlog:
-        stream = self.stream_of(partition_id)
         try:
+            stream = await self.stream_of(partition_id)
             saved = await self.store.load(stream)
             last_enqueued = (await self.hub.state(stream)).last_enqueued
         except (StoreUnavailable, HubUnavailable) as error:

@@ -14,6 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import ReplayProgress
+from shared.ingestion.events.stored_streams import superseded_by
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 from shared.values.text import TimeText, odd_character
@@ -140,6 +141,7 @@ def _account(account: StreamAccount) -> Shown:
         "owner": at.owner if at else None,
         "gone": sum(gap.count for gap in account.gaps),
         "gaps": [_gap(gap) for gap in account.gaps],
+        "remark": superseded_by(used) if (used := account.superseded_by) else "",
     }
 
 

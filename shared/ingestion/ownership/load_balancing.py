@@ -32,7 +32,8 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipView:
-    """The hub's present partitions, and all ownership rows."""
+    """The hub's present partitions, and all ownership rows. If a partition has several rows, the
+    one that was written last counts."""
 
     partition_ids: tuple[str, ...]
     ownerships: tuple[Ownership, ...] = ()
@@ -159,12 +160,13 @@ def plan(
 def _holdings(view: OwnershipView, me: str, now: datetime, times: BalancingTimes) -> _Holdings:
     expires = timedelta(seconds=times.expire_seconds)
     held: dict[str, tuple[str, ...]] = {me: ()}
-    for row in view.ownerships:
+    oldest_first = sorted(view.ownerships, key=lambda row: row.modified_at)
+    rows = {row.partition_id: row for row in oldest_first}
+    for row in rows.values():
         renewed = row.owner == me or not _is_ahead(row, now, times)
         living = row.owner and renewed and now - row.modified_at < expires
         if living and row.partition_id in view.partition_ids:
             held[row.owner] = (*held.get(row.owner, ()), row.partition_id)
-    rows = {row.partition_id: row for row in view.ownerships}
     return _Holdings(me, view.partition_ids, rows, held)
 
 
