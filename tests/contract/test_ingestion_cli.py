@@ -143,7 +143,7 @@ async def test_dead_letters_are_listed_shown_and_redriven_once(
     client = ServiceBusClient.from_connection_string(rig.bus.connection.connection_string)
     async with client, client.get_queue_receiver(rescue) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        assert message.message_id == rig.id_of(GOOD)
+        assert (message.message_id or "").startswith(f"{rig.id_of(GOOD)}:")
         assert b"".join(message.body) == BINARY
     assert await rig.remaining() == []
     assert (await rig.main("dead-letters", "show", "0", "1"))[0] == FAILED
