@@ -211,10 +211,14 @@ class DeadLetter:
 Outcome = Effect | DeadLetter
 
 
+LOST = "skipped by the host and no longer in the hub"
+COMPACTED = "replaced by newer events with the same key, because the hub compacts its events"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Events that were never delivered and that the hub no longer has, from ``first`` to ``last``,
-    both included."""
+    both included. ``reason`` is COMPACTED or says why they are lost."""
 
     first: int
     last: int
@@ -224,6 +228,10 @@ class Gap:
     @property
     def count(self) -> int:
         return self.last - self.first + 1
+
+    @property
+    def is_loss(self) -> bool:
+        return self.reason != COMPACTED
 
 
 @dataclass(frozen=True, slots=True)

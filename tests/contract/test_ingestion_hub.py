@@ -143,7 +143,7 @@ async def test_events_that_retention_removed_are_not_read_back(rig: HubRig) -> N
     empty = replace(rig.stream, partition_id="1")
     assert await rig.hub.state(empty) == HubState(NOON, -1)
     read = await rig.hub.read_back(rig.stream, Span(1, 5))
-    assert (numbers(read), read.complete_to) == ([3, 4, 5], 5)
+    assert (numbers(read), read.complete_to, read.oldest) == ([3, 4, 5], 5, OLD)
     assert read.events[0].enqueued_at == LATER
     assert await rig.hub.sequence_at(rig.stream, NOON) == OLD
     await rig.forget_all()

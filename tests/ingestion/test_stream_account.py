@@ -8,7 +8,8 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.cli import tables
-from shared.ingestion.model import Gap
+from shared.ingestion.model import COMPACTED, Gap
+from shared.ingestion.operating import notices
 from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account as account
 from tests.builders import NOW
@@ -17,7 +18,8 @@ from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixture[str]) -> None:
     store, stream = MemoryIngestionStore(lambda: NOW), new_stream("3")
-    made = commit(None, 9, [effect(stream, 0)], [letter(9)], [gap(1, 7), gap(8, 8)])
+    compacted = replace(gap(8, 8), reason=COMPACTED)
+    made = commit(None, 9, [effect(stream, 0)], [letter(9)], [gap(1, 7), compacted])
     await store.commit(stream, await store.load(stream), made)
     shown = view.accounts(await account.run(store))
     (stream_account,) = shown["streams"]
@@ -26,12 +28,15 @@ async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixt
         stream_account["last"],
         stream_account["epoch"],
         stream_account["gone"],
-    ) == (0, 9, 1, 8)
+    ) == (0, 9, 1, 7)
     assert [(each["first"], each["last"]) for each in stream_account["gaps"]] == [(1, 7), (8, 8)]
     tables.accounts(shown)
     out = " ".join(capsys.readouterr().out.split())
     assert f"{stream.hub}/$Default/3" in out
     assert "1 to 7 are missing" in out
+    assert f"8 to 8 detected {stream_account['gaps'][1]['found_at']}: replaced by newer" in out
+    reported = await notices.run(store, store, NOW)
+    assert [news.kind for news in reported] == ["dead.letters.growing", "events.gone"]
     tables.accounts(view.accounts([]))
     assert "no events were processed yet" in capsys.readouterr().out
 

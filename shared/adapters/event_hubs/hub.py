@@ -97,9 +97,11 @@ class EventHubReader:
             if partition["is_empty"] or first > span.last:
                 return ReadBack((), span.last)
             events = await self._read(client, stream.partition_id, first, span.last)
+            partition = await client.get_partition_properties(stream.partition_id)
+            oldest = None if partition["is_empty"] else int(partition["beginning_sequence_number"])
         within = tuple(event for event in events if event.sequence <= span.last)
         done = len(within) < len(events) or within[-1].sequence == span.last
-        return ReadBack(within, span.last if done else within[-1].sequence)
+        return ReadBack(within, span.last if done else within[-1].sequence, oldest)
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
         async with self._asking(stream.partition_id) as client:

@@ -263,11 +263,13 @@ class MemoryHubReader:
         return min(later, default=self._last.get(stream, -1) + 1)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        oldest = min([e.sequence for e in self.events[stream]], default=None)
         within = [e for e in self.events[stream] if span.first <= e.sequence <= span.last]
-        if len(within) <= self._read_max:
-            return ReadBack(tuple(within), span.last)
+        if not within:
+            return ReadBack((), span.last, oldest)
         read = tuple(within[: self._read_max])
-        return ReadBack(read, read[-1].sequence)
+        done = len(read) == len(within)
+        return ReadBack(read, span.last if done else read[-1].sequence, oldest)
 
 
 class MemoryOwnershipStore:

@@ -38,7 +38,8 @@ async def run(accounts: AccountReader, letters: DeadLetterStore, since: datetime
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].letter.sequence
-        news += [_lost(stream, gap) for gap in await all_gaps(accounts, stream, earliest)]
+        gaps = await all_gaps(accounts, stream, earliest)
+        news += [_lost(stream, gap) for gap in gaps if gap.is_loss]
     return news
 
 

@@ -139,7 +139,7 @@ def _account(account: StreamAccount) -> Shown:
         "enqueued_at": _stamp(at.enqueued_at) if at else None,
         "epoch": at.epoch if at else None,
         "owner": at.owner if at else None,
-        "gone": sum(gap.count for gap in account.gaps),
+        "gone": sum(gap.count for gap in account.gaps if gap.is_loss),
         "gaps": [_gap(gap) for gap in account.gaps],
         "remark": superseded_by(used) if (used := account.superseded_by) else "",
     }
@@ -160,7 +160,13 @@ def replayed(outcome: ReplayProgress) -> Shown:
 
 def _gap(gap: Gap) -> Shown:
     found_at = _stamp(gap.found_at)
-    return {"first": gap.first, "last": gap.last, "found_at": found_at, "reason": gap.reason}
+    return {
+        "first": gap.first,
+        "last": gap.last,
+        "found_at": found_at,
+        "reason": gap.reason,
+        "lost": gap.is_loss,
+    }
 
 
 def printable(body: bytes) -> str | None:
