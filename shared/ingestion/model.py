@@ -74,11 +74,13 @@ class Event:
 class HubState:
     """The state of a hub and one of its partitions. ``created_at`` is when the hub was created.
     ``last_enqueued`` is the sequence number of the newest event that the partition ever received,
-    even if that event has expired since; -1 if it never received one.
+    even if that event has expired since; -1 if it never received one. ``newest_at`` is when the
+    newest event that the partition still has was enqueued; None if it has none.
     """
 
     created_at: datetime
     last_enqueued: int
+    newest_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

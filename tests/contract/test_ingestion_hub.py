@@ -19,14 +19,14 @@ from local.amqp_broker import VirtualClock
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.memory.ingestion import MemoryHubReader
-from shared.ingestion.errors import HubUnavailable, NotFound
+from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
 from tests.emulators import rig as emulators
-from tests.emulators.rig import HUB, a_partition
+from tests.emulators.rig import HUB, a_partition, an_empty_hub
 from tests.local.polling import until
 
 pytestmark = [
@@ -146,7 +146,9 @@ async def test_events_that_retention_removed_are_not_read_back(rig: HubRig) -> N
     assert (numbers(read), read.complete_to, read.oldest) == ([3, 4, 5], 5, OLD)
     assert read.events[0].enqueued_at == LATER
     assert await rig.hub.sequence_at(rig.stream, NOON) == OLD
+    assert (await rig.hub.state(rig.stream)).newest_at == LATER
     await rig.forget_all()
+    assert (await rig.hub.state(rig.stream)).newest_at is None
     assert await rig.hub.read_back(rig.stream, Span(3, 8)) == ReadBack((), 8)
     assert await rig.hub.sequence_at(rig.stream, NOON) == OLD + NEW
 
@@ -175,6 +177,15 @@ async def test_a_consumer_group_whose_partition_has_a_reader_exists_and_the_read
         await until(lambda: len(batches) > seen, 20)
         receiving.cancel()
         await asyncio.wait([receiving])
+
+
+async def test_a_hub_that_was_deleted_is_told_from_one_that_does_not_answer() -> None:
+    async with an_empty_hub() as place:
+        gone = replace(place.connection, hub="deleted")
+        with pytest.raises(HubMissing, match="deleted/partitions"):
+            await EventHubReader(gone, "readback").partition_ids()
+        with pytest.raises(HubMissing, match="deleted/0"):
+            await EventHubReader(gone, "readback").state(Stream("ns", "deleted", "$Default", "0"))
 
 
 async def test_an_unreachable_hub_raises_hub_unavailable() -> None:

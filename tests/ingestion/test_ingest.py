@@ -448,3 +448,16 @@ async def test_a_failure_of_one_partition_does_not_stop_the_others(
     checkpoint = rig.store.rows[other].checkpoint
     assert checkpoint is not None
     assert checkpoint.sequence == 6
+
+
+async def test_the_tail_watch_tells_of_events_in_a_partition_without_a_checkpoint(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is delivered there if the state was lost after all events had been read."""
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.watch.run(["0"], rig.line_of)
+    assert "[tail_unread]" not in caplog.text
+    rig.wait(600)
+    await rig.watch.run(["0"], rig.line_of)
+    assert "[tail_unread] hub/0: the hub has events up to number 3" in caplog.text
+    assert rig.handled == []

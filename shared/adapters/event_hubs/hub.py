@@ -19,7 +19,7 @@ from azure.eventhub.exceptions import EventHubError
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import event_hub_access
-from shared.ingestion.errors import HubUnavailable, NotFound
+from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
@@ -31,6 +31,8 @@ from shared.values.text import one_line
 Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
 NOT_FOUND = "not-found"
+MISSING = "Status code: 404"
+"""The client keeps the status of an answer about a hub only in the text of its error."""
 TAKEN = ("link:stolen", "resource-limit-exceeded")
 """AMQP errors of a consumer group that exists, but admits no further reader without an epoch."""
 
@@ -88,7 +90,8 @@ class EventHubReader:
             hub = await client.get_eventhub_properties()
             partition = await client.get_partition_properties(stream.partition_id)
         last_enqueued = int(partition["last_enqueued_sequence_number"])
-        return HubState(_aware(hub["created_at"]), last_enqueued)
+        newest_at = None if partition["is_empty"] else _aware(partition["last_enqueued_time_utc"])
+        return HubState(_aware(hub["created_at"]), last_enqueued, newest_at)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         async with self._asking(stream.partition_id) as client:
@@ -173,7 +176,9 @@ class EventHubReader:
                 f"{where}: no answer within {seconds:g} s. Check that hub and consumer group exist"
             ) from error
         except (EventHubError, OSError) as error:
-            raise HubUnavailable(f"{where}: {told(error, self._connection)}") from error
+            is_missing = getattr(error, "error", "") == NOT_FOUND or MISSING in str(error)
+            kind = HubMissing if is_missing else HubUnavailable
+            raise kind(f"{where}: {told(error, self._connection)}") from error
 
 
 async def _open_reader(

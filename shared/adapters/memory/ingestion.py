@@ -256,7 +256,8 @@ class MemoryHubReader:
             raise NotFound(f"consumer group {consumer_group} does not exist")
 
     async def state(self, stream: Stream) -> HubState:
-        return HubState(self.created_at, self._last.get(stream, -1))
+        newest_at = self.events[stream][-1].enqueued_at if self.events[stream] else None
+        return HubState(self.created_at, self._last.get(stream, -1), newest_at)
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
         later = [e.sequence for e in self.events[stream] if e.enqueued_at >= time]

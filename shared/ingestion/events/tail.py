@@ -12,7 +12,7 @@ from functools import partial
 
 from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
-from shared.ingestion.events.survey import check_same_hub
+from shared.ingestion.events.survey import check_same_hub, problem
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +115,10 @@ async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:
     """The stream's progress; None if the stream has no checkpoint yet."""
     consumer = pipeline.consumer
     saved = await consumer.store.load(consumer.stream)
-    if saved.checkpoint is None:
-        return None
     hub = await consumer.hub.state(consumer.stream)
+    if saved.checkpoint is None:
+        if why := problem(None, hub, saved.read_at):
+            log.warning("[tail_unread] %s: %s", pipeline.name, why)
+        return None
     check_same_hub(saved.checkpoint, hub)
     return StreamProgress(saved.read_at, saved.checkpoint.sequence, hub.last_enqueued)
