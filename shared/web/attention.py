@@ -173,7 +173,7 @@ def _of_breakers(breakers: Iterable[JsonObject]) -> Iterator[dict[str, str]]:
 
 def _of_hub(partitions: Sequence[JsonObject]) -> Iterator[dict[str, str]]:
     first, many = partitions[0], f" (and {len(partitions) - 1} more)" if partitions[1:] else ""
-    what = f"partition {first['partition']} of the event hub{many}: {first['remark']}"
+    what = f"event hub, {first['place']}{many}: {first['remark']}"
     todo = "see “A hub that was recreated” in docs/operations.md"
     yield _item("bad", what, todo, "#breakers")
 

@@ -83,7 +83,7 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
 
 def held(backlog: Backlog) -> JsonObject:
     """A partition that waits for an operator."""
-    return {"partition": backlog.partition_id, "remark": backlog.remark}
+    return {"place": backlog.place, "remark": backlog.remark}
 
 
 def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:

@@ -111,6 +111,8 @@ async def test_a_partition_that_waits_for_an_operator_is_shown_and_reported(
     (news,) = observed.conditions
     assert (news.kind, news.subject) == ("hub.held", "hub/$Default")
     assert remark in news.text
+    place = "all partitions" if hub.missing else "partition 0"
+    assert news.headline == f"hub: {place} cannot be processed"
     assert remark in listed[0]
 
 
@@ -146,6 +148,6 @@ async def test_one_notification_tells_of_all_partitions_of_a_hub() -> None:
     found = [Backlog(str(n), None, f"recreated {n}", is_held=n > 0) for n in range(32)]
     observed, listed = reported(found)
     (news,) = observed.conditions
-    assert news.headline == "hub: 31 of 32 partition(s) cannot be processed"
+    assert news.headline == "hub: 31 of 32 partitions cannot be processed"
     assert news.text.count("recreated") == 5
-    assert listed == ["partition 1 of the event hub (and 30 more): recreated 1"]
+    assert listed == ["event hub, partition 1 (and 30 more): recreated 1"]

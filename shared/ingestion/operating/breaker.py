@@ -57,6 +57,11 @@ class Backlog:
     remark: str = ""
     is_held: bool = False
 
+    @property
+    def place(self) -> str:
+        every = self.partition_id == ALL
+        return "all partitions" if every else f"partition {self.partition_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class BreakerView:
@@ -69,6 +74,7 @@ class BreakerView:
     backlog: tuple[Backlog, ...]
 
 
+ALL = "all"
 NOT_BEGUN = "no event has been delivered yet"
 RACES_MAX = 10
 AT_ONCE_MAX = 8
@@ -193,7 +199,7 @@ class BreakerController:
                 await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
         except (HubUnavailable, TimeoutError) as error:
             is_held = isinstance(error, HubMissing)
-            return (Backlog("all", None, f"{type(error).__name__}: {error}", is_held),)
+            return (Backlog(ALL, None, f"{type(error).__name__}: {error}", is_held),)
         return tuple([backlogs[each] for each in partition_ids])
 
     async def _backlog(self, partition_id: str) -> Backlog:

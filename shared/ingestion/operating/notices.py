@@ -52,16 +52,17 @@ def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observ
     """One condition for all partitions that wait for an operator. It lasts while some partition
     cannot be read."""
     subject = f"{hub}/{consumer_group}"
-    held = [f"partition {each.partition_id}: {each.remark}" for each in backlogs if each.is_held]
+    held = [f"{each.place}: {each.remark}" for each in backlogs if each.is_held]
     if not held:
         unread = any(each.events is None and each.remark != NOT_BEGUN for each in backlogs)
         return Observed(unread=[subject] if unread else [])
+    places = f"{len(held)} of {len(backlogs)} partitions" if backlogs[1:] else backlogs[0].place
     news = News(
         news_id=f"{subject}/held",
         kind=NewsKind.HUB_HELD,
         subject=subject,
         time=LONG_AGO,  # a condition is dated when it is sent
-        headline=f"{hub}: {len(held)} of {len(backlogs)} partition(s) cannot be processed",
+        headline=f"{hub}: {places} cannot be processed",
         text="; ".join(held[:PARTITIONS_TOLD_MAX]),
         severity=Severity.ERROR,
         source="/api/breakers",
