@@ -31,8 +31,6 @@ from shared.values.text import one_line
 Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
 NOT_FOUND = "not-found"
-MISSING = "Status code: 404"
-"""The client keeps the status of an answer about a hub only in the text of its error."""
 TAKEN = ("link:stolen", "resource-limit-exceeded")
 """AMQP errors of a consumer group that exists, but admits no further reader without an epoch."""
 
@@ -176,7 +174,7 @@ class EventHubReader:
                 f"{where}: no answer within {seconds:g} s. Check that hub and consumer group exist"
             ) from error
         except (EventHubError, OSError) as error:
-            is_missing = getattr(error, "error", "") == NOT_FOUND or MISSING in str(error)
+            is_missing = getattr(error, "error", "") == NOT_FOUND
             kind = HubMissing if is_missing else HubUnavailable
             raise kind(f"{where}: {told(error, self._connection)}") from error
 
