@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW
+from tests.contract.ingestion import commit
 
 
 class Part:
@@ -91,6 +93,20 @@ async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter(
         assert app.nightly.trends is app.nightly.trends
         app.ingestion.store = MemoryIngestionStore(lambda: NOW)
         assert await app.ingestion.pipeline("0") is await app.ingestion.pipeline("0")
+
+
+async def test_an_app_reads_a_partition_under_the_names_that_are_stored() -> None:
+    """They may be stored after the app has first looked, by an earlier version beside it."""
+    store, names = MemoryIngestionStore(lambda: NOW), {"EventHubConsumerGroup": "$DEFAULT"}
+    async with App({**ENVIRON, **names}) as app:
+        app.ingestion.store = store
+        new = (await app.ingestion.pipeline("0")).consumer.stream
+        assert (new.hub, new.consumer_group) == ("metrics", "$Default")
+        stored = replace(new, hub="METRICS")
+        await store.commit(stored, await store.load(stored), commit(None, 3))
+        assert await app.ingestion.stream("0") == stored
+        assert (await app.ingestion.pipeline("0")).consumer.stream == stored
+        assert (await app.ingestion.breaker_controller.stream_of("0")) == stored
 
 
 async def test_two_apps_share_no_parts() -> None:
