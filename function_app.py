@@ -250,7 +250,7 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
     Without the unlimited retries, the host would skip a batch that fails.
     """
     batch = parse_batch([event.get_body() for event in events], events[0].metadata)
-    await ingest.run(batch.events, app.ingestion.pipeline(batch.partition_id))
+    await ingest.run(batch.events, await app.ingestion.pipeline(batch.partition_id))
 
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)

@@ -32,6 +32,7 @@ from shared.ingestion.events.replay import (
     ReplayProgress,
     ReplayRange,
     replay,
+    replay_name,
     replay_stream,
     without_messages,
 )
@@ -149,7 +150,10 @@ async def show_account(app: App) -> Answer:
 async def replay_range(
     app: App,
     partition: Partition,
-    into: Annotated[str, typer.Option(metavar="NAME", help="Letters, digits, hyphens.")],
+    into: Annotated[
+        str,
+        typer.Option(parser=replay_name, metavar="NAME", help="Letters, digits, hyphens."),
+    ],
     from_sequence: Annotated[int | None, typer.Option(min=0, metavar="N", show_default="0")] = None,
     from_time: Annotated[
         datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="ISO 8601, UTC.")
@@ -174,11 +178,8 @@ async def replay_range(
     """
     if from_sequence is not None and from_time is not None:
         raise Misused("give either --from-sequence or --from-time")
-    stream = app.ingestion.stream(partition)
-    try:
-        outcome_stream = replay_stream(stream, into)
-    except ValueError as error:
-        raise Misused(str(error)) from error
+    stream = await app.ingestion.stream(partition)
+    outcome_stream = replay_stream(stream, into)
     # The handler gets the original stream, so that message IDs are the same as the first time.
     pipeline = app.ingestion.pipeline_of(stream, Writer(f"replay {into}"))
     store = app.ingestion.store_alone

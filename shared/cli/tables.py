@@ -139,14 +139,17 @@ def accounts(shown: JsonObject) -> None:
         table.add_row(_partition(each), *["-" if v is None else safe(str(v)) for v in values])
     _print(table if streams else Text("no events were processed yet"))
     for each in streams:
+        if each["remark"]:
+            _print(Text(safe(f"{_partition(each)}: {each['remark']}"), style="yellow"))
         for gap in each["gaps"]:
             numbers = f"{gap['first']} to {gap['last']}"
-            why = f"detected {gap['found_at']}: {gap['reason']}"
-            _print(Text(safe(f"{_partition(each)}: {numbers} are missing, {why}"), style="red"))
+            why = f"{'are missing, ' if gap['lost'] else ''}detected {gap['found_at']}"
+            text = safe(f"{_partition(each)}: {numbers} {why}: {gap['reason']}")
+            _print(Text(text, style="red" if gap["lost"] else ""))
 
 
 def replay(shown: JsonObject) -> None:
-    missing = sum(gap["last"] - gap["first"] + 1 for gap in shown["gaps"])
+    missing = sum(gap["last"] - gap["first"] + 1 for gap in shown["gaps"] if gap["lost"])
     _print(
         Text(
             f"{_partition(shown)}: {shown['first']} to {shown['last']} of {shown['until']}: "

@@ -87,6 +87,10 @@ class HubUnavailable(IngestionError):
     gap yet."""
 
 
+class HubMissing(HubUnavailable):
+    """The hub, or the consumer group, does not exist. It was deleted, or its name is wrong."""
+
+
 class HubSilent(HubUnavailable):
     """The hub delivered nothing and reported no error for too long; give the partition up."""
 

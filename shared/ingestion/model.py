@@ -60,6 +60,12 @@ class Stream:
             "partition_id": self.partition_id,
         }
 
+    @property
+    def in_one_case(self) -> Stream:
+        """The same stream to Azure, with the names that a new stream gets."""
+        group = in_one_case(self.consumer_group)
+        return Stream(in_one_case(self.namespace), in_one_case(self.hub), group, self.partition_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -81,11 +87,13 @@ class Event:
 class HubState:
     """The state of a hub and one of its partitions. ``created_at`` is when the hub was created.
     ``last_enqueued`` is the sequence number of the newest event that the partition ever received,
-    even if that event has expired since; -1 if it never received one.
+    even if that event has expired since; -1 if it never received one. ``newest_at`` is when the
+    newest event that the partition still has was enqueued; None if it has none.
     """
 
     created_at: datetime
     last_enqueued: int
+    newest_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +238,14 @@ class DeadLetter:
 Outcome = Effect | DeadLetter
 
 
+LOST = "skipped by the host and no longer in the hub"
+COMPACTED = "replaced by newer events with the same key, because the hub compacts its events"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Events that were never delivered and that the hub no longer has, from ``first`` to ``last``,
-    both included."""
+    both included. ``reason`` is COMPACTED or says why they are lost."""
 
     first: int
     last: int
@@ -243,6 +255,10 @@ class Gap:
     @property
     def count(self) -> int:
         return self.last - self.first + 1
+
+    @property
+    def is_loss(self) -> bool:
+        return self.reason != COMPACTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +280,19 @@ class Commit:
         """The number of rows that the transaction writes, including the checkpoint's row."""
         effects = sum([effect.rows for effect in self.effects])
         return 1 + effects + len(self.dead_letters) + len(self.gaps)
+
+
+REPLAY_SEPARATOR = "~"
+"""Separates a consumer group from the name of a replay. No consumer group's name contains it."""
+
+
+def in_one_case(name: str) -> str:
+    """The name of a namespace, hub or consumer group, in lower case, because Azure compares these
+    names without case. ``$Default`` stays as Azure writes it. The name of a replay keeps its case.
+    """
+    azure, separator, replay = name.partition(REPLAY_SEPARATOR)
+    azure = "$Default" if azure.lower() == "$default" else azure.lower()
+    return f"{azure}{separator}{replay}"
 
 
 def message_id(stream: Stream, sequence: int, index: int | None = None) -> str:

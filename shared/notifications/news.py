@@ -42,6 +42,7 @@ class NewsKind(StrEnum):
     BREAKER_CLOSED = "breaker.closed"
     DEAD_LETTERS = "dead.letters.growing"
     EVENTS_GONE = "events.gone"
+    HUB_HELD = "hub.held"
     TRENDS_FAILED = "trends.failed"
     TREND_ALARM = "trend.alarm"
 

@@ -112,7 +112,7 @@ def event_hub_connection(
         if not _is_namespace(text):
             return f"{prefix}: must be an Event Hubs connection string: Endpoint=sb://…"
         fields = dict(_pairs(text))
-        if fields.get("entitypath", hub) != hub:
+        if fields.get("entitypath", hub).lower() != hub.lower():
             return (
                 f"{prefix}: its EntityPath is {fields['entitypath']!r}, but EventHubName is {hub!r}"
             )

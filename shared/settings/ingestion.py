@@ -175,8 +175,8 @@ class IngestionSettings(SettingsModel):
     breaker: BreakerSettings = fields.group(BreakerSettings)
 
     def conflicts(self) -> Iterable[str]:
-        if self.hub and self.consumer_group == self.read_back_consumer_group:
+        if self.hub and self.consumer_group.lower() == self.read_back_consumer_group.lower():
             yield (
                 f"EventHubReadBackConsumerGroup = {self.read_back_consumer_group!r}: must differ "
-                "from EventHubConsumerGroup, which the trigger uses exclusively"
+                "by more than case from EventHubConsumerGroup, which the trigger uses exclusively"
             )

@@ -171,6 +171,13 @@ def _of_breakers(breakers: Iterable[JsonObject]) -> Iterator[dict[str, str]]:
             yield _item("bad", what, todo, "#breakers")
 
 
+def _of_hub(partitions: Sequence[JsonObject]) -> Iterator[dict[str, str]]:
+    first, many = partitions[0], f" (and {len(partitions) - 1} more)" if partitions[1:] else ""
+    what = f"event hub, {first['place']}{many}: {first['remark']}"
+    todo = "see “A hub that was recreated” in docs/operations.md"
+    yield _item("bad", what, todo, "#breakers")
+
+
 def _of_letters(letters: Sequence[JsonObject]) -> Iterator[dict[str, str]]:
     newest = max(letters, key=lambda letter: letter["failed_at"])
     many = len(letters) >= LETTERS_MAX
@@ -191,4 +198,9 @@ def _of_trends(trends: Iterable[JsonObject]) -> Iterator[dict[str, str]]:
             yield _item("warn", series["reason"], todo, "#trends")
 
 
-PANELS = {"breakers": _of_breakers, "dead-letters": _of_letters, "trends": _of_trends}
+PANELS = {
+    "breakers": _of_breakers,
+    "hub": _of_hub,
+    "dead-letters": _of_letters,
+    "trends": _of_trends,
+}

@@ -65,7 +65,7 @@ async def show(request: Request, controller: BreakerController) -> Reply:
     """The state of the breaker, for a caller with a link. The request changes nothing, because mail
     scanners open links.
     """
-    if _name(request) != controller.name:
+    if _name(request).lower() != controller.name.lower():
         return _unknown(request)
     token = request.query.get("token", "")
     if not token:
@@ -83,7 +83,7 @@ async def show(request: Request, controller: BreakerController) -> Reply:
 
 async def close(request: Request, controller: BreakerController) -> Reply:
     """Close the breaker, if the token in the body is for the current incident."""
-    if _name(request) != controller.name:
+    if _name(request).lower() != controller.name.lower():
         return _unknown(request)
     if refused := _body_refused(request):
         return refused
@@ -109,7 +109,7 @@ async def close(request: Request, controller: BreakerController) -> Reply:
 
 async def status(request: Request, controller: BreakerController) -> Reply:
     """The state of the breaker and a new link, for a caller with a key of the function app."""
-    if _name(request) != controller.name:
+    if _name(request).lower() != controller.name.lower():
         return json_reply({"error": _no_breaker(request)}, 404)
     try:
         view = await in_time(controller.view())
@@ -123,7 +123,7 @@ async def isolate(request: Request, controller: BreakerController) -> Reply:
 
     The caller needs a key of the function app.
     """
-    if _name(request) != controller.name:
+    if _name(request).lower() != controller.name.lower():
         return json_reply({"error": _no_breaker(request)}, 404)
     try:
         reason = in_body(request, (REASON,))[REASON.name]

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
+from shared.ingestion.operating.breaker import Backlog
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.values.text import DateText, TimeText
@@ -78,6 +79,11 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
         "retry_at": stamp(state.retry_at) if state.retry_at else None,
         "link": "" if state.mode is BreakerMode.CLOSED else link,
     }
+
+
+def held(backlog: Backlog) -> JsonObject:
+    """A partition that waits for an operator."""
+    return {"place": backlog.place, "remark": backlog.remark}
 
 
 def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:

@@ -29,6 +29,7 @@ from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
+from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
@@ -55,25 +56,31 @@ CONCURRENT_TAILS_MAX = 4
 class IngestionParts(IngestionStores):
     # --- the events of one partition ----------------------------------------------------------
 
-    def stream(self, partition_id: str) -> Stream:
-        hub = self.connection
-        return Stream(hub.namespace, hub.hub, self.settings.consumer_group, partition_id)
+    @cached_property
+    def stored_streams(self) -> StoredStreams:
+        return StoredStreams(self.store)
+
+    async def stream(self, partition_id: str) -> Stream:
+        """The stream of a partition, under the names with which it is stored."""
+        hub, group = self.connection, self.settings.consumer_group
+        return await self.stored_streams.find(Stream(hub.namespace, hub.hub, group, partition_id))
 
     @cached_property
     def pipelines(self) -> dict[str, PartitionPipeline]:
         """The pipelines, by partition ID. Each pipeline remembers its last write."""
         return {}
 
-    def pipeline(self, partition_id: str) -> PartitionPipeline:
+    async def pipeline(self, partition_id: str) -> PartitionPipeline:
         """The pipeline of a partition under the Functions trigger."""
-        if partition_id not in self.pipelines:
+        stream, known = await self.stream(partition_id), self.pipelines.get(partition_id)
+        if known is None or known.consumer.stream != stream:
             call_seconds = min(self.settings.handler_seconds_max, TRIGGER_CALL_SECONDS_MAX)
-            stream, writer = self.stream(partition_id), Writer(self.instance)
-            self.pipelines[partition_id] = replace(
-                self.pipeline_of(stream, writer, call_seconds),
+            known = replace(
+                self.pipeline_of(stream, Writer(self.instance), call_seconds),
                 seconds_max=BATCH_SECONDS_MAX - call_seconds,
             )
-        return self.pipelines[partition_id]
+            self.pipelines[partition_id] = known
+        return known
 
     def pipeline_of(
         self, stream: Stream, writer: Writer, call_seconds: float | None = None

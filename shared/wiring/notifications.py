@@ -48,7 +48,11 @@ class NotificationParts(Parts):
     def sources(self) -> Mapping[str, Source]:
         sources: dict[str, Source] = {"resources": self._resources, "trends": self._trends}
         if self._app.settings.ingestion.hub:
-            sources |= {"breaker": self._breaker, "dead letters": self._dead_letters}
+            sources |= {
+                "breaker": self._breaker,
+                "dead letters": self._dead_letters,
+                "hub": self._hub,
+            }
         return sources
 
     async def _resources(self, since: datetime, now: datetime) -> Observed:
@@ -64,6 +68,12 @@ class NotificationParts(Parts):
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
         store = self._app.ingestion.store
         return Observed(await notices.run(store, store, since))
+
+    async def _hub(self, _since: datetime, _now: datetime) -> Observed:
+        ingestion = self._app.ingestion
+        backlogs = await ingestion.breaker_controller.backlogs()
+        group = ingestion.settings.consumer_group
+        return notices.of_hub(ingestion.connection.hub, group, backlogs)
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
         """Looks back several days, because verdicts are written by a later nightly run, and again

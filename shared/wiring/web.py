@@ -15,6 +15,8 @@ from shared.wiring.parts import Parts
 DEAD_LETTERS_SHOWN = 50
 TREND_DAYS = 60
 TRENDS_CACHED_SECONDS = 300
+HUB_CACHED_SECONDS = 60
+HUB_SECONDS_MAX = 4
 
 
 class WebParts(Parts):
@@ -24,6 +26,7 @@ class WebParts(Parts):
         if self._app.settings.ingestion.hub:
             panels_by_name |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
             panels_by_name["set-aside"] = self.set_aside
+            panels_by_name["hub"] = cached(self.hub, HUB_CACHED_SECONDS)
         store = self._app.scaling.store
         return Board(self._app.resources, store, RecentLog(store), panels_by_name)
 
@@ -33,6 +36,11 @@ class WebParts(Parts):
         state = (snapshot.breaker, snapshot.read_at)
         link = controller.link(*state) or controller.path(*state)
         return [panels.breaker(controller.name, snapshot.breaker, link)]
+
+    async def hub(self) -> list[dict[str, Any]]:
+        """The partitions that wait for an operator. Reading them takes a connection each."""
+        backlogs = await self._app.ingestion.breaker_controller.backlogs(HUB_SECONDS_MAX)
+        return [panels.held(each) for each in backlogs if each.is_held]
 
     async def dead_letters(self) -> list[dict[str, Any]]:
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)

@@ -64,7 +64,8 @@ async def install_twins(app: App) -> None:
     ingestion, hub = app.ingestion, MemoryHubReader(ids=(PARTITION,))
     ingestion.hub, ingestion.sender = hub, Sender()
     letters = MemoryIngestionStore(lambda: NOW)
-    ingestion.store = await store_with(range(1, 7), ingestion.stream(PARTITION), letters)
+    ingestion.store = letters
+    await store_with(range(1, 7), await ingestion.stream(PARTITION), letters)
     ingestion.breaker_store = MemoryBreakerStore(lambda: NOW)
     await ingestion.breaker_store.put_tally(Tally(NOW, "i-1", failures=3, last_error="refused"))
     store, now = MemoryStateStore(lambda: now), NOW

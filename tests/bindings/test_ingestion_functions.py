@@ -231,7 +231,7 @@ async def test_the_official_worker_passes_a_batch_to_the_function(app: App) -> N
                 "url": text_datum("http://x/api/breakers/metric_ingest/status"),
                 "headers": {},
                 "query": {},
-                "params": {"name": text_datum("metric_ingest")},
+                "params": {"name": text_datum("Metric_Ingest")},
                 "body": Datum(b"", "bytes"),
             }
         )

@@ -56,6 +56,7 @@ class Backend:
         self.kind = kind
         self._request = request
         self._stack = stack
+        self._in_memory: dict[str, MemoryOwnershipStore] = {}
 
     def store(self) -> Store:
         if self.kind == "memory":
@@ -64,11 +65,12 @@ class Backend:
             return self._closing(TableIngestionStore(self._storage))
         return SqlIngestionStore(self.sql)
 
-    def owners(self) -> OwnershipStore:
-        """The owners of a hub that no other test uses."""
+    def owners(self, hub: str = "") -> OwnershipStore:
+        """The owners of a hub that no other test uses, or of the named hub."""
+        hub = hub or uuid.uuid4().hex
         if self.kind == "memory":
-            return MemoryOwnershipStore(now)
-        group = ("ns/ü", uuid.uuid4().hex, "$Default")
+            return self._in_memory.setdefault(hub.lower(), MemoryOwnershipStore(now))
+        group = ("ns/ü", hub, "$Default")
         if self.kind == "tables":
             return self._closing(TableOwnershipStore(self._storage, *group))
         return SqlOwnershipStore(self.sql, *group)

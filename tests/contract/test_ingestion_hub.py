@@ -30,7 +30,7 @@ from shared.adapters.event_hubs.receiver import FROM_THE_START, EventHubReceiver
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.redrive import Redriver
-from shared.ingestion.errors import HubUnavailable, NotFound
+from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.process_batch import Consumer, run
@@ -40,7 +40,7 @@ from shared.ingestion.model import Effect, Event, FailureKind, HubState, Stream
 from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
 from tests.emulators import rig as emulators
-from tests.emulators.rig import HUB, a_partition
+from tests.emulators.rig import HUB, a_partition, an_empty_hub
 from tests.local.polling import until
 
 pytestmark = [
@@ -158,10 +158,12 @@ async def test_events_that_retention_removed_are_not_read_back(rig: HubRig) -> N
     empty = replace(rig.stream, partition_id="1")
     assert await rig.hub.state(empty) == HubState(NOON, -1)
     read = await rig.hub.read_back(rig.stream, Span(1, 5))
-    assert (numbers(read), read.complete_to) == ([3, 4, 5], 5)
+    assert (numbers(read), read.complete_to, read.oldest) == ([3, 4, 5], 5, OLD)
     assert read.events[0].enqueued_at == LATER
     assert await rig.hub.sequence_at(rig.stream, NOON) == OLD
+    assert (await rig.hub.state(rig.stream)).newest_at == LATER
     await rig.forget_all()
+    assert (await rig.hub.state(rig.stream)).newest_at is None
     assert await rig.hub.read_back(rig.stream, Span(3, 8)) == ReadBack((), 8)
     assert await rig.hub.sequence_at(rig.stream, NOON) == OLD + NEW
 
@@ -190,6 +192,15 @@ async def test_a_consumer_group_whose_partition_has_a_reader_exists_and_the_read
         await until(lambda: len(batches) > seen, 20)
         receiving.cancel()
         await asyncio.wait([receiving])
+
+
+async def test_a_hub_that_was_deleted_is_told_from_one_that_does_not_answer() -> None:
+    async with an_empty_hub() as place:
+        gone = replace(place.connection, hub="deleted")
+        with pytest.raises(HubMissing, match="deleted/partitions"):
+            await EventHubReader(gone, "readback").partition_ids()
+        with pytest.raises(HubMissing, match="deleted/0"):
+            await EventHubReader(gone, "readback").state(Stream("ns", "deleted", "$Default", "0"))
 
 
 async def test_an_unreachable_hub_raises_hub_unavailable() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from shared.adapters.tables.table import joined
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipStore
@@ -79,3 +82,31 @@ async def test_each_hub_has_its_own_owners(backend: Backend) -> None:
     ours, theirs = backend.owners(), backend.owners()
     await ours.write(OwnershipClaim("0", "a", 1, None, "free"))
     assert (await theirs.owners()).rows == ()
+
+
+async def test_processes_whose_names_differ_by_case_share_the_partitions(backend: Backend) -> None:
+    hub = f"Hub-{uuid.uuid4().hex}"
+    ours, theirs = backend.owners(hub), backend.owners(hub.upper())
+    first = await ours.write(OwnershipClaim("0", "a", 1, None, "free"))
+    with pytest.raises(ClaimLost):
+        await theirs.write(OwnershipClaim("0", "b", 1, None, "free"))
+    await theirs.write(OwnershipClaim("0", "b", 2, first.version, "stolen"))
+    (row,) = (await ours.owners()).rows
+    assert (row.owner, row.epoch) == ("b", 2)
+
+
+async def test_a_process_of_an_earlier_version_keeps_the_rows_that_it_reads(
+    backend: Backend,
+) -> None:
+    """Earlier versions read and write only rows with the names exactly as in their settings."""
+    if backend.kind == "memory":
+        pytest.skip("nothing is stored by an earlier version in memory")
+    hub = f"Hub-{uuid.uuid4().hex}"
+    names = ("ns/ü", hub, "$Default")
+    key: Any = joined(*names) if backend.kind == "tables" else names
+    absent: Any = None if backend.kind == "tables" else 0
+    await backend.owners().write(OwnershipClaim("0", "old", 1, (key, absent), "free"))
+    present = backend.owners(hub.lower())
+    (row,) = (await present.owners()).rows
+    taken = await present.write(OwnershipClaim("0", "new", 2, row.version, "stolen"))
+    assert (row.owner, taken.version[0]) == ("old", key)

@@ -134,7 +134,9 @@ class FailsAtFirst(TailWatch):
     failed = False
 
     async def run(
-        self, partition_ids: Sequence[str], pipeline_of: Callable[[str], PartitionPipeline]
+        self,
+        partition_ids: Sequence[str],
+        pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
     ) -> None:
         if not self.failed:
             self.failed = True

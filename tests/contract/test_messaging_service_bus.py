@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from proton import Message as ProtonMessage
 
 from local.amqp_broker import AmqpStandIn, faults
-from shared.adapters.service_bus.encoder import encode_all
+from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
+from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
 from shared.adapters.service_bus.link import ServiceBusLink
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
+from shared.ingestion.model import Stream
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result
@@ -25,6 +29,7 @@ from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from shared.wiring.batch_sender import batch_sender
+from tests.contract.ingestion import letter
 from tests.emulators.rig import Bus, administration_client, bus_in_thread
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
@@ -244,3 +249,31 @@ async def test_a_message_above_the_links_limit_is_refused_before_anything_is_sen
             [Message(b"small"), Message(bytes(LIMIT), "huge")],
         )
     assert await waiting(bus, jobs) == 0
+
+
+async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
+    connection: ServiceBusConnection, jobs: str
+) -> None:
+    """Each of the dead letters is of another event with the same number of the same partition."""
+    stream, first = Stream("ns", "h" * 256, "$Default", "0"), letter(2**63 - 1)
+    later = replace(first, enqueued_at=first.enqueued_at + timedelta(days=1))
+    letters = [
+        StoredDeadLetter(stream, first, "version"),
+        StoredDeadLetter(stream, later, "of a hub that was recreated"),
+        *[
+            StoredDeadLetter(replace(stream, **{name: other}), first, "version")
+            for name, other in (
+                ("namespace", "ns2"),
+                ("hub", "h" * 255 + "2"),
+                ("consumer_group", "$Default~replay"),
+                ("partition_id", "1"),
+            )
+        ],
+    ]
+    for _ in range(2):  # the second time after a crash before the dead letters were removed
+        sender = batch_sender(connection, jobs, now)
+        await ServiceBusDeadLetters(sender).send(letters)
+        await sender.link.close()
+    messages = await asyncio.to_thread(received, connection, len(letters), jobs)
+    assert len({message.message_id for message in messages}) == len(messages) == len(letters)
+    assert max(len(message.message_id or "") for message in messages) <= ID_LENGTH_MAX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
@@ -34,7 +35,8 @@ recent = st.integers(0, 3)
 
 
 class Owners(StoreMachine):
-    """The partitions of one hub and consumer group."""
+    """The partitions of one hub and consumer group. Some processes have the hub's name in
+    capitals."""
 
     errors = (ClaimLost, StoreUnavailable)
     unavailable = StoreUnavailable
@@ -49,7 +51,11 @@ class Owners(StoreMachine):
         backend = self._backend(stack)
         if backend.kind != "tables":
             self.network.through(backend.sql)
-        return {"owners": MemoryOwnershipStore(self.clock)}, {"owners": backend.owners()}
+        hub, memory = f"hub-{uuid.uuid4().hex[:8]}", MemoryOwnershipStore(self.clock)
+        return (
+            {"owners": memory, "in_capitals": memory},
+            {"owners": backend.owners(hub), "in_capitals": backend.owners(hub.upper())},
+        )
 
     async def look(self, side: Side) -> Look:
         read = (await side.owners.owners()).rows
@@ -71,14 +77,27 @@ class Owners(StoreMachine):
             assert self.is_as_long(*ages)
 
     @rule(
-        partition=partitions, back=recent, owner=owners, epoch=epochs, why=reasons, fault=faults()
+        partition=partitions,
+        back=recent,
+        owner=owners,
+        epoch=epochs,
+        why=reasons,
+        store=st.sampled_from(["owners", "in_capitals"]),
+        fault=faults(),
     )
     def write(
-        self, partition: str, back: int, owner: str, epoch: int, why: str, fault: Fault
+        self,
+        partition: str,
+        back: int,
+        owner: str,
+        epoch: int,
+        why: str,
+        store: str,
+        fault: Fault,
     ) -> None:
         """Write a claim based on the current version or an older one. Its epoch may be lower."""
         version = self._version(partition, back)
-        call = _writing(version, OwnershipClaim(partition, owner, epoch, None, why))
+        call = _writing(version, OwnershipClaim(partition, owner, epoch, None, why), store)
         answer = self.step(call, _plain, fault)
         if answer is not None:
             assert self.is_now(answer.real.modified_at)
@@ -118,10 +137,10 @@ def _by_partition(seen: OwnershipSnapshot) -> dict[str, Ownership]:
     return {row.partition_id: row for row in seen.rows}
 
 
-def _writing(version: Both[Any], claim: OwnershipClaim) -> SideCall:
+def _writing(version: Both[Any], claim: OwnershipClaim, store: str = "owners") -> SideCall:
     def write(side: Side) -> Any:
         current = version.of(side)
-        return side.owners.write(
+        return getattr(side, store).write(
             OwnershipClaim(claim.partition_id, claim.owner, claim.epoch, current, claim.reason)
         )
 

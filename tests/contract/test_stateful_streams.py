@@ -26,6 +26,7 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events.accounting import CommitLimits
 from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
+from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -56,7 +57,9 @@ ALL = 20_000
 """More rows than a machine writes, so that a read returns all of them."""
 TIME_STEP = timedelta(milliseconds=1)
 """Between two failures. Azurite stores microseconds, but compares times in milliseconds."""
-PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀')
+CAPITALS = "0 in capitals"
+"""Partition 0 as an earlier version stored it if the settings had the hub's name in capitals."""
+PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀', CAPITALS)
 TEXTS = {
     "empty": "",
     "short": "text",
@@ -107,7 +110,7 @@ def outcomes(draw: st.DrawFn, size_min: int = 0) -> Results:
 
 
 class Streams(StoreMachine):
-    """Two streams of a hub that no other test uses."""
+    """Streams of a hub that no other test uses. The names of two of them differ by case."""
 
     errors = (AccountingBroken, CommitRefused, Fenced, StoreUnavailable)
     unavailable = StoreUnavailable
@@ -135,7 +138,8 @@ class Streams(StoreMachine):
 
     def stream(self, partition: str) -> Stream:
         """The stream of this step, which ``look`` then reads."""
-        self.at = Stream("ns", self.hub, "$Default", partition)
+        hub, number = (self.hub.upper(), "0") if partition == CAPITALS else (self.hub, partition)
+        self.at = Stream("ns", hub, "$Default", number)
         return self.at
 
     async def look(self, side: Side) -> Look:
@@ -284,7 +288,7 @@ class Streams(StoreMachine):
         self.step(lambda s: s.streams.dead_letters(at, after, limit, time), _letters, fault)
         self.step(lambda s: s.streams.gaps(at, after, limit, time), list, fault)
         self.step(lambda s: s.streams.newest_dead_letters(at, limit), _letters, fault)
-        if after is not None:
+        if after is not None and after >= 0:
             self.step(lambda s: s.streams.dead_letter(at, after), _letter_or_none, fault)
 
     @rule(partition=partitions, limit=limits, fault=faults(1))
@@ -303,7 +307,16 @@ class Streams(StoreMachine):
 
     def _begun(self, streams: Sequence[Stream]) -> list[Stream]:
         """The listed streams of this machine. A stream whose first commit failed may be listed."""
-        return [s for s in streams if s.hub == self.hub and self._end(s) is not None]
+        ours = [s for s in streams if s.in_one_case.hub == self.hub]
+        return [s for s in ours if self._end(s) is not None]
+
+    @rule(partition=partitions, change=st.sampled_from([str.lower, str.upper, str.swapcase]))
+    def find_the_stored_names(self, partition: str, change: Callable[[str], str]) -> None:
+        at = self.stream(partition)
+        given = Stream("NS", change(at.hub), change("$Default"), at.partition_id)
+        same = [s for s in self.handles if s[1] == "saved" and s[0].in_one_case == at.in_one_case]
+        if any(self._end(stream) is not None for stream, _ in same):
+            self.step(lambda s: StoredStreams(s.streams).find(given))
 
     # --- notes, and retention ---
 

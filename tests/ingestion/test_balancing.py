@@ -315,3 +315,13 @@ def test_from_any_view_the_shares_end_up_within_one_of_each_other(
     assert sum(held.values()) == len(view.partition_ids)
     assert all(floor <= held.get(name, 0) <= floor + 1 for name in names)
     assert claims <= 2 * len(view.partition_ids)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_of_two_rows_of_a_partition_the_newest_counts(newest_first: bool) -> None:
+    """Earlier versions wrote rows of their own if the names in their settings differed by case."""
+    rows = [row("0", "gone", 100, epoch=7), row("0", "b", 1, epoch=2)]
+    view = OwnershipView(("0", "1"), tuple(rows[::-1] if newest_first else rows))
+    planned = plan(view, "me", NOW)
+    assert [each.partition_id for each in planned.claims] == ["1"], "b owns partition 0"
+    assert [each.epoch for each in plan(view, "b", NOW).keep] == [2]

@@ -82,6 +82,9 @@ class Rig:
             self.lines[partition_id] = self.new_line(partition_id)
         return self.lines[partition_id]
 
+    async def line_of(self, partition_id: str) -> PartitionPipeline:
+        return self.line(partition_id)
+
     def new_line(self, partition_id: str = "0") -> PartitionPipeline:
         numbers = count()
         stream = replace(STREAM, partition_id=partition_id)
@@ -350,7 +353,7 @@ async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(rig
     assert tally.last_error == "DependencyDown: queue metrics"
     rig.send_error = None
     rig.hub.add(STREAM, *events(0, 3))
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     assert rig.sent == [f"hub:0:{n}" for n in range(4)], (
         "messages are sent even while the breaker is open"
     )
@@ -406,23 +409,23 @@ async def test_a_gap_is_logged_as_an_error(rig: Rig, caplog: pytest.LogCaptureFi
 async def test_undelivered_events_are_read_back_at_the_second_check(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     assert rig.checkpoint == 3, "the trigger may be about to deliver it"
     rig.wait(60)
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     assert (rig.checkpoint, rig.sent[-1]) == (6, "hub:0:6")
 
 
 async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     await rig.ingest(4, 6)
     rig.hub.add(STREAM, *events(7, 8))
     rig.wait(60)
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     rig.wait(60)
-    await rig.watch.run(["0", "1"], rig.line)  # partition 1 has no checkpoint
+    await rig.watch.run(["0", "1"], rig.line_of)  # partition 1 has no checkpoint
     assert rig.checkpoint == 8
     assert sorted(rig.handled) == list(range(9))
 
@@ -430,10 +433,10 @@ async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: Rig) -> 
 async def test_the_tail_is_not_swept_while_the_breaker_is_open(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     seen = await rig.breakers.load()
     await rig.breakers.replace(seen, replace(seen.breaker, mode=BreakerMode.ISOLATED))
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     assert rig.checkpoint == 3
 
 
@@ -465,8 +468,21 @@ async def test_a_failure_of_one_partition_does_not_stop_the_others(
     for _ in range(2):
         rig.wait(60)
         with pytest.raises(ExceptionGroup) as raised:
-            await rig.watch.run(["0", "1"], rig.line)
+            await rig.watch.run(["0", "1"], rig.line_of)
         assert [type(e) for e in raised.value.exceptions] == [error]
     checkpoint = rig.store.rows[other].checkpoint
     assert checkpoint is not None
     assert checkpoint.sequence == 6
+
+
+async def test_the_tail_watch_tells_of_events_in_a_partition_without_a_checkpoint(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is delivered there if the state was lost after all events had been read."""
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.watch.run(["0"], rig.line_of)
+    assert "[tail_unread]" not in caplog.text
+    rig.wait(600)
+    await rig.watch.run(["0"], rig.line_of)
+    assert "[tail_unread] hub/0: the hub has events up to number 3" in caplog.text
+    assert rig.handled == []

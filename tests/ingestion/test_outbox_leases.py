@@ -197,14 +197,14 @@ async def test_a_crashed_instances_messages_are_sent_after_its_lease_has_ended()
         await rig.ingest(0, 3)
     rig.send_error = None
     rig.lines.clear()  # another instance checks the tail
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     assert rig.sent == []
     await ingest.run(
         events(0, 3), rig.line()
     )  # nor when the batch is redelivered to another instance
     assert rig.sent == []
     rig.wait(60)
-    await rig.watch.run(["0"], rig.line)
+    await rig.watch.run(["0"], rig.line_of)
     assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 

@@ -40,6 +40,8 @@ from shared.ingestion.events.process_batch import (
 )
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
+    COMPACTED,
+    LOST,
     Commit,
     Effect,
     Event,
@@ -293,6 +295,28 @@ async def test_skipped_events_that_the_hub_no_longer_has_are_a_gap(rig: Rig) -> 
     report = await run([event(5), event(8)], rig.consumer)
     assert rig.account == {"effects": [0, 3, 4, 5, 8], "dead": [], "gaps": [1, 2, 6, 7]}
     assert [(gap.first, gap.last) for gap in report.gaps] == [(1, 2), (6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "gaps"),
+    [
+        ((), [(3, 6, LOST)]),
+        ((0, 7, 8), [(3, 6, COMPACTED)]),
+        ((1, 5, 7), [(3, 4, COMPACTED), (6, 6, COMPACTED)]),
+        ((5, 7), [(3, 4, LOST), (6, 6, COMPACTED)]),
+        ((7, 8), [(3, 6, LOST)]),
+    ],
+)
+async def test_only_what_retention_removed_is_lost(
+    rig: Rig, kept: Sequence[int], gaps: list[tuple[int, int, str]]
+) -> None:
+    """Retention removes the oldest events. Compaction removes events between those that stay."""
+    await rig.begin(2)
+    if kept:
+        rig.hub.add(STREAM, *map(event, kept))
+    report = await run([event(7)], rig.consumer)
+    assert [(gap.first, gap.last, gap.reason) for gap in report.gaps] == gaps
+    assert [gap.is_loss for gap in report.gaps] == [reason == LOST for _, _, reason in gaps]
 
 
 async def test_many_skipped_events_are_read_back_in_bounded_steps() -> None:

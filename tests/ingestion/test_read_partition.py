@@ -43,8 +43,11 @@ class Reading:
         self.pauses = 0
 
     async def run(self) -> None:
+        async def stream_of(_partition_id: str) -> Stream:
+            return STREAM
+
         reader = PartitionReader(
-            lambda _id: STREAM, self.store, self, self.hub, self.process, self.pause, self.tell
+            stream_of, self.store, self, self.hub, self.process, self.pause, self.tell
         )
         await reader.read(LEASE)
 

@@ -100,6 +100,8 @@ async def test_dead_letters_are_found_by_hub_partition_number_kind_and_age() -> 
     assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4, 5, 6, 2]
     assert numbers(await find(store, DeadLetterQuery(partition_id="1"), 100)) == [2]
     assert numbers(await find(store, DeadLetterQuery(hub="other"), 100)) == []
+    for hub, group in (("HUB", None), (None, "$DEFAULT"), ("Hub", "$default")):
+        assert numbers(await find(store, DeadLetterQuery(hub, group, "1"), 100)) == [2]
     assert numbers(await find(store, DeadLetterQuery(sequence=2), 100)) == [2, 2]
     assert numbers(await find(store, DeadLetterQuery(kind=FailureKind.EXHAUSTED), 100)) == [3, 6]
     old = DeadLetterQuery(failed_before=NOW - timedelta(hours=4))
@@ -132,6 +134,8 @@ async def test_reading_a_dead_letter_returns_its_event_and_an_ambiguous_number_i
     )
     with pytest.raises(NotFound, match="no dead letter"):
         await read(store, hub, DeadLetterQuery(sequence=3))
+    await store_with([2], replace(FIRST, hub="HUB"), store)  # the same hub, read twice
+    assert (await read(store, hub, DeadLetterQuery("Hub", "$default", "0", 2)))[1] == original
     await store_with([2], SECOND, store)
     with pytest.raises(NotFound, match="several dead letters have this number"):
         await read(store, hub, DeadLetterQuery(sequence=2))

@@ -16,7 +16,7 @@ def test_without_a_connection_there_is_no_hub() -> None:
 
 
 def test_a_hub_is_given_by_connection_string_or_by_namespace() -> None:
-    by_string = settings.load({"EventHubConnection": f"{HUB};EntityPath=metrics"}).ingestion.hub
+    by_string = settings.load({"EventHubConnection": f"{HUB};EntityPath=Metrics"}).ingestion.hub
     environ = {
         "EventHubConnection__fullyQualifiedNamespace": "shop.servicebus.windows.net",
         "EventHubConnection__clientId": "client-1",
@@ -39,8 +39,8 @@ def test_a_hub_is_given_by_connection_string_or_by_namespace() -> None:
             "EventHubConnection: its EntityPath is 'b', but EventHubName is 'metrics'",
         ),
         (
-            {"EventHubConnection": HUB, "EventHubReadBackConsumerGroup": "$Default"},
-            "EventHubReadBackConsumerGroup = '$Default': must differ from",
+            {"EventHubConnection": HUB, "EventHubReadBackConsumerGroup": "$default"},
+            "EventHubReadBackConsumerGroup = '$default': must differ by more than case from",
         ),
         ({"IngestTailSchedule": "often"}, "IngestTailSchedule = 'often': must be 6 cron fields"),
         ({"BreakerFailureRatio": "2"}, "BreakerFailureRatio = 2: must be 0 to 1"),

@@ -506,8 +506,11 @@ class World:
                 await pause(sheltered=True)
 
     def processor(self, instance: Instance) -> Processor:
+        async def stored_stream(partition_id: str) -> Stream:
+            return stream_of(partition_id)
+
         reader = PartitionReader(
-            stream_of,
+            stored_stream,
             self.store,
             self.hub,
             self.hub,

@@ -420,7 +420,7 @@ class World:
         def ended(_result: object, error: BaseException | None) -> None:
             assert error is None or isinstance(error, EXPECTED), repr(error)
 
-        def line_of(partition_id: str) -> PartitionPipeline:
+        async def line_of(partition_id: str) -> PartitionPipeline:
             line = self.pipeline(partition_id, client)
             return replace(
                 line, consumer=replace(line.consumer, handle=self.sweep_of(partition_id))

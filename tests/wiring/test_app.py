@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import HandlerTimedOut
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.handling import Handling
@@ -17,6 +19,7 @@ from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW
+from tests.contract.ingestion import commit
 
 
 class Part:
@@ -93,7 +96,22 @@ async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter(
         app.scaling.store = store
         assert app.web.board.store is store
         assert app.nightly.trends is app.nightly.trends
-        assert app.ingestion.pipeline("0") is app.ingestion.pipeline("0")
+        app.ingestion.store = MemoryIngestionStore(lambda: NOW)
+        assert await app.ingestion.pipeline("0") is await app.ingestion.pipeline("0")
+
+
+async def test_an_app_reads_a_partition_under_the_names_that_are_stored() -> None:
+    """They may be stored after the app has first looked, by an earlier version beside it."""
+    store, names = MemoryIngestionStore(lambda: NOW), {"EventHubConsumerGroup": "$DEFAULT"}
+    async with App({**ENVIRON, **names}) as app:
+        app.ingestion.store = store
+        new = (await app.ingestion.pipeline("0")).consumer.stream
+        assert (new.hub, new.consumer_group) == ("metrics", "$Default")
+        stored = replace(new, hub="METRICS")
+        await store.commit(stored, await store.load(stored), commit(None, 3))
+        assert await app.ingestion.stream("0") == stored
+        assert (await app.ingestion.pipeline("0")).consumer.stream == stored
+        assert (await app.ingestion.breaker_controller.stream_of("0")) == stored
 
 
 @pytest.mark.parametrize(
@@ -103,7 +121,8 @@ async def test_the_last_call_of_a_batch_ends_before_the_function_stops_itself(
     setting: str, batch_seconds: float
 ) -> None:
     async with App({**ENVIRON, "HandlerSecondsMaximum": setting}) as app:
-        assert app.ingestion.pipeline("0").seconds_max == batch_seconds
+        app.ingestion.store = MemoryIngestionStore(lambda: NOW)
+        assert (await app.ingestion.pipeline("0")).seconds_max == batch_seconds
         assert batch_seconds + min(float(setting or 60), 200) <= INVOCATION_SECONDS_MAX - 30
 
 
@@ -115,9 +134,10 @@ async def test_each_way_to_the_handler_has_the_time_limit() -> None:
     async with App({**ENVIRON, "HandlerSecondsMaximum": "0.1"}) as app:
         parts = app.ingestion
         parts.handling = Handling(lambda _stream: hang)
-        stream = parts.stream("0")
+        parts.store = MemoryIngestionStore(lambda: NOW)
+        stream = await parts.stream("0")
         for handle in (
-            parts.pipeline("0").consumer.handle,
+            (await parts.pipeline("0")).consumer.handle,
             parts.pipeline_of(stream, Writer("me", 1)).consumer.handle,
             parts.redriver.handler_of(stream),
         ):
@@ -128,7 +148,7 @@ async def test_each_way_to_the_handler_has_the_time_limit() -> None:
 async def test_two_apps_share_no_parts() -> None:
     async with App(ENVIRON) as one, App({**ENVIRON, "EventHubName": "other"}) as another:
         assert one.scaling.store is not another.scaling.store
-        assert (one.ingestion.stream("0").hub, another.ingestion.stream("0").hub) == (
+        assert (one.ingestion.connection.hub, another.ingestion.connection.hub) == (
             "metrics",
             "other",
         )

@@ -20,7 +20,7 @@ from azure.eventhub.exceptions import EventHubError
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import event_hub_access
 from shared.adapters.event_hubs.received import aware, to_event
-from shared.ingestion.errors import HubUnavailable, NotFound
+from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
@@ -89,7 +89,8 @@ class EventHubReader:
             hub = await client.get_eventhub_properties()
             partition = await client.get_partition_properties(stream.partition_id)
         last_enqueued = int(partition["last_enqueued_sequence_number"])
-        return HubState(aware(hub["created_at"]), last_enqueued)
+        newest_at = None if partition["is_empty"] else aware(partition["last_enqueued_time_utc"])
+        return HubState(aware(hub["created_at"]), last_enqueued, newest_at)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         async with self._asking(stream.partition_id) as client:
@@ -98,9 +99,11 @@ class EventHubReader:
             if partition["is_empty"] or first > span.last:
                 return ReadBack((), span.last)
             events = await self._read(client, stream.partition_id, first, span.last)
+            partition = await client.get_partition_properties(stream.partition_id)
+            oldest = None if partition["is_empty"] else int(partition["beginning_sequence_number"])
         within = tuple(event for event in events if event.sequence <= span.last)
         done = len(within) < len(events) or within[-1].sequence == span.last
-        return ReadBack(within, span.last if done else within[-1].sequence)
+        return ReadBack(within, span.last if done else within[-1].sequence, oldest)
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
         async with self._asking(stream.partition_id) as client:
@@ -172,7 +175,9 @@ class EventHubReader:
                 f"{where}: no answer within {seconds:g} s. Check that hub and consumer group exist"
             ) from error
         except (EventHubError, OSError) as error:
-            raise HubUnavailable(f"{where}: {told(error, self._connection)}") from error
+            is_missing = getattr(error, "error", "") == NOT_FOUND
+            kind = HubMissing if is_missing else HubUnavailable
+            raise kind(f"{where}: {told(error, self._connection)}") from error
 
 
 async def _open_reader(

@@ -256,18 +256,21 @@ class MemoryHubReader:
             raise NotFound(f"consumer group {consumer_group} does not exist")
 
     async def state(self, stream: Stream) -> HubState:
-        return HubState(self.created_at, self._last.get(stream, -1))
+        newest_at = self.events[stream][-1].enqueued_at if self.events[stream] else None
+        return HubState(self.created_at, self._last.get(stream, -1), newest_at)
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
         later = [e.sequence for e in self.events[stream] if e.enqueued_at >= time]
         return min(later, default=self._last.get(stream, -1) + 1)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        oldest = min([e.sequence for e in self.events[stream]], default=None)
         within = [e for e in self.events[stream] if span.first <= e.sequence <= span.last]
-        if len(within) <= self._read_max:
-            return ReadBack(tuple(within), span.last)
+        if not within:
+            return ReadBack((), span.last, oldest)
         read = tuple(within[: self._read_max])
-        return ReadBack(read, read[-1].sequence)
+        done = len(read) == len(within)
+        return ReadBack(read, span.last if done else read[-1].sequence, oldest)
 
 
 class MemoryOwnershipStore:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from datetime import UTC
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
-from shared.ingestion.model import message_id
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
 from shared.messaging.ports import MessageSender
@@ -30,14 +31,27 @@ class ServiceBusDeadLetters:
             raise SendingFailed(f"Service Bus refused the messages with these ids: {ids}")
 
 
+def id_of(stored: StoredDeadLetter) -> str:
+    """The same ID for each attempt to send the dead letter, and another one for each other dead
+    letter, also of a hub that was deleted and created again.
+
+    The hash covers the whole names, because an ID has at most 128 characters.
+    """
+    stream, letter = stored.stream, stored.letter
+    identity = f"{stream.key}|{letter.sequence}|{letter.enqueued_at.astimezone(UTC).isoformat()}"
+    digest = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+    return f"{stream.hub[:50]}:{stream.partition_id[:10]}:{letter.sequence}:{digest}"
+
+
 def to_message(stored: StoredDeadLetter) -> Message:
     """A message with the event's body, and with its origin and its failure as properties."""
     stream, letter = stored.stream, stored.letter
     return Message(
         letter.body,
-        message_id=message_id(stream, letter.sequence),
+        message_id=id_of(stored),
         subject="dead-letter",
         application_properties={
+            "namespace": stream.namespace,
             "hub": stream.hub,
             "consumer_group": stream.consumer_group,
             "partition_id": stream.partition_id,

@@ -11,7 +11,7 @@ from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLette
 from shared.ingestion.errors import NotFound
 from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import Span
-from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
+from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream, in_one_case
 
 PAGE = 100
 STREAMS_AT_ONCE = 8
@@ -29,9 +29,11 @@ class DeadLetterQuery:
     failed_before: datetime | None = None
 
     def covers(self, stream: Stream) -> bool:
-        wanted = (self.hub, self.consumer_group, self.partition_id)
-        actual = (stream.hub, stream.consumer_group, stream.partition_id)
-        return all(a is None or a == h for a, h in zip(wanted, actual, strict=True))
+        """Azure compares the names of hubs and consumer groups without case."""
+        wanted = (self.hub, self.consumer_group)
+        names = zip(wanted, (stream.hub, stream.consumer_group), strict=True)
+        same = all(w is None or in_one_case(w) == in_one_case(name) for w, name in names)
+        return same and self.partition_id in (None, stream.partition_id)
 
     def matches(self, letter: DeadLetter) -> bool:
         return (
@@ -96,8 +98,8 @@ async def read(
     Raises NotFound if there is no such dead letter, if its body is gone, or if several hubs or
     consumer groups have a dead letter of this number. Raises HubUnavailable.
     """
-    matching = await find(store, query, 2)
-    if len(matching) != 1:
+    matching = await find(store, query, PAGE)
+    if len({stored.stream.in_one_case for stored in matching}) != 1:
         raise NotFound(
             "several dead letters have this number; name the hub and the consumer group"
             if matching

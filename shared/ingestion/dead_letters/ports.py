@@ -84,7 +84,7 @@ class DeadLetterSender(Protocol):
     """Sends dead letters to a queue for operators or another app."""
 
     async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send all dead letters, each under the id of its event. Raises SendingFailed, after which
+        """Send all dead letters, each under an id of its own. Raises SendingFailed, after which
         any of the dead letters may have been sent. A queue that detects duplicates accepts each
         dead letter only once.
         """

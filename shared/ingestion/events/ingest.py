@@ -379,10 +379,12 @@ async def drain(pipeline: PartitionPipeline) -> int:
 
 
 def log_report(pipeline: PartitionPipeline, report: Report) -> None:
-    """Log what was committed. Gaps are logged as errors, because their events are lost."""
+    """Log what was committed. Lost events are logged as errors."""
     for gap in report.gaps:
-        log.error(
-            "[gap] %s: %s event(s) from %s to %s: %s",
+        log.log(
+            logging.ERROR if gap.is_loss else logging.INFO,
+            "%s %s: %s event(s) from %s to %s: %s",
+            "[gap]" if gap.is_loss else "[compacted]",
             pipeline.name,
             gap.count,
             gap.first,

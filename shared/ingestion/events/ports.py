@@ -183,12 +183,15 @@ class RetentionStore(AccountReader, Protocol):
 class ReadBack:
     """The events of a span that the hub still has, up to and including the number ``complete_to``.
 
-    If a number up to ``complete_to`` has no event here, its event is lost permanently. A reader may
+    If a number up to ``complete_to`` has no event here, its event is gone permanently. A reader may
     stop before the end of a long span, but not before its first number.
     """
 
     events: tuple[Event, ...]
     complete_to: int
+    oldest: int | None = None
+    """The number of the oldest event that the hub still had after these were read. Retention has
+    removed no event with a higher number. None if it is unknown or the partition is empty."""
 
 
 class HubReader(Protocol):

@@ -54,6 +54,8 @@ from shared.ingestion.events.survey import (
     tail,
 )
 from shared.ingestion.model import (
+    COMPACTED,
+    LOST,
     Checkpoint,
     Commit,
     DeadLetter,
@@ -130,7 +132,7 @@ class Consumer:
 
 @dataclass(slots=True)
 class Report:
-    """What one call of ``run`` or ``sweep`` committed. A gap means that events were lost."""
+    """What one call of ``run`` or ``sweep`` committed."""
 
     effects: int = 0
     messages: int = 0
@@ -169,6 +171,20 @@ class _Pass:
     events: tuple[Event, ...]
     holes: tuple[Span, ...]
     last: int
+    oldest: int | None = None
+    """The oldest event that the hub had when the holes were found."""
+
+    def gaps(self, end: int, found_at: datetime) -> list[Gap]:
+        """The holes before ``end``. Retention removes the oldest events, so a hole above the oldest
+        one is the work of compaction."""
+        gaps = list[Gap]()
+        for hole in self.holes:
+            oldest = hole.last + 1 if self.oldest is None else max(self.oldest, hole.first)
+            lost, replaced = Span(hole.first, min(hole.last, oldest - 1)), Span(oldest, hole.last)
+            for span, reason in ((lost, LOST), (replaced, COMPACTED)):
+                if hole.last < end and span.count > 0:
+                    gaps.append(Gap(span.first, span.last, found_at, reason))
+        return gaps
 
 
 async def run(events: Sequence[Event], consumer: Consumer) -> Report:
@@ -328,7 +344,7 @@ async def _next_pass(
         last = missing[1].first - 1 if len(missing) > 1 else newest
     restored = [event for event in back.events if hole.first <= event.sequence <= hole.last]
     new = survey(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last]).fresh
-    return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last)
+    return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last, back.oldest)
 
 
 async def _handle(step: _Pass, consumer: Consumer, now: datetime, settled: BatchOutcomes) -> None:
@@ -491,12 +507,11 @@ def _plan(
     if settled.held:
         end = min([e.sequence for e in events if e.sequence not in outcomes], default=end)
         events = tuple([e for e in events if e.sequence < end])
-    reason = "skipped by the host and no longer in the hub"
     return plan_commits(
         saved.checkpoint,
         events,
         [outcomes[event.sequence] for event in events],
-        [Gap(s.first, s.last, saved.read_at, reason) for s in step.holes if s.last < end],
+        step.gaps(end, saved.read_at),
         consumer.writer,
         consumer.new_txid(),
         saved.read_at,

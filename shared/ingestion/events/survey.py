@@ -15,6 +15,10 @@ hub's creation; others record the times of its events.
 """
 
 
+UNDELIVERED_FOR = timedelta(minutes=5)
+"""After this time, the first event of a partition should have been delivered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Sequence numbers from ``first`` to ``last``, both included."""
@@ -116,6 +120,24 @@ def check_same_hub(checkpoint: Checkpoint, hub: HubState) -> None:
             f"{checkpoint.sequence}"
         )
     check_made_before(checkpoint, hub.created_at)
+
+
+def problem(checkpoint: Checkpoint | None, hub: HubState, now: datetime) -> str:
+    """Why a partition cannot be processed until an operator acts; empty if nothing is wrong."""
+    if checkpoint is None:
+        newest_at = hub.newest_at
+        if newest_at is None or now - newest_at < UNDELIVERED_FOR:
+            return ""
+        return (
+            f"the hub has events up to number {hub.last_enqueued}, the newest from "
+            f"{newest_at:%FT%TZ}, but none was delivered and there is no checkpoint: nothing reads "
+            "the partition, or its state was lost"
+        )
+    try:
+        check_same_hub(checkpoint, hub)
+    except StreamRecreated as error:
+        return f"the hub was deleted and created again: {error}"
+    return ""
 
 
 def tail(checkpoint: Checkpoint, hub: HubState) -> Span | None:

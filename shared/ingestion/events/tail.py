@@ -12,7 +12,7 @@ from functools import partial
 
 from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
-from shared.ingestion.events.survey import check_same_hub
+from shared.ingestion.events.survey import check_same_hub, problem
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,9 @@ class TailWatch:
     seen: dict[str, StreamProgress] = field(default_factory=dict)
 
     async def run(
-        self, partition_ids: Sequence[str], pipeline_of: Callable[[str], PartitionPipeline]
+        self,
+        partition_ids: Sequence[str],
+        pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
     ) -> None:
         """Check each partition. After a failure the other partitions are still checked; all
         failures are raised together at the end.
@@ -57,11 +59,11 @@ class TailWatch:
         failures: list[Exception] = []
 
         async def check_partition(partition_id: str) -> None:
-            pipeline = pipeline_of(partition_id)
             try:
-                await self._look_after(pipeline)
+                await self._look_after(await pipeline_of(partition_id))
             except Exception as error:
-                log.error("[tail_failed] %s: %s: %s", pipeline.name, type(error).__name__, error)
+                name = f"partition {partition_id}"
+                log.error("[tail_failed] %s: %s: %s", name, type(error).__name__, error)
                 failures.append(error)
 
         work: list[Callable[[], Awaitable[None]]] = [
@@ -113,8 +115,10 @@ async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:
     """The stream's progress; None if the stream has no checkpoint yet."""
     consumer = pipeline.consumer
     saved = await consumer.store.load(consumer.stream)
-    if saved.checkpoint is None:
-        return None
     hub = await consumer.hub.state(consumer.stream)
+    if saved.checkpoint is None:
+        if why := problem(None, hub, saved.read_at):
+            log.warning("[tail_unread] %s: %s", pipeline.name, why)
+        return None
     check_same_hub(saved.checkpoint, hub)
     return StreamProgress(saved.read_at, saved.checkpoint.sequence, hub.last_enqueued)

@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,8 +23,15 @@ from shared.ingestion.breaker.breaker import (
 )
 from shared.ingestion.breaker.ports import BreakerSnapshot, BreakerStore, ConsumptionSwitch
 from shared.ingestion.concurrency import task_runner
-from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
+from shared.ingestion.errors import (
+    BreakerChanged,
+    HubMissing,
+    HubUnavailable,
+    RowUnreadable,
+    StoreUnavailable,
+)
 from shared.ingestion.events.ports import CheckpointReader, HubReader
+from shared.ingestion.events.survey import problem
 from shared.ingestion.model import Stream
 from shared.ingestion.ownership.ports import HubAccess
 
@@ -42,11 +49,18 @@ class RecentError:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The number of events of a partition that are not accounted for yet; None if it is unknown."""
+    """The number of events of a partition that are not accounted for yet; None if it is unknown.
+    ``is_held`` is true if an operator must act, as the remark says."""
 
     partition_id: str
     events: int | None
     remark: str = ""
+    is_held: bool = False
+
+    @property
+    def place(self) -> str:
+        every = self.partition_id == ALL
+        return "all partitions" if every else f"partition {self.partition_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,8 @@ class BreakerView:
     backlog: tuple[Backlog, ...]
 
 
+ALL = "all"
+NOT_BEGUN = "no event has been delivered yet"
 RACES_MAX = 10
 AT_ONCE_MAX = 8
 """The number of partitions whose backlog is read concurrently. Each of them needs a connection."""
@@ -83,7 +99,7 @@ class BreakerController:
     store: CheckpointReader
     hub: Hub
     switch: ConsumptionSwitch
-    stream_of: Callable[[str], Stream]
+    stream_of: Callable[[str], Awaitable[Stream]]
     keys: Sequence[bytes]
     valid_for: timedelta
     app_url: str
@@ -116,7 +132,7 @@ class BreakerController:
             if tally.last_error
         ]
         return BreakerView(
-            self.name, seen.breaker, seen.read_at, tuple(errors[:10]), await self._backlogs()
+            self.name, seen.breaker, seen.read_at, tuple(errors[:10]), await self.backlogs()
         )
 
     async def view_with(self, token: str) -> BreakerView:
@@ -170,9 +186,10 @@ class BreakerController:
             f"breaker {self.name} was changed by others {RACES_MAX} times in a row; try again"
         )
 
-    async def _backlogs(self) -> tuple[Backlog, ...]:
+    async def backlogs(self, seconds_max: float | None = None) -> tuple[Backlog, ...]:
+        """The backlog of each partition, or one for all if the hub does not answer in time."""
         try:
-            async with asyncio.timeout(self.backlog_seconds_max):
+            async with asyncio.timeout(seconds_max or self.backlog_seconds_max):
                 partition_ids = await self.hub.partition_ids()
                 backlogs = dict[str, Backlog]()
 
@@ -181,16 +198,21 @@ class BreakerController:
 
                 await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
         except (HubUnavailable, TimeoutError) as error:
-            return (Backlog("all", None, f"{type(error).__name__}: {error}"),)
+            is_held = isinstance(error, HubMissing)
+            return (Backlog(ALL, None, f"{type(error).__name__}: {error}", is_held),)
         return tuple([backlogs[each] for each in partition_ids])
 
     async def _backlog(self, partition_id: str) -> Backlog:
-        stream = self.stream_of(partition_id)
         try:
+            stream = await self.stream_of(partition_id)
             saved = await self.store.load(stream)
-            last_enqueued = (await self.hub.state(stream)).last_enqueued
+            hub = await self.hub.state(stream)
         except (StoreUnavailable, HubUnavailable) as error:
-            return Backlog(partition_id, None, str(error))
+            return Backlog(partition_id, None, str(error), isinstance(error, HubMissing))
+        except RowUnreadable as error:
+            return Backlog(partition_id, None, str(error), is_held=True)
+        if why := problem(saved.checkpoint, hub, saved.read_at):
+            return Backlog(partition_id, None, why, is_held=True)
         if saved.checkpoint is None:
-            return Backlog(partition_id, None, "no event has been delivered yet")
-        return Backlog(partition_id, max(last_enqueued - saved.checkpoint.sequence, 0))
+            return Backlog(partition_id, None, NOT_BEGUN)
+        return Backlog(partition_id, hub.last_enqueued - saved.checkpoint.sequence)

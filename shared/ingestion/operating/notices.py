@@ -1,15 +1,19 @@
-"""Notifications of dead letters and gaps."""
+"""Notifications of dead letters, gaps, and partitions that wait for an operator."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.dead_letters.ports import DeadLetterStore
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.model import DeadLetter, Gap, Stream
+from shared.ingestion.operating.breaker import NOT_BEGUN, Backlog
 from shared.ingestion.operating.stream_account import all_gaps
 from shared.notifications.news import News, NewsKind, Severity
+from shared.notifications.ports import Observed
 
 EVENTS_BACK = 100_000
 """How many events before the checkpoint are searched. A partition receives at most about 1000
@@ -19,6 +23,7 @@ BATCH_TIME_MAX = timedelta(minutes=30)
 and are written up to this much later.
 """
 PAGE_LETTERS = 1000
+PARTITIONS_TOLD_MAX = 5
 PAGES_MAX = 10
 """The most pages read for one partition. If it has more dead letters than these pages hold, the
 first ones have been reported.
@@ -38,8 +43,32 @@ async def run(accounts: AccountReader, letters: DeadLetterStore, since: datetime
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].letter.sequence
-        news += [_lost(stream, gap) for gap in await all_gaps(accounts, stream, earliest)]
+        gaps = await all_gaps(accounts, stream, earliest)
+        news += [_lost(stream, gap) for gap in gaps if gap.is_loss]
     return news
+
+
+def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observed:
+    """One condition for all partitions that wait for an operator. It lasts while some partition
+    cannot be read."""
+    subject = f"{hub}/{consumer_group}"
+    held = [f"{each.place}: {each.remark}" for each in backlogs if each.is_held]
+    if not held:
+        unread = any(each.events is None and each.remark != NOT_BEGUN for each in backlogs)
+        return Observed(unread=[subject] if unread else [])
+    places = f"{len(held)} of {len(backlogs)} partitions" if backlogs[1:] else backlogs[0].place
+    news = News(
+        news_id=f"{subject}/held",
+        kind=NewsKind.HUB_HELD,
+        subject=subject,
+        time=LONG_AGO,  # a condition is dated when it is sent
+        headline=f"{hub}: {places} cannot be processed",
+        text="; ".join(held[:PARTITIONS_TOLD_MAX]),
+        severity=Severity.ERROR,
+        source="/api/breakers",
+        data={"partitions": [each.partition_id for each in backlogs if each.is_held]},
+    )
+    return Observed(conditions=[news])
 
 
 async def _search_start(stream: Stream, accounts: AccountReader) -> int | None:

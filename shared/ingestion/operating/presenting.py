@@ -14,6 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import ReplayProgress
+from shared.ingestion.events.stored_streams import superseded_by
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 from shared.values.text import TimeText, odd_character
@@ -139,8 +140,9 @@ def _account(account: StreamAccount) -> Shown:
         "epoch": at.epoch if at else None,
         "owner": at.owner if at else None,
         "set_aside": at.set_aside if at else None,
-        "gone": sum(gap.count for gap in account.gaps),
+        "gone": sum(gap.count for gap in account.gaps if gap.is_loss),
         "gaps": [_gap(gap) for gap in account.gaps],
+        "remark": superseded_by(used) if (used := account.superseded_by) else "",
     }
 
 
@@ -160,7 +162,13 @@ def replayed(outcome: ReplayProgress) -> Shown:
 
 def _gap(gap: Gap) -> Shown:
     found_at = _stamp(gap.found_at)
-    return {"first": gap.first, "last": gap.last, "found_at": found_at, "reason": gap.reason}
+    return {
+        "first": gap.first,
+        "last": gap.last,
+        "found_at": found_at,
+        "reason": gap.reason,
+        "lost": gap.is_loss,
+    }
 
 
 def printable(body: bytes) -> str | None:

@@ -37,7 +37,8 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipView:
-    """The hub's present partitions, and all ownership rows."""
+    """The hub's present partitions, and all ownership rows. If a partition has several rows, the
+    one that was written last counts."""
 
     partition_ids: tuple[str, ...]
     ownerships: tuple[Ownership, ...] = ()
@@ -165,12 +166,13 @@ def _holdings(view: OwnershipView, me: str, now: datetime, times: BalancingTimes
     expires = timedelta(seconds=times.expire_seconds)
     held: dict[str, tuple[str, ...]] = {me: ()}
     present = set(view.partition_ids)
-    for row in view.ownerships:
+    oldest_first = sorted(view.ownerships, key=lambda row: row.modified_at)
+    rows = {row.partition_id: row for row in oldest_first}
+    for row in rows.values():
         renewed = row.owner == me or not _is_ahead(row, now, times)
         living = row.owner and renewed and now - row.modified_at < expires
         if living and row.partition_id in present:
             held[row.owner] = (*held.get(row.owner, ()), row.partition_id)
-    rows = {row.partition_id: row for row in view.ownerships}
     return _Holdings(me, view.partition_ids, rows, held)
 
 

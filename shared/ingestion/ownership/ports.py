@@ -63,10 +63,12 @@ class OwnershipSnapshot:
 
 
 class OwnershipStore(Protocol):
-    """The ownership rows of one hub and consumer group. They are changed by conditional writes."""
+    """The ownership rows of one hub and consumer group, whatever the case of their names. They are
+    changed by conditional writes."""
 
     async def owners(self) -> OwnershipSnapshot:
-        """All rows, in any order. Raises StoreUnavailable."""
+        """All rows, in any order. A partition has several rows if earlier versions wrote them under
+        names that differ by case. Raises StoreUnavailable."""
         ...
 
     async def write(self, claim: OwnershipClaim) -> Ownership:

@@ -23,7 +23,7 @@ Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 class PartitionReader:
     """Reads any partition of a hub. ``on_failure`` is called with each failure."""
 
-    stream_of: Callable[[str], Stream]
+    stream_of: Callable[[str], Awaitable[Stream]]
     store: CheckpointReader
     receiver: PartitionReceiver
     hub: HubReader
@@ -41,7 +41,7 @@ class PartitionReader:
         A batch that could not be committed is not kept in memory. It is read again from the
         checkpoint, after a pause that grows until a batch succeeds.
         """
-        stream, failures = self.stream_of(lease.partition_id), 0
+        failures = 0
 
         async def deliver(events: Sequence[Event]) -> None:
             nonlocal failures
@@ -50,6 +50,7 @@ class PartitionReader:
 
         while True:
             try:
+                stream = await self.stream_of(lease.partition_id)
                 saved = await self.store.load(stream)
                 after = saved.checkpoint.sequence if saved.checkpoint else None
                 if saved.checkpoint:

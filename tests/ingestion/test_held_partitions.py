@@ -1,0 +1,153 @@
+"""What operators see of a hub that was deleted or recreated, and of partitions nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from shared.adapters.memory.ingestion import (
+    MemoryBreakerStore,
+    MemoryHubReader,
+    MemoryIngestionStore,
+)
+from shared.ingestion.breaker.breaker import BreakerTimes
+from shared.ingestion.breaker.ports import NoSwitch
+from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
+from shared.ingestion.events.ports import StoredCheckpoint
+from shared.ingestion.model import HubState, Stream
+from shared.ingestion.operating.breaker import Backlog, BreakerController
+from shared.ingestion.operating.notices import of_hub
+from shared.notifications.ports import Observed
+from shared.web import panels
+from shared.web.attention import attention
+from tests.builders import NOW
+from tests.contract.ingestion import commit
+
+HOUR = timedelta(hours=1)
+MADE = NOW - 9 * HOUR
+OLD, JUST_NOW = NOW - HOUR, NOW - timedelta(minutes=1)
+RECREATED = "the hub was deleted and created again: the hub"
+
+
+class Hub(MemoryHubReader):
+    """A hub with partition 0, whose state is given."""
+
+    def __init__(self, state: HubState | Exception, missing: Exception | None = None) -> None:
+        super().__init__()
+        self.given, self.missing = state, missing
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        if self.missing:
+            raise self.missing
+        return ("0",)
+
+    async def state(self, stream: Stream) -> HubState:  # noqa: ARG002
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given
+
+
+class Unreadable(MemoryIngestionStore):
+    async def load(self, stream: Stream) -> StoredCheckpoint:
+        raise RowUnreadable(f"{stream.key}: sequence is 'x'")
+
+
+async def stream_of(partition_id: str) -> Stream:
+    return Stream("ns", "hub", "$Default", partition_id)
+
+
+async def backlogs(
+    hub: Hub, last: int | None = None, store: MemoryIngestionStore | None = None
+) -> Sequence[Backlog]:
+    store = store or MemoryIngestionStore(lambda: NOW)
+    if last is not None:
+        stream = await stream_of("0")
+        await store.commit(stream, await store.load(stream), commit(None, last))
+    controller = BreakerController(
+        "b",
+        MemoryBreakerStore(lambda: NOW),
+        store,
+        hub,
+        NoSwitch(),
+        stream_of,
+        [],
+        HOUR,
+        "",
+        BreakerTimes(),
+    )
+    return (await controller.view()).backlog
+
+
+def reported(found: Sequence[Backlog]) -> tuple[Observed, list[str]]:
+    """What the notifier and the page say."""
+    listed = attention([], {"hub": [panels.held(each) for each in found if each.is_held]})
+    return of_hub("hub", "$Default", found), [item["what"] for item in listed]
+
+
+def at(last: int, newest_at: datetime | None = None, made: datetime = MADE) -> HubState:
+    return HubState(made, last, newest_at)
+
+
+@pytest.mark.parametrize(
+    ("last", "hub", "remark"),
+    [
+        (9, Hub(at(4)), f"{RECREATED}'s last event is 4, but the checkpoint is at event 9"),
+        (9, Hub(at(-1)), f"{RECREATED}'s last event is -1"),
+        (9, Hub(at(20, NOW, NOW + HOUR)), f"{RECREATED} was created at"),
+        (None, Hub(at(4, OLD)), "the hub has events up to number 4, the newest from"),
+        (9, Hub(HubMissing("hub/0: 404")), "hub/0: 404"),
+        (9, Hub(at(9), HubMissing("hub/partitions: 404")), "HubMissing: hub/partitions: 404"),
+    ],
+)
+async def test_a_partition_that_waits_for_an_operator_is_shown_and_reported(
+    last: int | None, hub: Hub, remark: str
+) -> None:
+    (backlog,) = found = await backlogs(hub, last)
+    assert (backlog.events, backlog.is_held) == (None, True)
+    assert backlog.remark.startswith(remark)
+    observed, listed = reported(found)
+    (news,) = observed.conditions
+    assert (news.kind, news.subject) == ("hub.held", "hub/$Default")
+    assert remark in news.text
+    place = "all partitions" if hub.missing else "partition 0"
+    assert news.headline == f"hub: {place} cannot be processed"
+    assert remark in listed[0]
+
+
+@pytest.mark.parametrize(
+    ("last", "hub", "events", "was_read"),
+    [
+        (9, Hub(at(9, OLD)), 0, True),
+        (9, Hub(at(12, OLD)), 3, True),
+        (None, Hub(at(4, JUST_NOW)), None, True),
+        (None, Hub(at(4)), None, True),  # all events have expired
+        (9, Hub(HubUnavailable("no answer")), None, False),
+        (9, Hub(at(9), HubUnavailable("no answer")), None, False),
+    ],
+)
+async def test_a_backlog_or_an_outage_is_not_reported_as_a_changed_hub(
+    last: int | None, hub: Hub, events: int | None, was_read: bool
+) -> None:
+    (backlog,) = found = await backlogs(hub, last)
+    assert (backlog.events, backlog.is_held) == (events, False)
+    observed, listed = reported(found)
+    assert (observed.conditions, listed) == ((), [])
+    assert list(observed.unread) == ([] if was_read else ["hub/$Default"]), (
+        "a condition that was reported does not end while the partition cannot be read"
+    )
+
+
+async def test_a_checkpoint_that_cannot_be_read_hides_no_other_partition() -> None:
+    (backlog,) = await backlogs(Hub(at(9)), store=Unreadable(lambda: NOW))
+    assert backlog == Backlog("0", None, "ns|hub|$Default|0: sequence is 'x'", is_held=True)
+
+
+async def test_one_notification_tells_of_all_partitions_of_a_hub() -> None:
+    found = [Backlog(str(n), None, f"recreated {n}", is_held=n > 0) for n in range(32)]
+    observed, listed = reported(found)
+    (news,) = observed.conditions
+    assert news.headline == "hub: 31 of 32 partitions cannot be processed"
+    assert news.text.count("recreated") == 5
+    assert listed == ["event hub, partition 1 (and 30 more): recreated 1"]
