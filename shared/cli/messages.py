@@ -14,7 +14,7 @@ import typer
 from shared import settings
 from shared.cli.command import Answer, Misused, command, say
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
+from shared.messaging.errors import LinkFailed, MessagesRefused, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send_state import RetryBudget
@@ -25,6 +25,7 @@ from shared.wiring.remedies import with_remedy
 commands = typer.Typer()
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
+GAP = "Messages that follow a refused message are sent without it, even in the same session."
 TRIES = 6
 """The pauses start at 0.5 s and double, so the command gives up after about 15 s."""
 
@@ -96,17 +97,19 @@ async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) 
         sent = progress.sent
         say(f"{sent} of {progress.total} sent")
 
+    result, failed = NOTHING, ""
     try:
         result = await sender.send(messages, order, on_progress)
     except SendingStopped as stopped:
-        return {**asdict(stopped.result), "failed": str(stopped)}
+        result, failed = stopped.result, str(stopped)
     except LinkFailed as error:
-        return {**asdict(NOTHING), "failed": str(error)}
+        failed = str(error)
     except asyncio.CancelledError:  # Ctrl-C
         say(f"{sent} of {len(messages)} message(s) are known to be sent")
         raise
-    refused = ", ".join(result.refused)
-    return {**asdict(result), "failed": f"refused by the service: {refused}" if refused else ""}
+    if result.refused:
+        failed = f"{MessagesRefused(result.refused)}. {GAP} {failed}".rstrip()
+    return {**asdict(result), "refused": [*map(str, result.refused)], "failed": failed}
 
 
 def _lines(file: str) -> list[str]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
+from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import (
     BATCH_MESSAGES_MAX,
     BatchLimits,
@@ -20,7 +20,7 @@ from shared.messaging.model import (
     Result,
     SendRequest,
 )
-from shared.messaging.packing import build_request, too_large
+from shared.messaging.packing import build_request
 from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import (
     Outcome,
@@ -68,9 +68,9 @@ class BatchSender:
     ) -> Result:
         """Send all messages; return when all have arrived, except those that the service refused.
 
-        Raises UnsendableMessage or MessagesTooLarge before anything is sent; the error names all
-        messages concerned. Raises SendingStopped, which holds the unsent messages, if sending is
-        given up later.
+        The result names the refused messages (see ``check_all_sent``). Raises UnsendableMessage,
+        which names all messages concerned, before anything is sent. Raises SendingStopped, which
+        holds the unsent messages, if sending is given up later.
         """
         request = build_request(self.link.prepare(_identified(messages, self.new_id)))
         async with self._turn:
@@ -80,10 +80,7 @@ class BatchSender:
         await self.link.close()
 
     async def _send(self, request: SendRequest, order: Order, on_progress: OnProgress) -> Result:
-        limits = await self._known_limits()
-        if refused := too_large(range(len(request.encoded)), request, limits):
-            raise MessagesTooLarge(request.names(refused), limits.link_bytes)
-        state = begin(request, limits, order)
+        state = begin(request, await self._known_limits(), order)
         while state.chunks:
             state = await self._step(state)
             on_progress(state.progress)
@@ -111,7 +108,8 @@ class BatchSender:
         failures = 0
         while self.limits is None:
             try:
-                self.limits = BatchLimits(await self.link.open(), self.batch_messages)
+                stated = await self.link.open()
+                self.limits = replace(stated, batch_messages=self.batch_messages)
             except ConnectionError as error:
                 failures += 1
                 if failures >= self.budget.failures_max:

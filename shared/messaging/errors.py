@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.messaging.model import Message, Result
+from shared.messaging.model import Message, Refusal, Result
 
 NAMED_MAX = 20
 
@@ -25,17 +25,20 @@ class UnsendableMessage(MessagingError):
     """Service Bus cannot accept a message: a field is too long, or has a type that AMQP lacks."""
 
 
-class MessagesTooLarge(MessagingError):
-    """Some messages do not fit into any batch. Nothing was sent, so the others can be sent without
-    them."""
+class MessagesRefused(MessagingError):
+    """The service refused some messages; the others were sent."""
 
-    def __init__(self, names: Sequence[str], limit_bytes: int) -> None:
-        self.names = tuple(names)
-        shown = ", ".join(self.names[:NAMED_MAX])
-        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-        super().__init__(
-            f"{len(names)} message(s) are larger than a batch of {limit_bytes} bytes: {shown}{more}"
-        )
+    def __init__(self, refused: Sequence[Refusal]) -> None:
+        self.refused = tuple(refused)
+        more = f"; and {len(refused) - NAMED_MAX} more" if len(refused) > NAMED_MAX else ""
+        shown = "; ".join(map(str, self.refused[:NAMED_MAX]))
+        super().__init__(f"{len(refused)} message(s) were refused: {shown}{more}")
+
+
+def check_all_sent(result: Result) -> None:
+    """Raise MessagesRefused if the service refused some messages."""
+    if result.refused:
+        raise MessagesRefused(result.refused)
 
 
 class SendingStopped(MessagingError):

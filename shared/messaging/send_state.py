@@ -16,10 +16,11 @@ from shared.messaging.model import (
     Message,
     Order,
     Progress,
+    Refusal,
     Result,
     SendRequest,
 )
-from shared.messaging.packing import pack, too_large
+from shared.messaging.packing import halves, pack, too_large
 
 SHRINK = 0.95
 """After a refusal that the headers of messages do not explain, the limit is multiplied by this
@@ -38,6 +39,15 @@ class SizeExceeded:
 
     header_bytes: int = 0
     """The bytes that each message takes in addition to the predicted bytes; 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch has not arrived, and will not be accepted as it is: a message in it is wrong. The
+    link must be opened again, because the client closes it after such an answer.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class Unreachable:
     reason: str = ""
 
 
-Outcome = Accepted | SizeExceeded | ServerBusy | Disconnected | Unreachable
+Outcome = Accepted | SizeExceeded | Refused | ServerBusy | Disconnected | Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,11 @@ class RetryBudget:
     row."""
 
     failures_max: int = 10
+    refusals_max: int = 50
+    """The number of messages in a row that the service may refuse. After that, the whole call is
+    probably wrong, and each refusal costs a new link.
+    """
+
     pause_seconds: float = 0.5
     pause_seconds_max: float = 10
     busy_seconds: float = 10
@@ -102,7 +117,8 @@ class SendState:
     bytes: int = 0
     retries: int = 0
     resent_unknown: int = 0
-    refused: tuple[int, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    refused_in_a_row: int = 0
     failures: int = 0
     pause_seconds: float = 0.0
     must_open: bool = False
@@ -120,10 +136,8 @@ class SendState:
 
     @property
     def result(self) -> Result:
-        refused = tuple(self.request.names(self.refused))
-        return Result(
-            self.sent, self.batches, self.bytes, self.retries, self.resent_unknown, refused
-        )
+        counts = (self.sent, self.batches, self.bytes, self.retries, self.resent_unknown)
+        return Result(*counts, tuple(sorted(self.refused, key=lambda each: each.position)))
 
     @property
     def unsent(self) -> list[Message]:
@@ -136,17 +150,17 @@ class SendState:
 
 
 def begin(request: SendRequest, limits: BatchLimits, order: Order) -> SendState:
-    """The plan for all messages. No message may be too large (see ``packing.too_large``)."""
-    chunks = pack(range(len(request.encoded)), request, limits, order)
-    return SendState(request, order, limits, tuple(chunks))
+    """The plan for all messages that are not too large for the link; those are refused."""
+    everything = Chunk(range(len(request.encoded)), 0)
+    return _planned_again(SendState(request, order, limits, (everything,)), limits)
 
 
-def opened(state: SendState, link_bytes: int) -> SendState:
-    """The state after the link was opened again. The link may have another limit now."""
+def opened(state: SendState, link: BatchLimits) -> SendState:
+    """The state after the link was opened again. The link may have other limits now."""
     state = replace(state, must_open=False, pause_seconds=0.0)
-    if link_bytes == state.limits.link_bytes:
-        return state
-    return _planned_again(state, replace(state.limits, link_bytes=link_bytes))
+    stated = {"link_bytes": link.link_bytes, "message_bytes": link.message_bytes}
+    limits = replace(state.limits, **stated)
+    return state if limits == state.limits else _planned_again(state, limits)
 
 
 def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendState:
@@ -156,6 +170,8 @@ def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendStat
             return _accepted(state)
         case SizeExceeded():
             return _split(state, outcome)
+        case Refused():
+            return _refused(state, outcome, budget)
         case ServerBusy():
             asked = outcome.retry_after_seconds
             pause_seconds = budget.busy_seconds if asked is None else asked
@@ -171,7 +187,8 @@ def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendStat
 
 
 def exhausted(state: SendState, budget: RetryBudget) -> bool:
-    return state.failures >= budget.failures_max
+    refused_too_many = state.refused_in_a_row >= budget.refusals_max
+    return refused_too_many or state.failures >= budget.failures_max
 
 
 def _accepted(state: SendState) -> SendState:
@@ -182,6 +199,7 @@ def _accepted(state: SendState) -> SendState:
         sent=state.sent + len(chunk.positions),
         batches=state.batches + 1,
         bytes=state.bytes + chunk.wire_bytes,
+        refused_in_a_row=0,
         failures=0,
         pause_seconds=0.0,
     )
@@ -203,6 +221,22 @@ def _unknown(state: SendState, budget: RetryBudget, reason: str) -> SendState:
     return replace(failed, resent_unknown=state.resent_unknown + count)
 
 
+def _refused(state: SendState, outcome: Refused, budget: RetryBudget) -> SendState:
+    """Divide the batch until the wrong message is alone, and leave that message out."""
+    chunk, *others = state.chunks
+    state = replace(state, failures=0, pause_seconds=0.0, must_open=True)
+    if len(chunk.positions) > 1:
+        parts = halves(chunk, state.request)
+        return replace(state, chunks=(*parts, *others), retries=state.retries + 1)
+    return replace(
+        state,
+        chunks=tuple(others),
+        refused=(*state.refused, state.request.refusal(chunk.positions[0], outcome.reason)),
+        refused_in_a_row=state.refused_in_a_row + 1,
+        last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
+    )
+
+
 def _split(state: SendState, outcome: SizeExceeded) -> SendState:
     """Learn from the refusal, and divide the unsent messages again.
 
@@ -217,8 +251,9 @@ def _split(state: SendState, outcome: SizeExceeded) -> SendState:
     if outcome.header_bytes > limits.extra_bytes:
         return _planned_again(state, replace(limits, extra_bytes=outcome.header_bytes))
     if len(chunk.positions) == 1:
-        refused = (*state.refused, *chunk.positions)
-        state = replace(state, chunks=state.chunks[1:], refused=refused)
+        reason = f"{chunk.wire_bytes} bytes are more than the service accepts"
+        refused = state.request.refusal(chunk.positions[0], reason)
+        state = replace(state, chunks=state.chunks[1:], refused=(*state.refused, refused))
         return _planned_again(state, replace(limits, learned_bytes=None))
     counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
     learned_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
@@ -226,13 +261,13 @@ def _split(state: SendState, outcome: SizeExceeded) -> SendState:
 
 
 def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
-    waiting = state.waiting
-    if refused := set(too_large(waiting, state.request, limits)):
-        waiting = [position for position in waiting if position not in refused]
+    waiting, refused = state.waiting, list(state.refused)
+    if large := set(too_large(waiting, state.request, limits)):
+        waiting = [position for position in waiting if position not in large]
+        most = limits.single_bytes
+        for position in large:
+            size = state.request.encoded[position].size_bytes
+            reason = f"{size} bytes; the link accepts messages of at most {most} bytes"
+            refused.append(state.request.refusal(position, reason))
     chunks = pack(waiting, state.request, limits, state.order)
-    return replace(
-        state,
-        limits=limits,
-        chunks=tuple(chunks),
-        refused=(*state.refused, *sorted(refused)),
-    )
+    return replace(state, limits=limits, chunks=tuple(chunks), refused=tuple(refused))

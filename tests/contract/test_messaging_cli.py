@@ -104,9 +104,11 @@ def test_a_missing_file_a_missing_connection_and_a_huge_message_are_refused(
     file = write('{"body": 1}')
     assert main(["send-messages", file, "--queue", jobs.name, "--connection", "Elsewhere"]) == WRONG
     assert "Elsewhere" in capsys.readouterr().err
-    file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}))
-    assert main(["send-messages", file, "--queue", jobs.name]) == WRONG
-    assert "#0 (huge)" in capsys.readouterr().err
+    file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}) + '\n{"body": 1}')
+    assert main(["send-messages", file, "--queue", jobs.name, "--json"]) == FAILED
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["sent"] == len(received(jobs)) == 1
+    assert answer["refused"][0].startswith("#0 (huge): 300032 bytes; the link accepts")
 
 
 def test_a_queue_that_does_not_exist_is_reported(

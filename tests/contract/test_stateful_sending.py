@@ -21,7 +21,7 @@ from shared.adapters.memory.messaging import Fault as LinkFault
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
+from shared.messaging.errors import LinkFailed, SendingStopped, UnsendableMessage
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import RetryBudget
@@ -75,11 +75,11 @@ HOURS = st.sampled_from((None, None, -1, 1, 20))
 def shown(result: Result) -> Any:
     """The result without its bytes, which the careful way of filling batches only estimates."""
     counts = (result.sent, result.batches, result.retries, result.resent_unknown)
-    return counts, len(result.refused)
+    return counts, [(refusal.position, refusal.message_id) for refusal in result.refused]
 
 
 class SendingMachine(SideBySide):
-    errors = (MessagesTooLarge, UnsendableMessage, SendingStopped, LinkFailed)
+    errors = (UnsendableMessage, SendingStopped, LinkFailed)
 
     def __init__(
         self, runner: asyncio.Runner, network: Network, bus: AmqpStandIn, link: BatchLink

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
@@ -20,14 +20,12 @@ class ServiceBusDeadLetters:
     def __init__(self, sender: MessageSender) -> None:
         self._sender = sender
 
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
         try:
             result = await self._sender.send([to_message(stored) for stored in letters])
         except MessagingError as error:
             raise SendingFailed(f"{type(error).__name__}: {error}") from error
-        if result.refused:
-            ids = ", ".join(result.refused)
-            raise SendingFailed(f"Service Bus refused the messages with these ids: {ids}")
+        return {refusal.position: refusal.reason for refusal in result.refused}
 
 
 def to_message(stored: StoredDeadLetter) -> Message:
