@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters, StoredDeadLetter
@@ -15,6 +15,7 @@ from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
 
 PAGE = 100
 STREAMS_AT_ONCE = 8
+BEGINNING_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,12 @@ class DeadLetterQuery:
     sequence: int | None = None
     kind: FailureKind | None = None
     failed_before: datetime | None = None
+    without_replays: bool = False
+    """Leave out the dead letters of replays, unless the consumer group names a replay."""
 
     def covers(self, stream: Stream) -> bool:
+        if self.without_replays and stream.is_replay and self.consumer_group is None:
+            return False
         wanted = (self.hub, self.consumer_group, self.partition_id)
         actual = (stream.hub, stream.consumer_group, stream.partition_id)
         return all(a is None or a == h for a, h in zip(wanted, actual, strict=True))
@@ -55,16 +60,23 @@ async def find(
 
 
 async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLetter]:
-    """The most recently failed dead letters of all streams, the newest first."""
+    """The most recently failed dead letters of all streams, the newest first, with the beginnings
+    of their bodies."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> Sequence[StoredDeadLetter]:
         async with free:
-            return await store.newest_dead_letters(stream, limit)
+            letters = await store.newest_dead_letters(stream, limit)
+        return [_beginning(stored) for stored in letters]
 
     pages = await asyncio.gather(*(of(stream) for stream in await store.streams()))
     letters = [stored for page in pages for stored in page]
     return sorted(letters, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
+
+
+def _beginning(stored: StoredDeadLetter) -> StoredDeadLetter:
+    body = stored.letter.body
+    return replace(stored, letter=replace(stored.letter, body=body and body[:BEGINNING_BYTES]))
 
 
 async def older_than(store: CheckpointReader, stream: Stream, age: timedelta) -> datetime:
@@ -114,8 +126,8 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
         back = await hub.read_back(stored.stream, span)
         if not back.events:
             raise NotFound(
-                f"the body of event {letter.sequence} is gone: it was too large to keep, and the "
-                "hub no longer has it"
+                f"the body of event {letter.sequence} is gone: it was too large for a row of the "
+                "store, and the hub no longer has it"
             )
         return back.events[0]
     return Event(

@@ -18,11 +18,9 @@ from shared.ingestion.events import outbox
 from shared.ingestion.events.ports import Handler, HubReader, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report, run
 from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Checkpoint, Effect, Event, Gap, Stream
+from shared.ingestion.model import REPLAY_SEPARATOR, Checkpoint, Effect, Event, Gap, Stream
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,49}")
-SEPARATOR = "~"
-"""Separates the consumer group and the replay's name. No consumer group's name contains it."""
 READ_AT_ONCE = 1000
 
 
@@ -67,7 +65,7 @@ def replay_stream(stream: Stream, name: str) -> Stream:
             f"{name!r} is not a valid name of a replay: use 1 to 50 letters, digits and hyphens, "
             "and begin with a letter or digit"
         )
-    return replace(stream, consumer_group=f"{stream.consumer_group}{SEPARATOR}{name}")
+    return replace(stream, consumer_group=f"{stream.consumer_group}{REPLAY_SEPARATOR}{name}")
 
 
 async def replay(
