@@ -1,14 +1,17 @@
 """Sends any number of messages in nearly as few batches as possible.
 
-A batch whose outcome is unknown is sent again with the same ids. Without duplicate detection, its
-messages may arrive twice.
+A batch whose outcome is unknown is sent again with the same ids, so its messages may arrive twice.
+They arrive once if the queue detects duplicates and ``duplicate_window`` is its window: once the
+window has passed, the sender stops and names the messages that may have arrived.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import (
@@ -31,8 +34,10 @@ from shared.messaging.send_state import (
     begin,
     exhausted,
     opened,
+    window_passed,
 )
 
+WINDOW_PASSED = "messages may have arrived, and the queue detects duplicates only for"
 Sleep = Callable[[float], Awaitable[None]]
 OnProgress = Callable[[Progress], object]
 OnPause = Callable[[str, float], object]
@@ -54,6 +59,10 @@ class BatchSender:
     budget: RetryBudget = field(default_factory=RetryBudget)
     batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
+    duplicate_window: timedelta | None = None
+    """For how long the queue recognizes ids. None if it does not, or if messages may arrive twice.
+    """
+    seconds: Callable[[], float] = time.monotonic
     limits: BatchLimits | None = None
     """The known limits of the link; None before the link was opened for the first time."""
 
@@ -88,18 +97,21 @@ class BatchSender:
 
     async def _step(self, state: SendState) -> SendState:
         if exhausted(state, self.budget):
-            raise SendingStopped(state.last_failure, state.result, state.unsent)
+            raise _stopped(state, state.last_failure)
         if state.pause_seconds:
             await self._pause(state.last_failure, state.pause_seconds)
         try:
             if state.must_open:
                 return opened(state, await self.link.open())
+            began = self.seconds()
+            if window_passed(state, self.duplicate_window, began):
+                raise _stopped(state, f"{WINDOW_PASSED} {self.duplicate_window}")
             outcome: Outcome = await self.link.send(state.batch)
         except ConnectionError as error:
             outcome = Unreachable(str(error))
         except LinkFailed as error:
-            raise SendingStopped(str(error), state.result, state.unsent) from error
-        state = advance(state, outcome, self.budget)
+            raise _stopped(state, str(error)) from error
+        state = advance(state, outcome, self.budget, began)
         self.limits = state.limits
         return state
 
@@ -120,6 +132,10 @@ class BatchSender:
     async def _pause(self, reason: str, seconds: float) -> None:
         self.on_pause(reason, seconds)
         await self.sleep(seconds)
+
+
+def _stopped(state: SendState, reason: str) -> SendingStopped:
+    return SendingStopped(reason, state.result, state.unsent, state.unknown_names)
 
 
 def _identified(messages: Sequence[Message], new_id: Callable[[], str]) -> Sequence[Message]:

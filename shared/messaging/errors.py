@@ -43,14 +43,17 @@ def check_all_sent(result: Result) -> None:
 
 class SendingStopped(MessagingError):
     """Sending was given up before all messages were sent. The messages in ``unsent`` can be sent
-    again, with the same ids. The first of them may have arrived nevertheless. ``result`` describes
-    what was sent.
+    again, with the same ids. Those that ``unknown`` names may have arrived nevertheless. ``result``
+    describes what was sent.
     """
 
-    def __init__(self, reason: str, result: Result, unsent: Sequence[Message]) -> None:
-        self.result = result
-        self.unsent = tuple(unsent)
-        super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}")
+    def __init__(
+        self, reason: str, result: Result, unsent: Sequence[Message], unknown: Sequence[str] = ()
+    ) -> None:
+        self.result, self.unsent, self.unknown = result, tuple(unsent), tuple(unknown)
+        more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
+        shown = f"; may have arrived: {', '.join(unknown[:NAMED_MAX])}{more}" if unknown else ""
+        super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}{shown}")
 
 
 class LinkFailed(MessagingError):

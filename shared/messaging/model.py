@@ -187,7 +187,7 @@ class Result:
     retries: int
     resent_unknown: int
     """The number of messages that were sent again because it was unknown whether they had arrived.
-    Without duplicate detection they may have arrived twice."""
+    They may have arrived twice, unless the queue detected duplicates for all that time."""
 
     refused: tuple[Refusal, ...]
     """Messages that the service does not accept even alone. The others were sent, also those that

@@ -34,7 +34,7 @@ class BatchLink(Protocol):
 
 
 class MessageSender(Protocol):
-    """Sends messages. Without duplicate detection, some may arrive twice."""
+    """Sends messages at least once, under ids by which a queue can detect duplicates."""
 
     async def send(self, messages: Sequence[Message], order: Order = ...) -> Result:
         """Raises MessagingError."""

@@ -2,12 +2,14 @@
 
 One batch is sent at a time, and the next batch waits for its outcome. So the order is kept, however
 often a batch must be repeated. A batch whose outcome is unknown is sent again with the same message
-ids, so that duplicate detection drops the messages that had arrived.
+ids, so that duplicate detection drops the messages that had arrived. It does so for a limited time,
+the window of the queue; if the window is known, no such batch is sent again after it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from shared.messaging.model import (
     Batch,
@@ -117,6 +119,10 @@ class SendState:
     bytes: int = 0
     retries: int = 0
     resent_unknown: int = 0
+    unknown: frozenset[int] = frozenset()
+    """The positions of the messages that may have arrived."""
+    unknown_since: float = 0.0
+    """When the first attempt whose outcome is unknown began, if there is one."""
     refused: tuple[Refusal, ...] = ()
     refused_in_a_row: int = 0
     failures: int = 0
@@ -145,6 +151,11 @@ class SendState:
         return [self.request.encoded[position].message for position in self.waiting]
 
     @property
+    def unknown_names(self) -> list[str]:
+        encoded = self.request.encoded
+        return [f"#{place} ({encoded[place].message.message_id})" for place in sorted(self.unknown)]
+
+    @property
     def waiting(self) -> list[int]:
         return [position for chunk in self.chunks for position in chunk.positions]
 
@@ -163,8 +174,14 @@ def opened(state: SendState, link: BatchLimits) -> SendState:
     return state if limits == state.limits else _planned_again(state, limits)
 
 
-def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendState:
-    """The state after the outcome of the first chunk."""
+def advance(
+    state: SendState, outcome: Outcome, budget: RetryBudget, began: float = 0.0
+) -> SendState:
+    """The state after the outcome of the first chunk. ``began`` is when the attempt began, in
+    seconds of a clock that runs steadily."""
+    if not isinstance(outcome, Unreachable):
+        again = state.unknown.intersection(state.chunks[0].positions)
+        state = replace(state, resent_unknown=state.resent_unknown + len(again))
     match outcome:
         case Accepted():
             return _accepted(state)
@@ -178,7 +195,7 @@ def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendStat
             pause_seconds = min(pause_seconds, budget.busy_seconds_max)
             return _failed(state, pause_seconds, "the service is busy")
         case Disconnected():
-            unknown = _unknown(state, budget, outcome.reason or "disconnected")
+            unknown = _unknown(state, budget, outcome.reason or "disconnected", began)
             return replace(unknown, must_open=True)
         case Unreachable():
             pause_seconds = budget.pause(state.failures + 1)
@@ -191,6 +208,20 @@ def exhausted(state: SendState, budget: RetryBudget) -> bool:
     return refused_too_many or state.failures >= budget.failures_max
 
 
+ATTEMPT_SECONDS_MAX = 20.0
+"""The time that an attempt may take to reach the service."""
+
+
+def window_passed(state: SendState, window: timedelta | None, now: float) -> bool:
+    """Whether the next batch may have arrived, and an attempt that begins now may arrive after the
+    queue has forgotten its ids. If the window is None, the queue is not asked to detect duplicates.
+    """
+    if window is None or state.unknown.isdisjoint(state.chunks[0].positions):
+        return False
+    seconds = window.total_seconds()
+    return now - state.unknown_since >= seconds - min(ATTEMPT_SECONDS_MAX, seconds / 2)
+
+
 def _accepted(state: SendState) -> SendState:
     chunk = state.chunks[0]
     return replace(
@@ -199,6 +230,7 @@ def _accepted(state: SendState) -> SendState:
         sent=state.sent + len(chunk.positions),
         batches=state.batches + 1,
         bytes=state.bytes + chunk.wire_bytes,
+        unknown=state.unknown.difference(chunk.positions),
         refused_in_a_row=0,
         failures=0,
         pause_seconds=0.0,
@@ -215,10 +247,13 @@ def _failed(state: SendState, pause_seconds: float, reason: str) -> SendState:
     )
 
 
-def _unknown(state: SendState, budget: RetryBudget, reason: str) -> SendState:
+def _unknown(state: SendState, budget: RetryBudget, reason: str, began: float) -> SendState:
     failed = _failed(state, budget.pause(state.failures + 1), reason)
-    count = len(state.chunks[0].positions)
-    return replace(failed, resent_unknown=state.resent_unknown + count)
+    return replace(
+        failed,
+        unknown=state.unknown.union(state.chunks[0].positions),
+        unknown_since=state.unknown_since if state.unknown else began,
+    )
 
 
 def _refused(state: SendState, outcome: Refused, budget: RetryBudget) -> SendState:
@@ -232,6 +267,7 @@ def _refused(state: SendState, outcome: Refused, budget: RetryBudget) -> SendSta
         state,
         chunks=tuple(others),
         refused=(*state.refused, state.request.refusal(chunk.positions[0], outcome.reason)),
+        unknown=state.unknown.difference(chunk.positions),
         refused_in_a_row=state.refused_in_a_row + 1,
         last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from datetime import timedelta
 
 import pytest
 
@@ -228,6 +229,37 @@ async def test_all_messages_that_amqp_cannot_carry_are_named_together() -> None:
     with pytest.raises(UnsendableMessage, match=r"#0 \(call-0\).*surrogates.*#2 .*129 characters"):
         await rig.sender.send(load)
     assert rig.link.opened == 0
+
+
+@pytest.mark.parametrize(
+    "window",
+    [None, 2.4, 100.0],
+)
+async def test_a_batch_is_not_sent_again_once_the_queue_may_have_forgotten_it(
+    window: float | None,
+) -> None:
+    """The second batch arrives without a reply; then the link fails again after 0.5 s and 1.5 s."""
+    rig = SenderRig([Fault.NONE, Fault.DROP_AFTER, *[Fault.DROP_BEFORE] * 2])
+    rig.sender.seconds = lambda: sum(rig.pauses)
+    rig.sender.duplicate_window = None if window is None else timedelta(seconds=window)
+    load = [m._replace(message_id=f"m{n}") for n, m in enumerate(messages(21))]
+    if window != 2.4:
+        assert (await rig.sender.send(load)).sent == 21
+        assert (len(rig.queue.accepted), rig.pauses) == (4, [0.5, 1, 2])
+        return
+    with pytest.raises(SendingStopped, match=r"only for 0:00:02.4.*arrived: #7 \(m7\)") as by:
+        await rig.sender.send(load)
+    assert by.value.unknown == tuple(f"#{n} (m{n})" for n in range(7, 14))
+    assert [m.message_id for m in by.value.unsent] == [f"m{n}" for n in range(7, 21)]
+    assert (len(rig.queue.accepted), rig.pauses) == (2, [0.5, 1])
+    assert by.value.result.resent_unknown == 7  # of the two failures, one was of a second attempt
+
+
+async def test_a_batch_that_certainly_did_not_arrive_is_sent_after_the_window_too() -> None:
+    rig = SenderRig([Fault.BUSY] * 3, busy_seconds=60)
+    rig.sender.seconds = lambda: sum(rig.pauses)
+    rig.sender.duplicate_window = timedelta(seconds=20)
+    assert (await rig.sender.send(messages(1))).sent == 1
 
 
 async def test_too_many_failures_in_a_row_stop_the_call_and_return_the_unsent_messages() -> None:

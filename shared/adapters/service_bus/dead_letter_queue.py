@@ -15,7 +15,8 @@ from shared.values.redaction import redacting
 
 @redacting
 class ServiceBusDeadLetters:
-    """See DeadLetterSender. A queue with duplicate detection accepts each event only once."""
+    """See DeadLetterSender. A queue with duplicate detection accepts each event once within its
+    window."""
 
     def __init__(self, sender: MessageSender) -> None:
         self._sender = sender

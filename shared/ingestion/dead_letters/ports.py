@@ -87,6 +87,6 @@ class DeadLetterSender(Protocol):
         """Send all dead letters, each under the id of its event. Returns the places of those that
         the queue refuses, with the reasons. Raises SendingFailed, after which any of the dead
         letters may have been sent. A queue that detects duplicates accepts each dead letter only
-        once.
+        once within its window.
         """
         ...
