@@ -212,6 +212,8 @@ async def test_sending_stops_if_the_service_refuses_very_many_messages_in_a_row(
     with pytest.raises(SendingStopped, match="3 messages in a row were refused: a message has no"):
         await rig.sender.send([*messages(2), *good, *messages(5), *good])
     assert len(rig.queue.messages) == 2
+    result = await rig.sender.send([*messages(2), *good] * 3)
+    assert (result.sent, len(result.refused)) == (6, 6)
 
 
 async def test_a_message_that_only_the_service_refuses_is_named_in_the_result() -> None:
@@ -253,6 +255,15 @@ async def test_a_batch_is_not_sent_again_once_the_queue_may_have_forgotten_it(
     assert [m.message_id for m in by.value.unsent] == [f"m{n}" for n in range(7, 21)]
     assert (len(rig.queue.accepted), rig.pauses) == (2, [0.5, 1])
     assert by.value.result.resent_unknown == 7  # of the two failures, one was of a second attempt
+
+
+async def test_the_window_begins_anew_once_all_outcomes_are_known() -> None:
+    faults = [Fault.DROP_AFTER, Fault.NONE, Fault.BUSY, Fault.DROP_AFTER]
+    rig = SenderRig(faults, busy_seconds=60)
+    rig.sender.seconds = lambda: sum(rig.pauses)
+    rig.sender.duplicate_window = timedelta(seconds=20)
+    result = await rig.sender.send(messages(14))
+    assert (result.sent, result.resent_unknown, len(rig.bodies)) == (14, 14, 14)
 
 
 async def test_a_batch_that_certainly_did_not_arrive_is_sent_after_the_window_too() -> None:
