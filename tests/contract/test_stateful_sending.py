@@ -34,6 +34,9 @@ QUICK = RetryBudget(failures_max=3, pause_seconds=0, busy_seconds=0)
 HUGE = 300_000
 FAULTS = {
     LinkFault.BUSY: faults.throttle(QUEUE),
+    LinkFault.REFUSED: faults.TransferFault(
+        faults.FaultKind.REFUSE, "amqp:not-allowed", entity=QUEUE
+    ),
     LinkFault.DROP_BEFORE: faults.drop_before_accept(QUEUE),
     LinkFault.DROP_AFTER: faults.drop_after_accept(QUEUE),
 }
@@ -44,6 +47,8 @@ ORDERED = st.sampled_from(
         (LinkFault.BUSY,),
         (LinkFault.DROP_BEFORE,),
         (LinkFault.DROP_AFTER,),
+        (LinkFault.REFUSED,),
+        (LinkFault.REFUSED, LinkFault.REFUSED),
         (LinkFault.BUSY, LinkFault.DROP_AFTER),
         (LinkFault.BUSY,) * QUICK.failures_max,
     )

@@ -29,6 +29,7 @@ class Fault(Enum):
 
     NONE = "none"
     BUSY = "busy"
+    REFUSED = "refused, because a message is wrong"
     LATE = "timed out, and the batch arrives after the next one"
     DROP_BEFORE = "disconnected before the batch was accepted"
     DROP_AFTER = "disconnected after the batch was accepted"
@@ -111,6 +112,8 @@ class MemoryLink:
         fault = next(self._faults, Fault.NONE)
         if fault is Fault.BUSY:
             return ServerBusy(self._busy_seconds)
+        if fault is Fault.REFUSED:
+            return Refused(fault.value)
         if fault is Fault.DROP_BEFORE:
             return self._lost(fault)
         if self.queue.too_large(batch):
