@@ -6,13 +6,23 @@ from proton import Delivery, Receiver
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.faults import SIZE_EXCEEDED, FaultKind, TransferFault
+from local.amqp_broker.frames import BATCH_FORMAT
 from local.amqp_broker.messages import content_of, event_contents, unpack
 from local.amqp_broker.model.errors import BrokerError
 from local.amqp_broker.model.hub import Hub
-from local.amqp_broker.peer import Peer, close_link, condition, condition_for
+from local.amqp_broker.peer import NOT_ALLOWED, Peer, close_link, condition, condition_for
+
+BATCH_BYTES_MAX = 1024 * 1024
+"""The largest batch, even on a queue of the Premium tier that accepts larger messages."""
 
 CREDIT = 1000
 """How many unanswered transfers a link allows: more than the SDKs ever send."""
+
+EMPTY_BATCH = (
+    "The link is force detached by the broker because publisher received a batch message with no "
+    "data in it. Detach origin: Publisher."
+)
+"""How Service Bus answers a batch that is too large for a batch, but not for the link."""
 
 Keep = Callable[[bytes, int], None]
 """Stores an encoded transfer with the given message format, or raises BrokerError."""
@@ -48,6 +58,8 @@ class Target:
         if self._is_detached:
             return  # The transfer was under way when the link was closed, so it is lost.
         fault = self._peer.shared.faults.next_for(self._path)
+        if fault is None and message_format == BATCH_FORMAT and len(encoded) > BATCH_BYTES_MAX:
+            fault = TransferFault(FaultKind.DETACH, NOT_ALLOWED, EMPTY_BATCH)
         if fault is None:
             _answer(delivery, self._take(encoded, message_format))
         else:

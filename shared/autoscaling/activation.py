@@ -36,6 +36,11 @@ class Standing:
     rules: RulesInForce | None = None
 
 
+def is_same(version: str, other: str) -> bool:
+    """Whether the rules are the same, wherever they run."""
+    return version.removeprefix(LOCAL) == other.removeprefix(LOCAL)
+
+
 def standing(
     resource: Resource, state: ScalingState, version: str | None, now: datetime
 ) -> Standing:

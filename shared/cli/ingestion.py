@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from shared import settings
+from shared.autoscaling.activation import is_same
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.cli import tables
 from shared.cli.command import Answer, Misused, command, group, say
@@ -42,6 +43,7 @@ from shared.ingestion.operating import stream_account
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.wiring.app import App
+from shared.wiring.rules_version import rules_version
 
 commands = typer.Typer()
 dead_letters = group("List, show, redrive and purge dead letters.")
@@ -259,7 +261,7 @@ async def show_dead_letter(
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the body.")] = False,
 ) -> Answer:
     """Show one dead letter, with its error and body."""
-    query = DeadLetterQuery(hub, group, partition, sequence, kind)
+    query = DeadLetterQuery(hub, group, partition, sequence, kind, without_replays=True)
     stored, event = await read(app.ingestion.store, app.ingestion.hub, query)
     if raw:
         sys.stdout.buffer.write(event.body)
@@ -283,16 +285,50 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
         typer.Option(metavar="Q", help="Send to this Service Bus queue instead."),
     ] = None,
     connection: Annotated[str, typer.Option(metavar="NAME")] = "ServiceBusConnection",
+    own_rules: Annotated[
+        bool,
+        typer.Option("--own-rules", help="Use the rules here, even if the app runs others."),
+    ] = False,
 ) -> Answer:
-    """Process dead letters again. Those that succeed are removed. Those that fail again remain."""
+    """Process dead letters again. Those that succeed are removed. Those that fail again remain.
+
+    Dead letters of a replay are left out unless --group names the replay.
+    """
     if everything == (sequence is not None):
         raise Misused("give either PARTITION and SEQUENCE or --all")
-    query = DeadLetterQuery(hub, group, partition, sequence, kind, await _before(app, older_than))
+    before = await _before(app, older_than)
+    query = DeadLetterQuery(hub, group, partition, sequence, kind, before, without_replays=True)
     if to_queue is None:
+        await _check_rules(app, ignore=own_rules)
         return await _apply(app, query, partial(_into_the_pipeline, app))
     store, reader = app.ingestion.store, app.ingestion.hub
     sender = app.ingestion.dead_letter_queue(connection, to_queue)
     return await _apply(app, query, lambda chunk: forward(store, reader, sender, chunk))
+
+
+async def _check_rules(app: App, *, ignore: bool) -> None:
+    """Raise Misused if the app runs other rules than this command, because the app may not know the
+    metrics that these rules accept. A handler of the user's own does not read the rules."""
+    if app.ingestion.handling:
+        return
+    version, here = rules_version(app.settings.environ), app.resources
+    running = {name: (await app.scaling.store.load(name)).state.rules for name in here}
+    others = {name: rules.version for name, rules in running.items() if rules}
+    differing = [name for name, other in others.items() if not is_same(other, version)]
+    if differing and not ignore:
+        name = differing[0]
+        raise Misused(
+            f"the app runs version {others[name]} of the rules for {name}, and scaling_rules.py "
+            f"here is version {version}. The app may refuse what these rules accept. Deploy these "
+            "rules first, redrive through the app (POST /api/dead-letters/PARTITION/SEQUENCE/"
+            "redrive), or give --own-rules"
+        )
+    unknown = ", ".join(name for name in here if name not in others)
+    if unknown:
+        say(
+            f"note: the app has not decided for {unknown} yet, so whether it runs these rules "
+            f"(version {version}) is unknown. If it does not, it refuses the redriven samples"
+        )
 
 
 async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:

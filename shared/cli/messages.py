@@ -13,8 +13,8 @@ import typer
 
 from shared import settings
 from shared.cli.command import Answer, Misused, command, say
-from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
+from shared.messaging.batch_sender import WINDOW_PASSED, BatchSender
+from shared.messaging.errors import LinkFailed, MessagesRefused, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send_state import RetryBudget
@@ -25,12 +25,13 @@ from shared.wiring.remedies import with_remedy
 commands = typer.Typer()
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
+GAP = "Messages that follow a refused message are sent without it, even in the same session."
 TRIES = 6
 """The pauses start at 0.5 s and double, so the command gives up after about 15 s."""
 
 
 @command(commands, "send-messages")
-async def send_messages(
+async def send_messages(  # noqa: PLR0913, PLR0917  a parameter is an option
     app: App,
     file: Annotated[
         str, typer.Argument(metavar="FILE.jsonl", help="One message per line; - is stdin.")
@@ -50,8 +51,19 @@ async def send_messages(
             help="Attempts per batch, with pauses that double from 0.5 s.",
         ),
     ] = TRIES,
+    resend_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--resend-unknown",
+            help="Send messages again that may have arrived, even after the duplicate detection "
+            "window. They may then arrive twice.",
+        ),
+    ] = False,
 ) -> Answer:
     """Send the messages of a file to a queue or a topic of Service Bus.
+
+    A message that may have arrived is sent again under the same ID. Once the queue's duplicate
+    detection window has passed, the command stops and names such messages.
 
     Exit codes: 0, all messages were sent; 1, not all were sent, and the output says how many; 2,
     none was sent, because the command line or the file is wrong.
@@ -66,7 +78,10 @@ async def send_messages(
     say(f"{len(messages)} message(s) to {queue or topic} at {namespace.host}")
     try:
         sender = _sender(app, namespace, queue, topic, tries)
-        return await _send(sender, messages, ORDERS[order]), _show
+        unread = ""
+        if not resend_unknown:
+            unread = await _read_window(sender, namespace, queue, topic)
+        return await _send(sender, messages, ORDERS[order]) | {"window_unread": unread}, _show
     except MessagingError as error:
         raise Misused(f"error: {file}: {error}") from error
 
@@ -87,6 +102,17 @@ def _sender(
     )
 
 
+async def _read_window(
+    sender: BatchSender, namespace: ServiceBusConnection, queue: str, topic: str
+) -> str:
+    """Give the sender the duplicate detection window. Returns why it cannot be read, or nothing."""
+    from shared.wiring.batch_sender import window_of  # noqa: PLC0415  heavy to import
+
+    window = await window_of(namespace, queue or topic, topic=bool(topic))
+    sender.duplicate_window = None if isinstance(window, str) else window
+    return window if isinstance(window, str) else ""
+
+
 async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) -> dict[str, Any]:
     """The result of sending, with ``failed`` if not all messages were sent."""
     sent = 0
@@ -96,17 +122,22 @@ async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) 
         sent = progress.sent
         say(f"{sent} of {progress.total} sent")
 
+    result, failed, unknown = NOTHING, "", tuple[str, ...]()
     try:
         result = await sender.send(messages, order, on_progress)
     except SendingStopped as stopped:
-        return {**asdict(stopped.result), "failed": str(stopped)}
+        result, failed, unknown = stopped.result, str(stopped), stopped.unknown
+        if WINDOW_PASSED in failed:
+            failed += ". Check whether they arrived, or give --resend-unknown to send them again"
     except LinkFailed as error:
-        return {**asdict(NOTHING), "failed": str(error)}
+        failed = str(error)
     except asyncio.CancelledError:  # Ctrl-C
         say(f"{sent} of {len(messages)} message(s) are known to be sent")
         raise
-    refused = ", ".join(result.refused)
-    return {**asdict(result), "failed": f"refused by the service: {refused}" if refused else ""}
+    if result.refused:
+        failed = f"{MessagesRefused(result.refused)}. {GAP} {failed}".rstrip()
+    shown = {"refused": [*map(str, result.refused)], "unknown": [*unknown], "failed": failed}
+    return {**asdict(result), **shown}
 
 
 def _lines(file: str) -> list[str]:
@@ -122,8 +153,10 @@ def _show(answer: dict[str, Any]) -> None:
     if answer["resent_unknown"]:
         text += (
             f"{answer['resent_unknown']} message(s) were sent again after an unknown outcome; "
-            "without duplicate detection they may be duplicated\n"
+            "they may be duplicated unless the queue detected duplicates all that time\n"
         )
+        if answer["window_unread"]:
+            text += f"the queue's window could not be read: {answer['window_unread']}\n"
     sys.stdout.write(text)
     if answer["failed"]:
         say(with_remedy(f"error: {answer['failed']}"))

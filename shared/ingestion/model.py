@@ -25,6 +25,9 @@ UNSENDABLE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+REPLAY_SEPARATOR = "~"
+"""Separates the consumer group and the name of a replay. No consumer group's name contains it."""
+
 ROW_OVERHEAD_BYTES = 1024
 """The bytes that a row takes on the wire besides its text and body, for keys, property names and
 headers.
@@ -49,6 +52,10 @@ class Stream:
     def key(self) -> str:
         """The stream's key in a store. None of the four names may contain the separator."""
         return "|".join((self.namespace, self.hub, self.consumer_group, self.partition_id))
+
+    @property
+    def is_replay(self) -> bool:
+        return REPLAY_SEPARATOR in self.consumer_group
 
     @property
     def names(self) -> dict[str, str]:

@@ -1,16 +1,19 @@
 """Sends any number of messages in nearly as few batches as possible.
 
-A batch whose outcome is unknown is sent again with the same ids. Without duplicate detection, its
-messages may arrive twice.
+A batch whose outcome is unknown is sent again with the same ids, so its messages may arrive twice.
+They arrive once if the queue detects duplicates and ``duplicate_window`` is its window: once the
+window has passed, the sender stops and names the messages that may have arrived.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
-from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
+from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import (
     BATCH_MESSAGES_MAX,
     BatchLimits,
@@ -20,7 +23,7 @@ from shared.messaging.model import (
     Result,
     SendRequest,
 )
-from shared.messaging.packing import build_request, too_large
+from shared.messaging.packing import build_request
 from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import (
     Outcome,
@@ -31,8 +34,10 @@ from shared.messaging.send_state import (
     begin,
     exhausted,
     opened,
+    window_passed,
 )
 
+WINDOW_PASSED = "messages may have arrived, and the queue detects duplicates only for"
 Sleep = Callable[[float], Awaitable[None]]
 OnProgress = Callable[[Progress], object]
 OnPause = Callable[[str, float], object]
@@ -54,6 +59,10 @@ class BatchSender:
     budget: RetryBudget = field(default_factory=RetryBudget)
     batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
+    duplicate_window: timedelta | None = None
+    """For how long the queue recognizes ids. None if it does not, or if messages may arrive twice.
+    """
+    seconds: Callable[[], float] = time.monotonic
     limits: BatchLimits | None = None
     """The known limits of the link; None before the link was opened for the first time."""
 
@@ -68,9 +77,9 @@ class BatchSender:
     ) -> Result:
         """Send all messages; return when all have arrived, except those that the service refused.
 
-        Raises UnsendableMessage or MessagesTooLarge before anything is sent; the error names all
-        messages concerned. Raises SendingStopped, which holds the unsent messages, if sending is
-        given up later.
+        The result names the refused messages (see ``check_all_sent``). Raises UnsendableMessage,
+        which names all messages concerned, before anything is sent. Raises SendingStopped, which
+        holds the unsent messages, if sending is given up later.
         """
         request = build_request(self.link.prepare(_identified(messages, self.new_id)))
         async with self._turn:
@@ -80,10 +89,7 @@ class BatchSender:
         await self.link.close()
 
     async def _send(self, request: SendRequest, order: Order, on_progress: OnProgress) -> Result:
-        limits = await self._known_limits()
-        if refused := too_large(range(len(request.encoded)), request, limits):
-            raise MessagesTooLarge(request.names(refused), limits.link_bytes)
-        state = begin(request, limits, order)
+        state = begin(request, await self._known_limits(), order)
         while state.chunks:
             state = await self._step(state)
             on_progress(state.progress)
@@ -91,18 +97,21 @@ class BatchSender:
 
     async def _step(self, state: SendState) -> SendState:
         if exhausted(state, self.budget):
-            raise SendingStopped(state.last_failure, state.result, state.unsent)
+            raise _stopped(state, state.last_failure)
         if state.pause_seconds:
             await self._pause(state.last_failure, state.pause_seconds)
         try:
             if state.must_open:
                 return opened(state, await self.link.open())
+            began = self.seconds()
+            if window_passed(state, self.duplicate_window, began):
+                raise _stopped(state, f"{WINDOW_PASSED} {self.duplicate_window}")
             outcome: Outcome = await self.link.send(state.batch)
         except ConnectionError as error:
             outcome = Unreachable(str(error))
         except LinkFailed as error:
-            raise SendingStopped(str(error), state.result, state.unsent) from error
-        state = advance(state, outcome, self.budget)
+            raise _stopped(state, str(error)) from error
+        state = advance(state, outcome, self.budget, began)
         self.limits = state.limits
         return state
 
@@ -111,7 +120,8 @@ class BatchSender:
         failures = 0
         while self.limits is None:
             try:
-                self.limits = BatchLimits(await self.link.open(), self.batch_messages)
+                stated = await self.link.open()
+                self.limits = replace(stated, batch_messages=self.batch_messages)
             except ConnectionError as error:
                 failures += 1
                 if failures >= self.budget.failures_max:
@@ -122,6 +132,10 @@ class BatchSender:
     async def _pause(self, reason: str, seconds: float) -> None:
         self.on_pause(reason, seconds)
         await self.sleep(seconds)
+
+
+def _stopped(state: SendState, reason: str) -> SendingStopped:
+    return SendingStopped(reason, state.result, state.unsent, state.unknown_names)
 
 
 def _identified(messages: Sequence[Message], new_id: Callable[[], str]) -> Sequence[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.messaging.model import Message, Result
+from shared.messaging.model import Message, Refusal, Result
 
 NAMED_MAX = 20
 
@@ -25,29 +25,35 @@ class UnsendableMessage(MessagingError):
     """Service Bus cannot accept a message: a field is too long, or has a type that AMQP lacks."""
 
 
-class MessagesTooLarge(MessagingError):
-    """Some messages do not fit into any batch. Nothing was sent, so the others can be sent without
-    them."""
+class MessagesRefused(MessagingError):
+    """The service refused some messages; the others were sent."""
 
-    def __init__(self, names: Sequence[str], limit_bytes: int) -> None:
-        self.names = tuple(names)
-        shown = ", ".join(self.names[:NAMED_MAX])
-        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-        super().__init__(
-            f"{len(names)} message(s) are larger than a batch of {limit_bytes} bytes: {shown}{more}"
-        )
+    def __init__(self, refused: Sequence[Refusal]) -> None:
+        self.refused = tuple(refused)
+        more = f"; and {len(refused) - NAMED_MAX} more" if len(refused) > NAMED_MAX else ""
+        shown = "; ".join(map(str, self.refused[:NAMED_MAX]))
+        super().__init__(f"{len(refused)} message(s) were refused: {shown}{more}")
+
+
+def check_all_sent(result: Result) -> None:
+    """Raise MessagesRefused if the service refused some messages."""
+    if result.refused:
+        raise MessagesRefused(result.refused)
 
 
 class SendingStopped(MessagingError):
     """Sending was given up before all messages were sent. The messages in ``unsent`` can be sent
-    again, with the same ids. The first of them may have arrived nevertheless. ``result`` describes
-    what was sent.
+    again, with the same ids. Those that ``unknown`` names may have arrived nevertheless. ``result``
+    describes what was sent.
     """
 
-    def __init__(self, reason: str, result: Result, unsent: Sequence[Message]) -> None:
-        self.result = result
-        self.unsent = tuple(unsent)
-        super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}")
+    def __init__(
+        self, reason: str, result: Result, unsent: Sequence[Message], unknown: Sequence[str] = ()
+    ) -> None:
+        self.result, self.unsent, self.unknown = result, tuple(unsent), tuple(unknown)
+        more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
+        shown = f"; may have arrived: {', '.join(unknown[:NAMED_MAX])}{more}" if unknown else ""
+        super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}{shown}")
 
 
 class LinkFailed(MessagingError):

@@ -81,9 +81,14 @@ class BatchLimits:
     """The limits of one batch, as far as the sender knows them."""
 
     link_bytes: int
-    """The limit that the link states. Nothing larger is ever sent."""
+    """The largest batch that the link accepts."""
 
     batch_messages: int = BATCH_MESSAGES_MAX
+    message_bytes: int = 0
+    """The largest message that the link accepts outside a batch, if it is larger than a batch.
+    Premium queues accept up to 100 MB, and batches of 1 MB.
+    """
+
     extra_bytes: int = 0
     """The bytes that the service counts per message in addition to the predicted bytes, as learned
     from refusals.
@@ -95,6 +100,11 @@ class BatchLimits:
     It is an estimate, used only for combining messages. A single message above this limit is still
     sent alone, because only the service can refuse it.
     """
+
+    @property
+    def single_bytes(self) -> int:
+        """The size up to which a message is sent alone. Nothing larger is ever sent."""
+        return max(self.link_bytes, self.message_bytes)
 
     @property
     def batch_bytes(self) -> int:
@@ -117,7 +127,7 @@ class Order(Enum):
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Messages that travel in one batch, by their positions, and the size of the batch on the
-    wire."""
+    wire. A single message travels by itself, without the envelope of a batch."""
 
     positions: Sequence[int]
     wire_bytes: int
@@ -134,11 +144,20 @@ class SendRequest:
 
     keys: Sequence[str | None]
 
-    def names(self, positions: Sequence[int]) -> list[str]:
-        """The names of the messages in texts for users: each consists of the position and the
-        id."""
-        ids = [self.encoded[position].message.message_id for position in positions]
-        return [f"#{place} ({name})" for place, name in zip(positions, ids, strict=True)]
+    def refusal(self, position: int, reason: str) -> Refusal:
+        return Refusal(position, self.encoded[position].message.message_id, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message that the service does not accept, by its position, and the reason."""
+
+    position: int
+    message_id: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"#{self.position} ({self.message_id}): {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +187,8 @@ class Result:
     retries: int
     resent_unknown: int
     """The number of messages that were sent again because it was unknown whether they had arrived.
-    Without duplicate detection they may have arrived twice."""
+    They may have arrived twice, unless the queue detected duplicates for all that time."""
 
-    refused: tuple[str, ...]
-    """Messages that the service did not accept in any batch, however small."""
+    refused: tuple[Refusal, ...]
+    """Messages that the service does not accept even alone. The others were sent, also those that
+    follow a refused message in the same session."""

@@ -22,18 +22,9 @@ def build_request(encoded: Sequence[EncodedMessage]) -> SendRequest:
 
 
 def too_large(positions: Iterable[int], request: SendRequest, limits: BatchLimits) -> list[int]:
-    """The messages that the link does not accept even if each is alone in a batch."""
-    suspicious = limits.link_bytes - ENVELOPE_BYTES_MAX
-    return [
-        position
-        for position in positions
-        if request.sections[position] > suspicious and _alone(position, request) > limits.link_bytes
-    ]
-
-
-ENVELOPE_BYTES_MAX = 3 * (5 + 4 * 128) + 2 * 12 + 11 + 21
-"""The bytes of three ids of 128 characters, each of at most four bytes, and of the encoding around
-them."""
+    """The messages that the link does not accept even alone."""
+    encoded, most = request.encoded, limits.single_bytes
+    return [position for position in positions if encoded[position].size_bytes > most]
 
 
 def pack(
@@ -41,8 +32,8 @@ def pack(
 ) -> list[Chunk]:
     """Divide the messages at these positions into batches within the limits.
 
-    A batch holds messages of one session or partition key. A message that exceeds the limits gets a
-    batch of its own.
+    A batch holds messages of one session or partition key. A message that exceeds the limits of a
+    batch is sent alone.
     """
     if order is Order.KEPT:
         return _next_fit(positions, request, limits)
@@ -108,13 +99,17 @@ def _fill(room: int, count_max: int, sizes: list[int], by_size: dict[int, list[i
     return chosen
 
 
+def halves(chunk: Chunk, request: SendRequest) -> tuple[Chunk, Chunk]:
+    middle = len(chunk.positions) // 2
+    parts = chunk.positions[:middle], chunk.positions[middle:]
+    return _chunk(parts[0], request), _chunk(parts[1], request)
+
+
 def _chunk(positions: Sequence[int], request: SendRequest) -> Chunk:
+    if len(positions) == 1:
+        return Chunk(positions, request.encoded[positions[0]].size_bytes)
     sections = sum([request.sections[position] for position in positions])
     return Chunk(positions, sections + _envelope(positions[0], request))
-
-
-def _alone(position: int, request: SendRequest) -> int:
-    return request.sections[position] + _envelope(position, request)
 
 
 def _envelope(position: int, request: SendRequest) -> int:

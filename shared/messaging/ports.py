@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.messaging.model import Batch, EncodedMessage, Message, Order, Result
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message, Order, Result
 from shared.messaging.send_state import Outcome
 
 
@@ -16,10 +16,10 @@ class BatchLink(Protocol):
         """Encode each message once, or at least compute its size. Raises UnsendableMessage."""
         ...
 
-    async def open(self) -> int:
-        """Open the link, or open it again if it is broken. Returns the most bytes that a batch may
-        have. Raises LinkFailed if another attempt cannot help, and ConnectionError if another
-        attempt may help.
+    async def open(self) -> BatchLimits:
+        """Open the link, or open it again if it is broken. Returns the limits that the link states.
+        Raises LinkFailed if another attempt cannot help, and ConnectionError if another attempt may
+        help.
         """
         ...
 
@@ -34,7 +34,7 @@ class BatchLink(Protocol):
 
 
 class MessageSender(Protocol):
-    """Sends messages. Without duplicate detection, some may arrive twice."""
+    """Sends messages at least once, under ids by which a queue can detect duplicates."""
 
     async def send(self, messages: Sequence[Message], order: Order = ...) -> Result:
         """Raises MessagingError."""

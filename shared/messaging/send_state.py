@@ -2,12 +2,14 @@
 
 One batch is sent at a time, and the next batch waits for its outcome. So the order is kept, however
 often a batch must be repeated. A batch whose outcome is unknown is sent again with the same message
-ids, so that duplicate detection drops the messages that had arrived.
+ids, so that duplicate detection drops the messages that had arrived. It does so for a limited time,
+the window of the queue; if the window is known, no such batch is sent again after it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from shared.messaging.model import (
     Batch,
@@ -16,10 +18,11 @@ from shared.messaging.model import (
     Message,
     Order,
     Progress,
+    Refusal,
     Result,
     SendRequest,
 )
-from shared.messaging.packing import pack, too_large
+from shared.messaging.packing import halves, pack, too_large
 
 SHRINK = 0.95
 """After a refusal that the headers of messages do not explain, the limit is multiplied by this
@@ -38,6 +41,15 @@ class SizeExceeded:
 
     header_bytes: int = 0
     """The bytes that each message takes in addition to the predicted bytes; 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch has not arrived, and will not be accepted as it is: a message in it is wrong. The
+    link must be opened again, because the client closes it after such an answer.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class Unreachable:
     reason: str = ""
 
 
-Outcome = Accepted | SizeExceeded | ServerBusy | Disconnected | Unreachable
+Outcome = Accepted | SizeExceeded | Refused | ServerBusy | Disconnected | Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,11 @@ class RetryBudget:
     row."""
 
     failures_max: int = 10
+    refusals_max: int = 50
+    """The number of messages in a row that the service may refuse. After that, the whole call is
+    probably wrong, and each refusal costs a new link.
+    """
+
     pause_seconds: float = 0.5
     pause_seconds_max: float = 10
     busy_seconds: float = 10
@@ -102,7 +119,12 @@ class SendState:
     bytes: int = 0
     retries: int = 0
     resent_unknown: int = 0
-    refused: tuple[int, ...] = ()
+    unknown: frozenset[int] = frozenset()
+    """The positions of the messages that may have arrived."""
+    unknown_since: float = 0.0
+    """When the first attempt whose outcome is unknown began, if there is one."""
+    refused: tuple[Refusal, ...] = ()
+    refused_in_a_row: int = 0
     failures: int = 0
     pause_seconds: float = 0.0
     must_open: bool = False
@@ -120,10 +142,8 @@ class SendState:
 
     @property
     def result(self) -> Result:
-        refused = tuple(self.request.names(self.refused))
-        return Result(
-            self.sent, self.batches, self.bytes, self.retries, self.resent_unknown, refused
-        )
+        counts = (self.sent, self.batches, self.bytes, self.retries, self.resent_unknown)
+        return Result(*counts, tuple(sorted(self.refused, key=lambda each: each.position)))
 
     @property
     def unsent(self) -> list[Message]:
@@ -131,38 +151,51 @@ class SendState:
         return [self.request.encoded[position].message for position in self.waiting]
 
     @property
+    def unknown_names(self) -> list[str]:
+        encoded = self.request.encoded
+        return [f"#{place} ({encoded[place].message.message_id})" for place in sorted(self.unknown)]
+
+    @property
     def waiting(self) -> list[int]:
         return [position for chunk in self.chunks for position in chunk.positions]
 
 
 def begin(request: SendRequest, limits: BatchLimits, order: Order) -> SendState:
-    """The plan for all messages. No message may be too large (see ``packing.too_large``)."""
-    chunks = pack(range(len(request.encoded)), request, limits, order)
-    return SendState(request, order, limits, tuple(chunks))
+    """The plan for all messages that are not too large for the link; those are refused."""
+    everything = Chunk(range(len(request.encoded)), 0)
+    return _planned_again(SendState(request, order, limits, (everything,)), limits)
 
 
-def opened(state: SendState, link_bytes: int) -> SendState:
-    """The state after the link was opened again. The link may have another limit now."""
+def opened(state: SendState, link: BatchLimits) -> SendState:
+    """The state after the link was opened again. The link may have other limits now."""
     state = replace(state, must_open=False, pause_seconds=0.0)
-    if link_bytes == state.limits.link_bytes:
-        return state
-    return _planned_again(state, replace(state.limits, link_bytes=link_bytes))
+    stated = {"link_bytes": link.link_bytes, "message_bytes": link.message_bytes}
+    limits = replace(state.limits, **stated)
+    return state if limits == state.limits else _planned_again(state, limits)
 
 
-def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendState:
-    """The state after the outcome of the first chunk."""
+def advance(
+    state: SendState, outcome: Outcome, budget: RetryBudget, began: float = 0.0
+) -> SendState:
+    """The state after the outcome of the first chunk. ``began`` is when the attempt began, in
+    seconds of a clock that runs steadily."""
+    if not isinstance(outcome, Unreachable):
+        again = state.unknown.intersection(state.chunks[0].positions)
+        state = replace(state, resent_unknown=state.resent_unknown + len(again))
     match outcome:
         case Accepted():
             return _accepted(state)
         case SizeExceeded():
             return _split(state, outcome)
+        case Refused():
+            return _refused(state, outcome, budget)
         case ServerBusy():
             asked = outcome.retry_after_seconds
             pause_seconds = budget.busy_seconds if asked is None else asked
             pause_seconds = min(pause_seconds, budget.busy_seconds_max)
             return _failed(state, pause_seconds, "the service is busy")
         case Disconnected():
-            unknown = _unknown(state, budget, outcome.reason or "disconnected")
+            unknown = _unknown(state, budget, outcome.reason or "disconnected", began)
             return replace(unknown, must_open=True)
         case Unreachable():
             pause_seconds = budget.pause(state.failures + 1)
@@ -171,7 +204,22 @@ def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendStat
 
 
 def exhausted(state: SendState, budget: RetryBudget) -> bool:
-    return state.failures >= budget.failures_max
+    refused_too_many = state.refused_in_a_row >= budget.refusals_max
+    return refused_too_many or state.failures >= budget.failures_max
+
+
+ATTEMPT_SECONDS_MAX = 20.0
+"""The time that an attempt may take to reach the service."""
+
+
+def window_passed(state: SendState, window: timedelta | None, now: float) -> bool:
+    """Whether the next batch may have arrived, and an attempt that begins now may arrive after the
+    queue has forgotten its ids. If the window is None, the queue is not asked to detect duplicates.
+    """
+    if window is None or state.unknown.isdisjoint(state.chunks[0].positions):
+        return False
+    seconds = window.total_seconds()
+    return now - state.unknown_since >= seconds - min(ATTEMPT_SECONDS_MAX, seconds / 2)
 
 
 def _accepted(state: SendState) -> SendState:
@@ -182,6 +230,8 @@ def _accepted(state: SendState) -> SendState:
         sent=state.sent + len(chunk.positions),
         batches=state.batches + 1,
         bytes=state.bytes + chunk.wire_bytes,
+        unknown=state.unknown.difference(chunk.positions),
+        refused_in_a_row=0,
         failures=0,
         pause_seconds=0.0,
     )
@@ -197,10 +247,30 @@ def _failed(state: SendState, pause_seconds: float, reason: str) -> SendState:
     )
 
 
-def _unknown(state: SendState, budget: RetryBudget, reason: str) -> SendState:
+def _unknown(state: SendState, budget: RetryBudget, reason: str, began: float) -> SendState:
     failed = _failed(state, budget.pause(state.failures + 1), reason)
-    count = len(state.chunks[0].positions)
-    return replace(failed, resent_unknown=state.resent_unknown + count)
+    return replace(
+        failed,
+        unknown=state.unknown.union(state.chunks[0].positions),
+        unknown_since=state.unknown_since if state.unknown else began,
+    )
+
+
+def _refused(state: SendState, outcome: Refused, budget: RetryBudget) -> SendState:
+    """Divide the batch until the wrong message is alone, and leave that message out."""
+    chunk, *others = state.chunks
+    state = replace(state, failures=0, pause_seconds=0.0, must_open=True)
+    if len(chunk.positions) > 1:
+        parts = halves(chunk, state.request)
+        return replace(state, chunks=(*parts, *others), retries=state.retries + 1)
+    return replace(
+        state,
+        chunks=tuple(others),
+        refused=(*state.refused, state.request.refusal(chunk.positions[0], outcome.reason)),
+        unknown=state.unknown.difference(chunk.positions),
+        refused_in_a_row=state.refused_in_a_row + 1,
+        last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
+    )
 
 
 def _split(state: SendState, outcome: SizeExceeded) -> SendState:
@@ -217,8 +287,9 @@ def _split(state: SendState, outcome: SizeExceeded) -> SendState:
     if outcome.header_bytes > limits.extra_bytes:
         return _planned_again(state, replace(limits, extra_bytes=outcome.header_bytes))
     if len(chunk.positions) == 1:
-        refused = (*state.refused, *chunk.positions)
-        state = replace(state, chunks=state.chunks[1:], refused=refused)
+        reason = f"{chunk.wire_bytes} bytes are more than the service accepts"
+        refused = state.request.refusal(chunk.positions[0], reason)
+        state = replace(state, chunks=state.chunks[1:], refused=(*state.refused, refused))
         return _planned_again(state, replace(limits, learned_bytes=None))
     counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
     learned_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
@@ -226,13 +297,13 @@ def _split(state: SendState, outcome: SizeExceeded) -> SendState:
 
 
 def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
-    waiting = state.waiting
-    if refused := set(too_large(waiting, state.request, limits)):
-        waiting = [position for position in waiting if position not in refused]
+    waiting, refused = state.waiting, list(state.refused)
+    if large := set(too_large(waiting, state.request, limits)):
+        waiting = [position for position in waiting if position not in large]
+        most = limits.single_bytes
+        for position in large:
+            size = state.request.encoded[position].size_bytes
+            reason = f"{size} bytes; the link accepts messages of at most {most} bytes"
+            refused.append(state.request.refusal(position, reason))
     chunks = pack(waiting, state.request, limits, state.order)
-    return replace(
-        state,
-        limits=limits,
-        chunks=tuple(chunks),
-        refused=(*state.refused, *sorted(refused)),
-    )
+    return replace(state, limits=limits, chunks=tuple(chunks), refused=tuple(refused))

@@ -146,7 +146,7 @@ def _query(given: Mapping[str, Any]) -> DeadLetterQuery:
 def _one(request: Request) -> DeadLetterQuery:
     partition, sequence = in_path(request, PARTITION), in_path(request, SEQUENCE)
     query = _query(in_query(request, OF_ONE))
-    return replace(query, partition_id=partition, sequence=sequence)
+    return replace(query, partition_id=partition, sequence=sequence, without_replays=True)
 
 
 ENDPOINTS = (

@@ -4,6 +4,7 @@ pure."""
 from __future__ import annotations
 
 import base64
+import codecs
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, TypedDict
@@ -89,8 +90,9 @@ def held(backlog: Backlog) -> JsonObject:
 def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
     """A dead letter with the start of its body, as text, or in base64 if it is not UTF-8."""
     body = (letter.body or b"")[:BODY_BYTES_SHOWN]
+    is_cut = len(letter.body or b"") > BODY_BYTES_SHOWN
     try:
-        text = body.decode("utf-8")
+        text, _ = codecs.utf_8_decode(body, "strict", not is_cut)  # leaves out a cut character
     except UnicodeDecodeError:
         text = base64.b64encode(body).decode()
     return {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from datetime import timedelta
 
+from shared.adapters.service_bus.administration import duplicate_window as read_window
 from shared.adapters.service_bus.link import Clock, ServiceBusLink
 from shared.messaging.batch_sender import BatchSender, OnPause
 from shared.messaging.send_state import RetryBudget
@@ -19,10 +21,25 @@ def batch_sender(
     topic: bool = False,
     budget: RetryBudget | None = None,
     on_pause: OnPause = lambda *_: None,
+    duplicate_window: timedelta | None = None,
 ) -> BatchSender:
     """A sender to a queue or topic. The caller closes it."""
     link = ServiceBusLink(connection, entity, now, topic=topic)
-    return BatchSender(link, asyncio.sleep, _new_id, budget or RetryBudget(), on_pause=on_pause)
+    return BatchSender(
+        link,
+        asyncio.sleep,
+        _new_id,
+        budget or RetryBudget(),
+        on_pause=on_pause,
+        duplicate_window=duplicate_window,
+    )
+
+
+async def window_of(
+    connection: ServiceBusConnection, entity: str, *, topic: bool
+) -> timedelta | str | None:
+    """See ``duplicate_window`` of the adapter."""
+    return await read_window(connection, entity, topic=topic)
 
 
 def _new_id() -> str:

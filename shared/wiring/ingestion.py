@@ -9,9 +9,11 @@ from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
+from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
@@ -35,6 +37,7 @@ from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker import BreakerController, Hub
 from shared.ingestion.ownership.ports import PartitionReceiver
+from shared.settings.connections import account_of
 from shared.settings.ingestion import BreakerSettings
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
@@ -230,6 +233,7 @@ class IngestionParts(IngestionStores):
         breaker, app_url = self.settings.breaker, self._app.settings.notifications.app_url
         return BreakerController(
             name=BREAKER,
+            deployment=self.deployment,
             breakers=self.breaker_store,
             store=self.store,
             hub=self.hub,
@@ -240,6 +244,17 @@ class IngestionParts(IngestionStores):
             app_url=app_url or self._own_address,
             times=breaker_times(breaker),
         )
+
+    @property
+    def deployment(self) -> str:
+        """Identifies what the breaker protects, and the store that holds its state."""
+        hub, database = self.connection, urlsplit(self.settings.database_url)
+        store = f"{database.hostname}{database.path}"
+        if not self.settings.database_url:
+            storage = self._app.storage
+            host = urlsplit(storage.table_url).hostname or ""
+            store = account_of(storage) or host.partition(".")[0]
+        return deployment_of(hub.namespace, hub.hub, self.settings.consumer_group, store)
 
     @property
     def _own_address(self) -> str:

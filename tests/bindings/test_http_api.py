@@ -48,7 +48,9 @@ ADDRESS_CHARACTERS_MAX = 7000
 START_SECONDS_MAX = 60
 BREAKER, PLAN, PARTITION = "metric_ingest", "plan-1", "0"
 INCIDENT = 1
-TOKEN = issue(EVERYTHING["BreakerApprovalKey"].encode(), BREAKER, INCIDENT, NOW, timedelta(hours=1))
+KEY = EVERYTHING["BreakerApprovalKey"].encode()
+DEPLOYMENT = App(EVERYTHING).ingestion.deployment
+TOKEN = issue(KEY, DEPLOYMENT, BREAKER, INCIDENT, NOW, timedelta(hours=1))
 
 
 class Sender:

@@ -18,6 +18,8 @@ from azure.storage.queue.aio import QueueClient
 from local.azurite import Azurite
 from shared import settings
 from shared.autoscaling import HubMetric, Threshold
+from shared.autoscaling.activation import LOCAL
+from shared.autoscaling.state import RulesInForce, ScalingState
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.ingestion.decoding.decode import decode
@@ -25,7 +27,8 @@ from shared.ingestion.decoding.readings import MetricSubscriptions
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.survey import Span
 from shared.wiring.app import App
-from tests.builders import resource
+from shared.wiring.rules_version import rules_version
+from tests.builders import NOW, resource
 from tests.emulators.rig import Bus, Hub, a_partition, an_empty_hub, running_bus
 from tests.settings.test_settings import SINGLE
 
@@ -49,6 +52,8 @@ class Rig:
 
     def __init__(self, file: Path, hub: Hub, bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
         self.file, self.hub, self.bus, self.capsys = file, hub, bus, capsys
+        self.told = ""
+        """What the last command wrote to stderr."""
 
     def id_of(self, number: int) -> str:
         return f"{self.hub.connection.hub}:0:{number}"
@@ -56,7 +61,8 @@ class Rig:
     async def main(self, *arguments: str) -> tuple[int, str]:
         self.capsys.readouterr()
         code = await asyncio.to_thread(main, ["--settings", str(self.file), *arguments])
-        return code, self.capsys.readouterr().out
+        out, self.told = self.capsys.readouterr()
+        return code, out
 
     async def letters(self, *arguments: str) -> tuple[int, Any]:
         code, out = await self.main("dead-letters", *arguments, "--json")
@@ -149,6 +155,33 @@ async def test_dead_letters_are_listed_shown_and_redriven_once(
     assert (await rig.main("dead-letters", "show", "0", "1"))[0] == FAILED
 
 
+async def test_a_redrive_says_whether_the_app_runs_the_same_rules(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fix_handler(monkeypatch)
+    code, _ = await rig.main("dead-letters", "redrive", "0", "0")
+    assert (code, "whether it runs these rules" in rig.told) == (DONE, True)
+    async with App() as app:
+        here = rules_version(app.settings.environ)
+        await app.scaling.store.commit(
+            await app.scaling.store.load("shop"),
+            ScalingState().with_rules(RulesInForce("0123456789ab", NOW)),
+            (),
+        )
+    code, _ = await rig.main("dead-letters", "redrive", "--all")
+    assert (code, await rig.remaining()) == (WRONG, list(range(1, GOOD + 1)))
+    code, _ = await rig.main("dead-letters", "redrive", "0", "2")
+    assert (code, "version 0123456789ab of the rules for shop" in rig.told) == (WRONG, True)
+    code, _ = await rig.main("dead-letters", "redrive", "0", "2", "--own-rules")
+    assert code == DONE
+    async with App() as app:
+        snapshot = await app.scaling.store.load("shop")
+        same = snapshot.state.with_rules(RulesInForce(here.removeprefix(LOCAL), NOW))
+        await app.scaling.store.commit(snapshot, same, ())
+    code, _ = await rig.main("dead-letters", "redrive", "0", "3")
+    assert (code, rig.told) == (DONE, "")
+
+
 async def test_purging_goes_by_age_and_has_a_dry_run(rig: Rig) -> None:
     code, out = await rig.main("account", "--json")
     (output,) = json.loads(out)["streams"]
@@ -180,6 +213,14 @@ async def test_a_replay_keeps_its_own_accounting(rig: Rig, monkeypatch: pytest.M
     assert len(await rig.remaining()) == GOOD + 2, (
         "one dead letter of the replay, five of the stream"
     )
+    fix_handler(monkeypatch)
+    code, redriven = await rig.letters("redrive", "0", str(GOOD))
+    assert code == FAILED
+    assert [each["consumer_group"] for each in redriven["failed"]] == ["$Default"]
+    assert (await rig.letters("show", "0", str(GOOD)))[1]["consumer_group"] == "$Default"
+    named = ("0", str(GOOD), "--group", "$Default~look")
+    _, redriven = await rig.letters("redrive", *named)
+    assert [each["consumer_group"] for each in redriven["failed"]] == ["$Default~look"]
     _, of_replay = await rig.letters("list", "--group", "$Default~look")
     assert [letter["sequence"] for letter in of_replay["dead_letters"]] == [GOOD]
     code, text = await rig.main("replay", "0", "--into", "for-real", "--send")

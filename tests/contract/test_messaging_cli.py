@@ -10,16 +10,21 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from local.amqp_broker import AmqpStandIn, in_thread
+from local.amqp_broker import AmqpStandIn, faults, in_thread
+from shared.cli import messages
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
+from shared.wiring.batch_sender import window_of
 from tests.emulators.rig import Bus, bus_in_thread
 
 Write = Callable[[str], str]
@@ -104,9 +109,56 @@ def test_a_missing_file_a_missing_connection_and_a_huge_message_are_refused(
     file = write('{"body": 1}')
     assert main(["send-messages", file, "--queue", jobs.name, "--connection", "Elsewhere"]) == WRONG
     assert "Elsewhere" in capsys.readouterr().err
-    file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}))
-    assert main(["send-messages", file, "--queue", jobs.name]) == WRONG
-    assert "#0 (huge)" in capsys.readouterr().err
+    file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}) + '\n{"body": 1}')
+    assert main(["send-messages", file, "--queue", jobs.name, "--json"]) == FAILED
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["sent"] == len(received(jobs)) == 1
+    assert answer["refused"][0].startswith("#0 (huge): 300032 bytes; the link accepts")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("option", [[], ["--resend-unknown"]])
+def test_messages_that_may_have_arrived_are_not_sent_again_after_the_window_of_the_queue(
+    jobs: Jobs,
+    write: Write,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    option: list[str],
+) -> None:
+    queue = asyncio.run(jobs.bus.queue(duplicate_window=timedelta(seconds=20)))
+    jobs.bus.inside().faults.arm(faults.drop_after_accept(queue))
+    ticks = iter([0.0, *[11.0] * 9])
+    build = messages._sender
+
+    def with_clock(*arguments: Any) -> BatchSender:
+        sender = build(*arguments)
+        sender.seconds = lambda: next(ticks)
+        return sender
+
+    monkeypatch.setattr(messages, "_sender", with_clock)
+    file = write('{"body": 1, "message_id": "a"}\n{"body": 2, "message_id": "b"}')
+    code = main(["send-messages", file, "--queue", queue, "--json", *option])
+    answer = json.loads(capsys.readouterr().out)
+    if option:
+        assert (code, answer["sent"], answer["unknown"]) == (DONE, 2, [])
+        return
+    assert (code, answer["sent"], answer["unknown"]) == (FAILED, 0, ["#0 (a)", "#1 (b)"])
+    assert "detects duplicates only for 0:00:20" in answer["failed"]
+    assert "give --resend-unknown" in answer["failed"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind"), [(20, "queue"), (3600, "queue"), (None, "queue"), (None, "topic")]
+)
+async def test_the_window_is_read_from_the_queue_or_topic(
+    jobs: Jobs, seconds: int | None, kind: str
+) -> None:
+    window = None if seconds is None else timedelta(seconds=seconds)
+    is_topic = kind == "topic"
+    made = jobs.bus.topic("all") if is_topic else jobs.bus.queue(duplicate_window=window)
+    at = jobs.bus.administration
+    assert await window_of(at, await made, topic=is_topic) == window
+    assert "nowhere" in str(await window_of(at, "nowhere", topic=is_topic))
 
 
 def test_a_queue_that_does_not_exist_is_reported(

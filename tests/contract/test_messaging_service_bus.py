@@ -16,6 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from proton import Message as ProtonMessage
 
 from local.amqp_broker import AmqpStandIn, faults
+from local.amqp_broker.faults import FaultKind
 from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
 from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
@@ -23,7 +24,7 @@ from shared.adapters.service_bus.link import ServiceBusLink
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.model import Stream
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
+from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result
 from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
@@ -185,7 +186,7 @@ async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
 ) -> None:
     sender = batch_sender(connection, jobs, now)
     await sender.send([Message(b"", "opens")])
-    assert sender.limits == BatchLimits(LIMIT)
+    assert sender.limits == BatchLimits(LIMIT, message_bytes=LIMIT)
     sender.limits = BatchLimits(LIMIT + 1)
     messages = [m._replace(message_id=f"{m.message_id}3"[1:]) for m in filling(1)]
     result = await send(sender, messages)
@@ -240,15 +241,13 @@ async def test_a_queue_that_does_not_exist_is_reported_without_long_retries(
         await send(batch_sender(connection, "nowhere", now), [Message(b"")])
 
 
-async def test_a_message_above_the_links_limit_is_refused_before_anything_is_sent(
+async def test_a_message_above_the_links_limit_is_named_and_the_others_are_sent(
     bus: Bus, connection: ServiceBusConnection, jobs: str
 ) -> None:
-    with pytest.raises(MessagesTooLarge, match="huge"):
-        await send(
-            batch_sender(connection, jobs, now),
-            [Message(b"small"), Message(bytes(LIMIT), "huge")],
-        )
-    assert await waiting(bus, jobs) == 0
+    messages = [Message(b"small", "1"), Message(bytes(LIMIT), "huge"), Message(b"small", "2")]
+    result = await send(batch_sender(connection, jobs, now), messages)
+    assert [refusal.message_id for refusal in result.refused] == ["huge"]
+    assert (result.sent, await waiting(bus, jobs)) == (2, 2)
 
 
 async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
@@ -277,3 +276,76 @@ async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
     messages = await asyncio.to_thread(received, connection, len(letters), jobs)
     assert len({message.message_id for message in messages}) == len(messages) == len(letters)
     assert max(len(message.message_id or "") for message in messages) <= ID_LENGTH_MAX
+
+
+async def test_messages_without_a_session_id_are_named_and_the_others_are_sent(
+    bus: Bus, connection: ServiceBusConnection
+) -> None:
+    queue = await bus.queue(requires_session=True)
+    messages = [
+        Message(b"", str(place), session_id=None if place in {1, 5} else "s") for place in range(8)
+    ]
+    result = await send(batch_sender(connection, queue, now), messages)
+    assert [refusal.position for refusal in result.refused] == [1, 5]
+    assert all("SessionId was not set" in refusal.reason for refusal in result.refused)
+    assert (result.sent, result.resent_unknown, await waiting(bus, queue)) == (6, 0, 6)
+
+
+async def test_a_message_larger_than_a_batch_is_sent_alone_where_the_queue_accepts_it(
+    bus: Bus, connection: ServiceBusConnection
+) -> None:
+    stand_in, queue = bus.inside(), await bus.queue(max_message_bytes=3 * 2**20)
+    sizes = [700_000, 700_000, 2_000_000, 10, 4_000_000, 1_048_570, 10]
+    messages = [Message(bytes(size), f"{n}") for n, size in enumerate(sizes)]
+    result = await send(batch_sender(connection, queue, now), messages)
+    assert [refusal.position for refusal in result.refused] == [4]
+    assert (result.sent, result.retries) == (6, 0)
+    assert [len(m.body) for m in stored(stand_in, queue)] == [s for s in sizes if s != 4_000_000]
+
+
+async def test_a_batch_of_premium_that_exceeds_the_batch_limit_is_divided(
+    bus: Bus, connection: ServiceBusConnection
+) -> None:
+    """Service Bus closes the link on which such a batch arrives."""
+    queue = await bus.queue(max_message_bytes=3 * 2**20)
+    sender = batch_sender(connection, queue, now, budget=QUICK)
+    await sender.send([Message(b"", "opens")])
+    sender.limits = BatchLimits(3 * 2**20)
+    result = await send(sender, [Message(bytes(700_000), f"{n}") for n in range(3)])
+    assert (result.sent, result.refused, result.resent_unknown) == (3, (), 0)
+    assert await waiting(bus, queue) == 4
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("kind", "condition", "is_certain"),
+    [
+        (FaultKind.REFUSE, "amqp:not-allowed", True),
+        (FaultKind.REFUSE, "amqp:invalid-field", True),
+        (FaultKind.REFUSE, "com.microsoft:argument-error", True),
+        (FaultKind.REFUSE, "com.microsoft:not-known-yet", True),
+        (FaultKind.DETACH, "amqp:not-allowed", True),
+        (FaultKind.DETACH, "com.microsoft:argument-out-of-range", True),
+        (FaultKind.DETACH, "com.microsoft:not-known-yet", False),
+        (FaultKind.DETACH, "amqp:link:detach-forced", False),
+        (FaultKind.REFUSE, "amqp:internal-error", False),
+        (FaultKind.REFUSE, "com.microsoft:timeout", False),
+    ],
+)
+async def test_only_a_refusal_that_blames_the_messages_is_not_repeated(
+    bus: Bus,
+    connection: ServiceBusConnection,
+    jobs: str,
+    kind: FaultKind,
+    condition: str,
+    is_certain: bool,
+) -> None:
+    stand_in = bus.inside()
+    fault = faults.TransferFault(kind, condition, entity=jobs)
+    stand_in.faults.arm(fault, times=2)  # the batch of two, and the first of them alone
+    messages = [Message(b"", "1"), Message(b"", "2")]
+    result = await send(batch_sender(connection, jobs, now, budget=QUICK), messages)
+    refused = [refusal.message_id for refusal in result.refused]
+    assert (refused, result.sent) == ((["1"], 1) if is_certain else ([], 2))
+    assert bool(result.resent_unknown) is not is_certain
+    assert all(condition in refusal.reason for refusal in result.refused)

@@ -21,7 +21,7 @@ from shared.adapters.memory.messaging import Fault as LinkFault
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
+from shared.messaging.errors import LinkFailed, SendingStopped, UnsendableMessage
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import RetryBudget
@@ -34,6 +34,9 @@ QUICK = RetryBudget(failures_max=3, pause_seconds=0, busy_seconds=0)
 HUGE = 300_000
 FAULTS = {
     LinkFault.BUSY: faults.throttle(QUEUE),
+    LinkFault.REFUSED: faults.TransferFault(
+        faults.FaultKind.REFUSE, "amqp:not-allowed", entity=QUEUE
+    ),
     LinkFault.DROP_BEFORE: faults.drop_before_accept(QUEUE),
     LinkFault.DROP_AFTER: faults.drop_after_accept(QUEUE),
 }
@@ -44,6 +47,8 @@ ORDERED = st.sampled_from(
         (LinkFault.BUSY,),
         (LinkFault.DROP_BEFORE,),
         (LinkFault.DROP_AFTER,),
+        (LinkFault.REFUSED,),
+        (LinkFault.REFUSED, LinkFault.REFUSED),
         (LinkFault.BUSY, LinkFault.DROP_AFTER),
         (LinkFault.BUSY,) * QUICK.failures_max,
     )
@@ -75,11 +80,11 @@ HOURS = st.sampled_from((None, None, -1, 1, 20))
 def shown(result: Result) -> Any:
     """The result without its bytes, which the careful way of filling batches only estimates."""
     counts = (result.sent, result.batches, result.retries, result.resent_unknown)
-    return counts, len(result.refused)
+    return counts, [(refusal.position, refusal.message_id) for refusal in result.refused]
 
 
 class SendingMachine(SideBySide):
-    errors = (MessagesTooLarge, UnsendableMessage, SendingStopped, LinkFailed)
+    errors = (UnsendableMessage, SendingStopped, LinkFailed)
 
     def __init__(
         self, runner: asyncio.Runner, network: Network, bus: AmqpStandIn, link: BatchLink

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
+from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.arrivals import BlobArrived, decode_arrival
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import poison, telemetry_arrived
 from shared.datasets.periods import DAY, Period
 from shared.messaging.batch_sender import BatchSender
+from shared.messaging.errors import MessagesRefused
 
 NOW = datetime(2026, 3, 2, 6, tzinfo=UTC)
 PATH = "resourceId=/SUBSCRIPTIONS/1/COMPONENTS/SHOP/y=2026/m=03/d=01/h=23/m=00/PT1H.json"
@@ -112,6 +113,13 @@ async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
         f"insights-logs-appevents:2026-03-01{late}",
         f"insights-logs-appevents:2026-03-01T22:00Z/PT2H{late}",
     ]
+
+
+async def test_an_arrival_whose_message_the_queue_refuses_is_not_taken_as_scheduled() -> None:
+    link = MemoryLink(MemoryQueue(), [Fault.REFUSED])
+    sender = BatchSender(link, no_sleep, lambda: "never used")
+    with pytest.raises(MessagesRefused, match="a message is wrong"):
+        await telemetry_arrived.run(ARRIVED, [Period()], sender, NOW)
 
 
 async def test_telemetry_dated_in_the_future_is_refused() -> None:

@@ -20,7 +20,7 @@ from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import DAY, Period
 from shared.datasets.processing import DatasetWork, decode_work, schedule_processing
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, SendingStopped
+from shared.messaging.errors import LinkFailed, MessagesRefused, SendingStopped
 from shared.messaging.model import Message, Order
 from shared.messaging.send_state import RetryBudget
 
@@ -271,12 +271,15 @@ def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
     assert len(message_id) <= 128
 
 
-async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed() -> None:
+@pytest.mark.parametrize("faults", [[Fault.DROP_BEFORE] * 2, [Fault.REFUSED]])
+async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed(
+    faults: list[Fault],
+) -> None:
     rig = ProcessingRig()
     await rig.claims.take(rig.work, "1")
     rig.sender.budget = RetryBudget(failures_max=2)
-    rig.sender.link = MemoryLink(rig.queue, [Fault.DROP_BEFORE] * 2)
-    with pytest.raises(SendingStopped):
+    rig.sender.link = MemoryLink(rig.queue, faults)
+    with pytest.raises((SendingStopped, MessagesRefused)):
         await rig.process("2")
     assert await rig.process("2") is False
     assert len(rig.queue.messages) == 1

@@ -137,7 +137,8 @@ def test_the_checkpoint_advances_past_an_event_with_a_too_large_effect() -> None
 def test_a_too_large_dead_letter_loses_its_body_and_most_of_its_error() -> None:
     long = dead_letter(event(1, b"x" * 50_000), FailureKind.POISON, "e" * 4000, NOW)
     (commit,) = plan(checkpoint(0), [long], limits=CommitLimits(row_bytes_max=20_000))
-    assert commit.dead_letters == (replace(long, body=None, error="e" * 1000),)
+    told = "e" * 1000 + " (the body of 50000 bytes is too large for a row)"
+    assert commit.dead_letters == (replace(long, body=None, error=told),)
 
 
 # --- sequence numbers ---
@@ -182,11 +183,24 @@ def test_a_dead_letter_holds_the_event_and_the_time_of_its_failure() -> None:
     )
 
 
-@pytest.mark.parametrize(("size", "kept"), [(60_000, True), (60_001, False)])
-def test_a_dead_letter_holds_bodies_of_up_to_60_000_bytes(size: int, kept: bool) -> None:
+@pytest.mark.parametrize(("size", "kept"), [(60_001, True), (1_015_000, True), (1_020_000, False)])
+def test_a_dead_letter_holds_each_body_that_fits_into_a_row(size: int, kept: bool) -> None:
     body = b"x" * size
-    letter = dead_letter(event(7, body), FailureKind.POISON, "bad", NOW)
-    assert letter.body == (body if kept else None)
+    failed = [event(1, body), event(2, body), event(3)]
+    outcomes: list[Outcome] = [
+        dead_letter(failed[0], FailureKind.POISON, "bad", NOW),
+        Effect(2, "x" * 2_000_000),  # too large itself, so event 2 becomes a dead letter
+        keeping(3),
+    ]
+    commits = plan_commits(checkpoint(0), failed, outcomes, [], Writer("me", 1), "tx", NOW)
+    letters = [letter for commit in commits for letter in commit.dead_letters]
+    assert [letter.body for letter in letters] == [body if kept else None] * 2
+    told = [f"the body of {size} bytes is too large for a row" in each.error for each in letters]
+    assert told == [not kept] * 2
+    limits = CommitLimits()
+    assert all(letter.row_bytes_max <= limits.row_bytes_max for letter in letters)
+    sizes = [sum(letter.size_bytes for letter in commit.dead_letters) for commit in commits]
+    assert max(sizes) <= limits.size_bytes_max
 
 
 def test_the_error_of_a_fenced_writer_names_both_epochs() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.ingestion.breaker import approval
-from shared.ingestion.breaker.approval import Approval, TokenRefused, issue, verify
+from shared.ingestion.breaker.approval import Approval, TokenRefused, deployment_of, issue, verify
 from tests.builders import NOW
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -18,50 +18,73 @@ DAY = timedelta(days=1)
 
 
 def token(key: bytes = KEY) -> str:
-    return issue(key, "metrics", 4, NOW, DAY)
+    return issue(key, "prod", "metrics", 4, NOW, DAY)
 
 
 def test_a_token_names_what_it_permits() -> None:
-    permitted = verify([KEY], token(), "metrics", NOW)
-    assert permitted == Approval("metrics", 4, int((NOW + DAY).timestamp()))
+    permitted = verify([KEY], token(), "prod", "metrics", NOW)
+    assert permitted == Approval("metrics", 4, int((NOW + DAY).timestamp()), "prod")
 
 
 def test_keys_can_be_rotated() -> None:
-    assert verify([OTHER, KEY], token(), "metrics", NOW).epoch == 4
+    assert verify([OTHER, KEY], token(), "prod", "metrics", NOW).epoch == 4
     with pytest.raises(TokenRefused, match="not signed"):
-        verify([OTHER], token(), "metrics", NOW)
+        verify([OTHER], token(), "prod", "metrics", NOW)
     with pytest.raises(TokenRefused, match="not signed"):
-        verify([], token(), "metrics", NOW)
+        verify([], token(), "prod", "metrics", NOW)
 
 
 def test_a_token_expires_at_its_exact_second() -> None:
-    assert verify([KEY], token(), "metrics", NOW + DAY - timedelta(seconds=1))
+    assert verify([KEY], token(), "prod", "metrics", NOW + DAY - timedelta(seconds=1))
     with pytest.raises(TokenRefused, match="expired at 2026-03-02 12:00:00 UTC"):
-        verify([KEY], token(), "metrics", NOW + DAY)
+        verify([KEY], token(), "prod", "metrics", NOW + DAY)
 
 
 def test_a_token_is_valid_for_one_breaker_only() -> None:
     with pytest.raises(TokenRefused, match="another breaker"):
-        verify([KEY], token(), "orders", NOW)
+        verify([KEY], token(), "prod", "orders", NOW)
+
+
+@pytest.mark.parametrize(
+    ("sent_by", "refusal"),
+    [("staging", "another deployment"), ("", "earlier version.*GET /api/breakers/metrics/status")],
+)
+def test_a_link_of_another_deployment_with_the_same_key_is_refused(
+    sent_by: str, refusal: str
+) -> None:
+    with pytest.raises(TokenRefused, match=refusal):
+        verify([KEY], issue(KEY, sent_by, "metrics", 4, NOW, DAY), "prod", "metrics", NOW)
+
+
+def test_a_deployment_is_told_apart_by_each_of_its_names_but_not_by_their_case() -> None:
+    names = ("ns", "hub", "$Default", "account")
+    others = [(*names[:n], "other", *names[n + 1 :]) for n in range(4)]
+    assert len({deployment_of(*each) for each in (names, *others)}) == 5
+    assert deployment_of(*names) == deployment_of("NS", "Hub", "$default", "Account")
+    assert "ns" not in deployment_of(*names)
 
 
 def test_a_token_of_a_later_version_is_valid_after_a_rollback() -> None:
-    later = b'{"breaker":"metrics","epoch":4,"expires_at":9999999999,"by":"anna"}'
+    later = (
+        b'{"breaker":"metrics","by":"anna","deployment":"prod","epoch":4,"expires_at":9999999999}'
+    )
     signed = f"{approval._text(later)}.{approval._text(approval._signature(KEY, later))}"
-    assert verify([KEY], signed, "metrics", NOW) == Approval("metrics", 4, 9_999_999_999)
+    assert verify([KEY], signed, "prod", "metrics", NOW) == Approval(
+        "metrics", 4, 9_999_999_999, "prod"
+    )
 
 
 @pytest.mark.parametrize("text", ["", ".", "a", "a.b.c", "é.é", "a" * 3000 + ".b", "====.===="])
 def test_a_malformed_token_is_refused(text: str) -> None:
     with pytest.raises(TokenRefused):
-        verify([KEY], text, "metrics", NOW)
+        verify([KEY], text, "prod", "metrics", NOW)
 
 
 def test_a_forged_payload_is_refused() -> None:
     _, signature = token().split(".")
     forged = base64.urlsafe_b64encode(b'{"breaker":"metrics","epoch":5,"expires_at":9999999999}')
     with pytest.raises(TokenRefused):
-        verify([KEY], f"{forged.rstrip(b'=').decode()}.{signature}", "metrics", NOW)
+        verify([KEY], f"{forged.rstrip(b'=').decode()}.{signature}", "prod", "metrics", NOW)
 
 
 @given(st.integers(0, 200), st.characters(codec="ascii"))
@@ -71,17 +94,17 @@ def test_a_token_with_one_changed_character_is_refused(place: int, character: st
     changed = good[:place] + character + good[place + 1 :]
     if changed != good:
         with pytest.raises(TokenRefused):
-            verify([KEY], changed, "metrics", NOW)
+            verify([KEY], changed, "prod", "metrics", NOW)
 
 
 @given(st.text(max_size=80))
 def test_arbitrary_text_is_refused_as_a_token(text: str) -> None:
     with pytest.raises(TokenRefused):
-        verify([KEY], text, "metrics", NOW)
+        verify([KEY], text, "prod", "metrics", NOW)
 
 
 def test_a_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
-        issue(b"short", "metrics", 1, NOW, DAY)
+        issue(b"short", "prod", "metrics", 1, NOW, DAY)
     with pytest.raises(ValueError, match="32 bytes"):
-        verify([b"short"], token(), "metrics", NOW)
+        verify([b"short"], token(), "prod", "metrics", NOW)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
@@ -224,18 +224,31 @@ async def test_a_redrive_whose_reply_is_lost_counts_once_and_as_done() -> None:
 
 
 class Queue:
-    """Detects duplicates. May fail after it has accepted all messages."""
+    """Detects duplicates. May refuse a message, or fail after it has accepted all messages."""
 
-    def __init__(self, *, fails: bool = False) -> None:
-        self.fails = fails
+    def __init__(self, *, fails: bool = False, refused: Sequence[int] = ()) -> None:
+        self.fails, self.refused = fails, refused
         self.taken: dict[str, bytes | None] = {}
 
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
-        for stored in letters:
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
+        for place, stored in enumerate(letters):
+            if place in self.refused:
+                continue
             key = message_id(stored.stream, stored.letter.sequence)
             self.taken.setdefault(key, stored.letter.body)
         if self.fails:
             raise SendingFailed("no reply")
+        return dict.fromkeys(self.refused, "too large")
+
+
+async def test_a_dead_letter_that_the_queue_refuses_stays_and_does_not_hold_back_others() -> None:
+    store, queue = await store_with([1, 2, 3]), Queue(refused=[1])
+    outcome = await forward(
+        store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9)
+    )
+    assert (numbers(outcome.done), sorted(queue.taken)) == ([1, 3], ["hub:0:1", "hub:0:3"])
+    assert [(s.letter.sequence, why) for s, why in outcome.failed] == [(2, "too large")]
+    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
 
 
 async def test_only_dead_letters_that_were_sent_to_a_queue_are_removed() -> None:

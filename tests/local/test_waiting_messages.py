@@ -155,10 +155,11 @@ class DiesAfterSending:
         self._sender, self.deaths = sender, deaths
 
     async def send(self, messages: Sequence[Message], *order: Any) -> Any:
-        await self._sender.send(messages, *order)
+        result = await self._sender.send(messages, *order)
         self.deaths -= 1
         if self.deaths >= 0:
             raise SystemError("the process ends here")
+        return result
 
 
 async def test_crashes_after_sending_the_replacement_leave_only_one_replacement(

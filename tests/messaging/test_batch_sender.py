@@ -6,14 +6,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from datetime import timedelta
 
 import pytest
 
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.adapters.service_bus.encoder import encode_all
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
-from shared.messaging.model import Batch, BatchLimits, Message, Order
+from shared.messaging.errors import (
+    LinkFailed,
+    MessagesRefused,
+    SendingStopped,
+    UnsendableMessage,
+    check_all_sent,
+)
+from shared.messaging.model import Batch, BatchLimits, Message, Order, Result
 from shared.messaging.packing import build_request
 from shared.messaging.send_state import Outcome, RetryBudget, SizeExceeded, advance, begin
 
@@ -56,6 +63,10 @@ class SenderRig:
 
 def messages(count: int, size: int = 500) -> list[Message]:
     return [Message(bytes([place]) * size) for place in range(count)]
+
+
+def places(result: Result) -> list[int]:
+    return [refusal.position for refusal in result.refused]
 
 
 async def test_a_message_without_an_id_gets_one() -> None:
@@ -143,7 +154,7 @@ async def test_a_limit_learned_from_a_message_that_is_refused_alone_is_forgotten
     load = messages(100, 500) * 3
     load[place] = Message(b"bad", message_id="bad")
     result = await rig.sender.send(load)
-    assert (result.sent, result.refused) == (299, (f"#{place} (bad)",))
+    assert (result.sent, places(result)) == (299, [place])
     assert rig.sender.limits == BatchLimits(LIMIT)
     assert result.batches <= math.ceil(300 / 7) + 5
 
@@ -155,12 +166,54 @@ async def test_larger_headers_are_remembered_before_the_limit_is_lowered() -> No
     assert result.retries == 1
 
 
-async def test_a_message_too_large_for_the_link_stops_the_call_before_anything_is_sent() -> None:
+@pytest.mark.parametrize("order", Order)
+async def test_a_message_too_large_for_the_link_is_named_and_the_others_are_sent(
+    order: Order,
+) -> None:
     rig = SenderRig()
-    load = [*messages(2), Message(b"x" * LIMIT, message_id="big"), Message(b"y" * 9999)]
-    with pytest.raises(MessagesTooLarge, match=r"2 message.*4096 bytes: #2 \(big\), #3 \(call-3\)"):
-        await rig.sender.send(load)
-    assert rig.queue.accepted == []
+    load = [*messages(2), Message(b"x" * LIMIT, message_id="big"), Message(b"y"), Message(b"z")]
+    result = await rig.sender.send(load, order)
+    assert (result.sent, places(result), result.retries) == (4, [2], 0)
+    with pytest.raises(MessagesRefused, match=r"#2 \(big\): 41.. bytes; .* at most 4096 bytes"):
+        check_all_sent(result)
+
+
+@pytest.mark.parametrize("order", Order)
+async def test_a_message_larger_than_a_batch_is_sent_alone_if_the_link_accepts_it(
+    order: Order,
+) -> None:
+    rig = SenderRig(queue=MemoryQueue(LIMIT, message_bytes=20_000))
+    sizes = [1000, 19_000, 1000, 21_000, 5000, 1000]
+    load = [Message(bytes(size), message_id=f"m{size}") for size in sizes]
+    result = await rig.sender.send(load, order)
+    assert (result.sent, places(result), result.retries) == (5, [3], 0)
+    assert result.bytes == sum(batch.wire_bytes for batch in rig.queue.accepted)
+    assert all(len(b.encoded) == 1 or b.wire_bytes <= LIMIT for b in rig.queue.accepted)
+
+
+@pytest.mark.parametrize("bad", [{0}, {6}, {3, 4}, {0, 1, 2, 3, 4, 5, 6}, set()])
+async def test_wrong_messages_are_refused_by_name_and_the_others_arrive_once_in_order(
+    bad: set[int],
+) -> None:
+    """The key of a batch is the partition key where a message has no session."""
+    rig = SenderRig(queue=MemoryQueue(LIMIT, requires_session=True))
+    right, wrong = Message(b"", session_id="s"), Message(b"", partition_key="s")
+    load = [(wrong if n in bad else right)._replace(message_id=f"m{n}") for n in range(7)]
+    result = await rig.sender.send(load)
+    assert places(result) == sorted(bad)
+    assert [m.message_id for m in rig.queue.messages] == [f"m{n}" for n in range(7) if n not in bad]
+    assert (result.sent, result.resent_unknown, rig.pauses) == (7 - len(bad), 0, [])
+
+
+async def test_sending_stops_if_the_service_refuses_very_many_messages_in_a_row() -> None:
+    rig = SenderRig(queue=MemoryQueue(LIMIT, requires_session=True))
+    rig.sender.budget = RetryBudget(refusals_max=3)
+    good = [Message(b"", session_id="s"), Message(b"", session_id="s")]
+    with pytest.raises(SendingStopped, match="3 messages in a row were refused: a message has no"):
+        await rig.sender.send([*messages(2), *good, *messages(5), *good])
+    assert len(rig.queue.messages) == 2
+    result = await rig.sender.send([*messages(2), *good] * 3)
+    assert (result.sent, len(result.refused)) == (6, 6)
 
 
 async def test_a_message_that_only_the_service_refuses_is_named_in_the_result() -> None:
@@ -168,7 +221,7 @@ async def test_a_message_that_only_the_service_refuses_is_named_in_the_result() 
     load = [*messages(2), Message(b"x" * 3000, message_id="big"), *messages(2)]
     load = [m._replace(message_id=f"m{n}") if n != 2 else m for n, m in enumerate(load)]
     result = await rig.sender.send(load)
-    assert (result.sent, result.refused) == (4, ("#2 (big)",))
+    assert (result.sent, places(result)) == (4, [2])
     assert [m.message_id for m in rig.queue.messages] == ["m0", "m1", "m3", "m4"]
 
 
@@ -178,6 +231,46 @@ async def test_all_messages_that_amqp_cannot_carry_are_named_together() -> None:
     with pytest.raises(UnsendableMessage, match=r"#0 \(call-0\).*surrogates.*#2 .*129 characters"):
         await rig.sender.send(load)
     assert rig.link.opened == 0
+
+
+@pytest.mark.parametrize(
+    "window",
+    [None, 2.4, 100.0],
+)
+async def test_a_batch_is_not_sent_again_once_the_queue_may_have_forgotten_it(
+    window: float | None,
+) -> None:
+    """The second batch arrives without a reply; then the link fails again after 0.5 s and 1.5 s."""
+    rig = SenderRig([Fault.NONE, Fault.DROP_AFTER, *[Fault.DROP_BEFORE] * 2])
+    rig.sender.seconds = lambda: sum(rig.pauses)
+    rig.sender.duplicate_window = None if window is None else timedelta(seconds=window)
+    load = [m._replace(message_id=f"m{n}") for n, m in enumerate(messages(21))]
+    if window != 2.4:
+        assert (await rig.sender.send(load)).sent == 21
+        assert (len(rig.queue.accepted), rig.pauses) == (4, [0.5, 1, 2])
+        return
+    with pytest.raises(SendingStopped, match=r"only for 0:00:02.4.*arrived: #7 \(m7\)") as by:
+        await rig.sender.send(load)
+    assert by.value.unknown == tuple(f"#{n} (m{n})" for n in range(7, 14))
+    assert [m.message_id for m in by.value.unsent] == [f"m{n}" for n in range(7, 21)]
+    assert (len(rig.queue.accepted), rig.pauses) == (2, [0.5, 1])
+    assert by.value.result.resent_unknown == 7  # of the two failures, one was of a second attempt
+
+
+async def test_the_window_begins_anew_once_all_outcomes_are_known() -> None:
+    faults = [Fault.DROP_AFTER, Fault.NONE, Fault.BUSY, Fault.DROP_AFTER]
+    rig = SenderRig(faults, busy_seconds=60)
+    rig.sender.seconds = lambda: sum(rig.pauses)
+    rig.sender.duplicate_window = timedelta(seconds=20)
+    result = await rig.sender.send(messages(14))
+    assert (result.sent, result.resent_unknown, len(rig.bodies)) == (14, 14, 14)
+
+
+async def test_a_batch_that_certainly_did_not_arrive_is_sent_after_the_window_too() -> None:
+    rig = SenderRig([Fault.BUSY] * 3, busy_seconds=60)
+    rig.sender.seconds = lambda: sum(rig.pauses)
+    rig.sender.duplicate_window = timedelta(seconds=20)
+    assert (await rig.sender.send(messages(1))).sent == 1
 
 
 async def test_too_many_failures_in_a_row_stop_the_call_and_return_the_unsent_messages() -> None:
@@ -210,7 +303,7 @@ class DeadLink(MemoryLink):
         super().__init__(MemoryQueue())
         self.failures = failures
 
-    async def open(self) -> int:
+    async def open(self) -> BatchLimits:
         if self.opened < self.failures:
             self.opened += 1
             raise ConnectionError("no route")

@@ -86,7 +86,7 @@ class World:
     async def announce(self, breaker: Breaker) -> None:
         await pause()
         self.announced.append(breaker.epoch)
-        self.links.append(issue(KEY, "breaker", breaker.epoch, self.now, LINK_VALID_FOR))
+        self.links.append(issue(KEY, "here", "breaker", breaker.epoch, self.now, LINK_VALID_FOR))
         await pause()
 
     def turn(self, *, down: bool) -> None:
@@ -108,7 +108,7 @@ class World:
     async def approve(self, link: str) -> None:
         seen = await self.store.load()
         try:
-            approval = verify([KEY], link, "breaker", seen.read_at)
+            approval = verify([KEY], link, "here", "breaker", seen.read_at)
         except TokenRefused:
             self.refused += 1
             return

@@ -20,7 +20,7 @@ SEEDS = range(150)
 ROOM_BESIDE_BODY = 200
 """The most bytes that a message alone in a batch takes besides its body."""
 
-FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+FAULTS = [fault for fault in Fault if fault not in {Fault.NONE, Fault.REFUSED}]
 
 
 @dataclass

@@ -210,13 +210,18 @@ def texts() -> dict[str, str]:
         "queue actions": encode_action(values.ACTION),
         "queue working": encode_work(values.WORK).decode(),
         "event hub": encode_reading(values.READING).decode(),
-        "token of a link": issue(key, values.BREAKER_NAME, 3, NOW, until),
+        "token of a link": issue(key, values.DEPLOYMENT, values.BREAKER_NAME, 3, NOW, until),
     }
 
 
 def _messages() -> dict[str, Any]:
     until = NOW + timedelta(days=1)
-    token = {"breaker": values.BREAKER_NAME, "epoch": 3, "expires_at": int(until.timestamp())}
+    token = {
+        "breaker": values.BREAKER_NAME,
+        "deployment": values.DEPLOYMENT,
+        "epoch": 3,
+        "expires_at": int(until.timestamp()),
+    }
     return {
         "queue metrics, one sample": values.METRICS[:1],
         "queue metrics, many samples": values.METRICS,
@@ -296,7 +301,7 @@ def _read_texts(sent: Mapping[str, str]) -> dict[str, Any]:
         "queue actions": decode_action(sent["queue actions"]),
         "queue working": decode_work(sent["queue working"]),
         "event hub": decode(sent["event hub"].encode(), pushed).readings,
-        "token of a link": verify(keys, token, values.BREAKER_NAME, NOW),
+        "token of a link": verify(keys, token, values.DEPLOYMENT, values.BREAKER_NAME, NOW),
     }
 
 

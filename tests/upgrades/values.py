@@ -165,6 +165,7 @@ BREAKER = Breaker(
     announce_at=NOW + timedelta(seconds=60),
 )
 BREAKER_NAME = "metric_ingest"
+DEPLOYMENT = "5f1c9e0d2b7a4c38"
 TALLY = Tally(NOW, "vm-1", 2**40, 3, 1, "TimeoutError")
 READING = Reading(RESOURCE, "orders", NOW, 42.0)
 APPROVAL_KEY = b"k" * 32

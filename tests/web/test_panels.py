@@ -90,6 +90,19 @@ def test_a_body_that_is_not_text_is_shown_in_base64_and_a_missing_one_as_none() 
     assert panels.dead_letter(STREAM, replace(LETTER, body=None))["body"] is None
 
 
+@pytest.mark.parametrize("before", range(197, 201))
+@pytest.mark.parametrize("character", ["ü", "€", "🚀"])
+def test_a_long_body_is_not_cut_inside_a_character(before: int, character: str) -> None:
+    text = "x" * before + character * 300
+    shown = panels.dead_letter(STREAM, replace(LETTER, body=text.encode()))["body"]
+    assert text.startswith(shown)
+    assert 200 - 4 < len(shown.encode()) <= 200
+    whole = "x" * (200 - 2) + "\xc3"
+    assert (
+        panels.dead_letter(STREAM, replace(LETTER, body=whole.encode("latin-1")))["body"] != whole
+    )
+
+
 def test_series_with_an_alarm_come_first_and_their_days_are_in_order() -> None:
     other = [replace(day, event="a") for day in days()]
     lost = days(verdict="events_lost")

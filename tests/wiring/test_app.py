@@ -158,3 +158,21 @@ def test_settings_are_read_on_first_use() -> None:
     app = App({})
     with pytest.raises(SettingsError, match="AzureWebJobsStorage"):
         _ = app.settings
+
+
+def test_breaker_links_tell_deployments_apart_by_what_they_read_and_where_they_keep_state() -> None:
+    account = {"AzureWebJobsStorage": "", "AzureWebJobsStorage__accountName": "state1"}
+    deployments = [
+        ENVIRON,
+        {"EventHubName": "other"},
+        {"EventHubConnection": "Endpoint=sb://b;SharedAccessKeyName=n;SharedAccessKey=a2V5"},
+        {"EventHubConsumerGroup": "staging"},
+        account,
+        account | {"AzureWebJobsStorage__accountName": "state2"},
+        {"IngestionDatabaseUrl": "postgresql+psycopg://user:secret@db/one"},
+        {"IngestionDatabaseUrl": "postgresql+psycopg://user:secret@db/two"},
+    ]
+    told = [App(ENVIRON | each).ingestion.deployment for each in deployments]
+    assert len(set(told)) == len(deployments)
+    new_password = {"IngestionDatabaseUrl": "postgresql+psycopg://user:new@db/one"}
+    assert App(ENVIRON | new_password).ingestion.deployment == told[-2]

@@ -28,7 +28,11 @@ class Queue:
     def check(self, content: Content) -> None:
         """Raise NotAllowed if the entity cannot accept this message."""
         if self.properties.requires_session and content.session_id is None:
-            raise NotAllowed(f"'{self.path}' requires a session id on every message.")
+            raise NotAllowed(
+                "The SessionId was not set on a message, and it cannot be sent to the entity. "
+                "Entities that have session support enabled can only receive messages that have "
+                "the SessionId set to a valid value."
+            )
 
     def enqueue(
         self, content: Content, number: int, enqueued_number: int, now: datetime

@@ -7,8 +7,21 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.adapters.service_bus.encoder import encode_all
-from shared.messaging.model import BATCH_MESSAGES_MAX, Batch, EncodedMessage, Message
-from shared.messaging.send_state import Accepted, Disconnected, Outcome, ServerBusy, SizeExceeded
+from shared.messaging.model import (
+    BATCH_MESSAGES_MAX,
+    Batch,
+    BatchLimits,
+    EncodedMessage,
+    Message,
+)
+from shared.messaging.send_state import (
+    Accepted,
+    Disconnected,
+    Outcome,
+    Refused,
+    ServerBusy,
+    SizeExceeded,
+)
 
 
 class Fault(Enum):
@@ -16,6 +29,7 @@ class Fault(Enum):
 
     NONE = "none"
     BUSY = "busy"
+    REFUSED = "refused, because a message is wrong"
     LATE = "timed out, and the batch arrives after the next one"
     DROP_BEFORE = "disconnected before the batch was accepted"
     DROP_AFTER = "disconnected after the batch was accepted"
@@ -31,6 +45,10 @@ class MemoryQueue:
 
     batch_bytes: int = 262_144
     batch_messages: int = BATCH_MESSAGES_MAX
+    message_bytes: int = 0
+    """The largest message outside a batch, if it is larger than a batch."""
+
+    requires_session: bool = False
     counted_extra: int = 0
     """Bytes that the queue counts for each message in addition to its bytes on the wire."""
 
@@ -40,7 +58,11 @@ class MemoryQueue:
 
     def too_large(self, batch: Batch) -> bool:
         counted = batch.wire_bytes + self.counted_extra * len(batch.encoded)
-        return counted > self.batch_bytes or len(batch.encoded) > self.batch_messages
+        limit = max(self.batch_bytes, self.message_bytes if len(batch.encoded) == 1 else 0)
+        return counted > limit or len(batch.encoded) > self.batch_messages
+
+    def refuses(self, batch: Batch) -> bool:
+        return self.requires_session and any(not m.message.session_id for m in batch.encoded)
 
     def accept(self, batch: Batch) -> None:
         self.accepted.append(batch)
@@ -79,10 +101,10 @@ class MemoryLink:
     def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         return encode_all(messages, 0)
 
-    async def open(self) -> int:
+    async def open(self) -> BatchLimits:
         self.opened += 1
         self._broken = False
-        return self._announced()
+        return BatchLimits(self._announced(), message_bytes=self.queue.message_bytes)
 
     async def send(self, batch: Batch) -> Outcome:
         if self._broken:
@@ -90,10 +112,14 @@ class MemoryLink:
         fault = next(self._faults, Fault.NONE)
         if fault is Fault.BUSY:
             return ServerBusy(self._busy_seconds)
+        if fault is Fault.REFUSED:
+            return Refused(fault.value)
         if fault is Fault.DROP_BEFORE:
             return self._lost(fault)
         if self.queue.too_large(batch):
             return SizeExceeded(self.queue.counted_extra if self._tells_headers else 0)
+        if self.queue.refuses(batch):
+            return Refused("a message has no session id")
         if fault is Fault.LATE:
             self._late.append(batch)
             return self._lost(fault)

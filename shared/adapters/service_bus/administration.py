@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.core.pipeline.policies import AsyncRetryPolicy
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.management import QueueProperties
+from azure.servicebus.management import QueueProperties, TopicProperties
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import AccessRefused, service_bus_access
@@ -18,10 +20,11 @@ from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ManageRightMissing
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
-from shared.values.redaction import redacting
+from shared.values.redaction import redacted, redacting
 from shared.values.text import one_line
 
 ATOM = "{http://www.w3.org/2005/Atom}"
+WINDOW_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 2.0
 """A client waits at most this long before it repeats a refused request. A longer wait would outlast
 the reading, and hide why it was refused.
@@ -54,6 +57,22 @@ class ServiceBusQueueReader:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+async def duplicate_window(
+    connection: ServiceBusConnection, entity: str, *, topic: bool
+) -> timedelta | str | None:
+    """For how long the queue or topic recognizes duplicates, None if it does not, or the reason why
+    that could not be read, such as a missing right to manage the entity."""
+    try:
+        async with asyncio.timeout(WINDOW_SECONDS_MAX), administration_client(connection) as client:
+            get = client.get_topic if topic else client.get_queue
+            facts: QueueProperties | TopicProperties = await get(entity, cls=described)
+    except (AzureError, AccessRefused, TimeoutError) as error:
+        return redacted(f"{type(error).__name__}: {one_line(error)}".rstrip(": "))
+    window = facts.duplicate_detection_history_time_window
+    assert window is None or not isinstance(window, str), "the client parses durations"
+    return window if facts.requires_duplicate_detection else None
 
 
 def described(response: Any, answer: Element, _headers: object) -> Element:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
@@ -16,19 +16,18 @@ from shared.values.redaction import redacting
 
 @redacting
 class ServiceBusDeadLetters:
-    """See DeadLetterSender. A queue with duplicate detection accepts each event only once."""
+    """See DeadLetterSender. A queue with duplicate detection accepts each event once within its
+    window."""
 
     def __init__(self, sender: MessageSender) -> None:
         self._sender = sender
 
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
         try:
             result = await self._sender.send([to_message(stored) for stored in letters])
         except MessagingError as error:
             raise SendingFailed(f"{type(error).__name__}: {error}") from error
-        if result.refused:
-            ids = ", ".join(result.refused)
-            raise SendingFailed(f"Service Bus refused the messages with these ids: {ids}")
+        return {refusal.position: refusal.reason for refusal in result.refused}
 
 
 def id_of(stored: StoredDeadLetter) -> str:

@@ -29,10 +29,17 @@ from azure.servicebus.exceptions import (
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access, service_bus_access
 from shared.adapters.service_bus.encoder import encode_all
-from shared.adapters.service_bus.filling import filling_for
+from shared.adapters.service_bus.filling import client_message, filling_for
 from shared.messaging.errors import LinkFailed
-from shared.messaging.model import Batch, EncodedMessage, Message
-from shared.messaging.send_state import Accepted, Disconnected, Outcome, ServerBusy, SizeExceeded
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message
+from shared.messaging.send_state import (
+    Accepted,
+    Disconnected,
+    Outcome,
+    Refused,
+    ServerBusy,
+    SizeExceeded,
+)
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
 from shared.values.text import one_line
@@ -52,6 +59,30 @@ PERMANENT_ERRORS = (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
     ServiceBusQuotaExceededError,
+)
+PASSING_CONDITIONS = (
+    "amqp:client-error",
+    "amqp:unknown-error",
+    "amqp:socket-error",
+    "amqp:internal-error",
+    "amqp:illegal-state",
+    "amqp:resource-",
+    "amqp:connection:",
+    "amqp:session:",
+    "amqp:link:",
+    "com.microsoft:timeout",
+    "com.microsoft:operation-cancelled",
+    "com.microsoft:container-close",
+)
+"""The beginnings of conditions that say nothing about the message."""
+
+BLAMES_MESSAGE = (
+    "amqp:not-allowed",
+    "amqp:not-implemented",
+    "amqp:decode-error",
+    "amqp:invalid-field",
+    "com.microsoft:argument-error",
+    "com.microsoft:argument-out-of-range",
 )
 PAUSE = re.compile(r"wait\s+([0-9]+)\s+seconds?", re.IGNORECASE)
 """Matches the pause in the error message of a throttled namespace: ``… Error code : 50009. Please
@@ -86,7 +117,7 @@ class ServiceBusLink:
     def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         return encode_all(messages, int(self._now().timestamp() * 1000))
 
-    async def open(self) -> int:
+    async def open(self) -> BatchLimits:
         await self._close_sender()
         self._sender = self._new_sender()
         try:
@@ -94,18 +125,23 @@ class ServiceBusLink:
             await _read_refusal(self._sender)
         except ServiceBusError as error:
             raise not_opened(error, self._access) from error
-        return batch.max_size_in_bytes
+        stated = getattr(self._sender, "_max_message_size_on_link", 0)
+        return BatchLimits(batch.max_size_in_bytes, message_bytes=stated)
 
     async def send(self, batch: Batch) -> Outcome:
         if self._sender is None:
             raise ConnectionError("the link is not open")
+        link = getattr(getattr(self._sender, "_handler", None), "_link", None)
         try:
+            if len(batch.encoded) == 1:
+                await self._sender.send_messages(client_message(batch.encoded[0].message))
+                return Accepted()
             filled = await self._sender.create_message_batch()
             if refused := self._fill(filled, batch):
                 return refused
             await self._sender.send_messages(filled)
         except ServiceBusError as error:
-            outcome = outcome_of(error, self._access)
+            outcome = outcome_of(error, self._access, _closed_because(link))
             if isinstance(outcome, Disconnected):
                 # After a timeout, the client would use the same broken connection again.
                 await self._close_sender()
@@ -140,6 +176,14 @@ async def _read_refusal(sender: ServiceBusSender) -> None:
             raise handled from error
 
 
+def _closed_because(link: object) -> str:
+    """The condition with which the service closed the link; empty if it did not. The client's error
+    does not have it.
+    """
+    condition = getattr(getattr(link, "_error", None), "condition", None) or b""
+    return condition.decode() if isinstance(condition, bytes) else str(condition)
+
+
 def _client(connection: ServiceBusConnection, attempt_seconds: float) -> ServiceBusClient:
     """A client without retries, because BatchSender counts and repeats the attempts."""
     options: dict[str, Any] = {"retry_total": 0, "try_timeout": attempt_seconds}
@@ -149,8 +193,10 @@ def _client(connection: ServiceBusConnection, attempt_seconds: float) -> Service
     return ServiceBusClient(connection.namespace, credential, **options)
 
 
-def outcome_of(error: ServiceBusError, access: Access) -> Outcome:
-    """The outcome of sending a batch. Raises LinkFailed if another attempt would not help."""
+def outcome_of(error: ServiceBusError, access: Access, closed_because: str = "") -> Outcome:
+    """The outcome of sending a batch. ``closed_because`` is the condition with which the service
+    closed the link. Raises LinkFailed if another attempt would not help.
+    """
     text = _text(error, access)
     if isinstance(error, PERMANENT_ERRORS):
         raise LinkFailed(text) from error
@@ -159,8 +205,23 @@ def outcome_of(error: ServiceBusError, access: Access) -> Outcome:
     if isinstance(error, ServiceBusServerBusyError):
         pause = PAUSE.search(str(error))
         return ServerBusy(float(pause[1]) if pause else None)
+    if _is_certain_refusal(error, closed_because):
+        return Refused(f"{text.rstrip('.')} {closed_because}".rstrip())
     # After any other error it is unknown whether the batch arrived and whether the link works.
     return Disconnected(text)
+
+
+def _is_certain_refusal(error: ServiceBusError, closed_because: str) -> bool:
+    """Whether the service answered that it never accepts these messages.
+
+    In AMQP, "rejected" means that a message is invalid, so a rejection is certain unless its
+    condition names a passing fault. Service Bus answers some wrong messages by closing the link
+    instead; then only a condition that blames the messages is certain.
+    """
+    if closed_because:
+        return closed_because in BLAMES_MESSAGE
+    condition = getattr(error, "_condition", None) or PASSING_CONDITIONS[0]
+    return type(error) is ServiceBusError and not condition.startswith(PASSING_CONDITIONS)
 
 
 def not_opened(error: ServiceBusError, access: Access) -> Exception:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from shared.datasets.claims import Claim, ClaimDecision, judge, postponed
 from shared.datasets.ports import ClaimStore, Recompute
 from shared.datasets.processing import DatasetWork
+from shared.messaging.errors import check_all_sent
 from shared.messaging.ports import MessageSender
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: time
     redeliver the message at once, until its maximum delivery count is reached.
     """
     later = postponed(claim, holder, lease)
-    await sender.send([later])
+    check_all_sent(await sender.send([later]))
     reason = f"message {claim.holder} has been processing it since {claim.taken_at}"
     replacement = f"message {holder} is replaced by {later.message_id}, due at {later.scheduled_at}"
     _log("put_off", claim.work, f"{reason}; {replacement}")

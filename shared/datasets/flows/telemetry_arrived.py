@@ -10,6 +10,7 @@ from shared.datasets.arrivals import BlobArrived
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
+from shared.messaging.errors import check_all_sent
 from shared.messaging.model import Message, Order
 from shared.messaging.ports import MessageSender
 from shared.sampling.blob_paths import hour_of
@@ -50,5 +51,5 @@ async def run(
     messages = [
         schedule_processing(arrival.container, period, now, observed_at) for period in periods
     ]
-    await sender.send(messages, Order.KEPT_PER_KEY)
+    check_all_sent(await sender.send(messages, Order.KEPT_PER_KEY))
     return messages

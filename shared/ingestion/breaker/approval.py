@@ -1,4 +1,5 @@
-"""Signed tokens for approval links. A token closes one incident of one breaker until it expires.
+"""Signed tokens for approval links. A token closes one incident of one breaker of one deployment
+until it expires. Deployments may share a key, and number their incidents alike.
 
 A token is ``payload.signature``, both in unpadded base64url. The signature is the HMAC-SHA256 (RFC
 2104) of PURPOSE followed by the payload's bytes. A token works only once although no list of used
@@ -37,18 +38,31 @@ class Approval:
     breaker: str
     epoch: int
     expires_at: int
+    deployment: str = ""
+    """Identifies the deployment; empty in a token of a version that did not name it."""
 
 
-def issue(key: bytes, breaker: str, epoch: int, now: datetime, valid_for: timedelta) -> str:
+def deployment_of(*names: str) -> str:
+    """A short text that identifies a deployment by its names, which the link does not reveal. The
+    case of letters does not matter, as in Azure."""
+    return hashlib.sha256("|".join(names).lower().encode()).hexdigest()[:16]
+
+
+def issue(
+    key: bytes, deployment: str, breaker: str, epoch: int, now: datetime, valid_for: timedelta
+) -> str:
     """A token that closes the incident ``epoch`` until it expires. Raises ValueError for a key that
     is too short."""
     _check(key)
-    approval = Approval(breaker, epoch, int((now + valid_for).timestamp()))
+    expires_at = int((now + valid_for).timestamp())
+    approval = Approval(breaker, epoch, expires_at, deployment)
     payload = json.dumps(asdict(approval), separators=(",", ":"), sort_keys=True).encode()
     return f"{_text(payload)}.{_text(_signature(key, payload))}"
 
 
-def verify(keys: Sequence[bytes], token: str, breaker: str, now: datetime) -> Approval:
+def verify(
+    keys: Sequence[bytes], token: str, deployment: str, breaker: str, now: datetime
+) -> Approval:
     """The approval in a token that was signed with any of ``keys``; several keys allow rotation.
 
     Nothing in the token is trusted or parsed before its signature is verified. This function does
@@ -64,6 +78,13 @@ def verify(keys: Sequence[bytes], token: str, breaker: str, now: datetime) -> Ap
     approval = Approval(**known_fields(Approval, json.loads(payload)))
     if approval.breaker != breaker:
         raise TokenRefused("the link is for another breaker")
+    if approval.deployment != deployment:
+        raise TokenRefused(
+            "the link is for another deployment"
+            if approval.deployment
+            else "the link was sent by an earlier version, which did not name its deployment; ask "
+            f"for a new link with GET /api/breakers/{breaker}/status"
+        )
     if now.timestamp() >= approval.expires_at:
         expired = datetime.fromtimestamp(approval.expires_at, UTC)
         raise TokenRefused(f"the link expired at {expired:%F %T} UTC")

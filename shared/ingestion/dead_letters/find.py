@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters, StoredDeadLetter
@@ -15,6 +15,7 @@ from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream, in_on
 
 PAGE = 100
 STREAMS_AT_ONCE = 8
+BEGINNING_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,13 @@ class DeadLetterQuery:
     sequence: int | None = None
     kind: FailureKind | None = None
     failed_before: datetime | None = None
+    without_replays: bool = False
+    """Leave out the dead letters of replays, unless the consumer group names a replay."""
 
     def covers(self, stream: Stream) -> bool:
         """Azure compares the names of hubs and consumer groups without case."""
+        if self.without_replays and stream.is_replay and self.consumer_group is None:
+            return False
         wanted = (self.hub, self.consumer_group)
         names = zip(wanted, (stream.hub, stream.consumer_group), strict=True)
         same = all(w is None or in_one_case(w) == in_one_case(name) for w, name in names)
@@ -57,16 +62,23 @@ async def find(
 
 
 async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLetter]:
-    """The most recently failed dead letters of all streams, the newest first."""
+    """The most recently failed dead letters of all streams, the newest first, with the beginnings
+    of their bodies."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> Sequence[StoredDeadLetter]:
         async with free:
-            return await store.newest_dead_letters(stream, limit)
+            letters = await store.newest_dead_letters(stream, limit)
+        return [_beginning(stored) for stored in letters]
 
     pages = await asyncio.gather(*(of(stream) for stream in await store.streams()))
     letters = [stored for page in pages for stored in page]
     return sorted(letters, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
+
+
+def _beginning(stored: StoredDeadLetter) -> StoredDeadLetter:
+    body = stored.letter.body
+    return replace(stored, letter=replace(stored.letter, body=body and body[:BEGINNING_BYTES]))
 
 
 async def older_than(store: CheckpointReader, stream: Stream, age: timedelta) -> datetime:
@@ -116,8 +128,8 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
         back = await hub.read_back(stored.stream, span)
         if not back.events:
             raise NotFound(
-                f"the body of event {letter.sequence} is gone: it was too large to keep, and the "
-                "hub no longer has it"
+                f"the body of event {letter.sequence} is gone: it was too large for a row of the "
+                "store, and the hub no longer has it"
             )
         return back.events[0]
     return Event(

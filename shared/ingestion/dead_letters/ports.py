@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -83,9 +83,10 @@ class NewestDeadLetters(Protocol):
 class DeadLetterSender(Protocol):
     """Sends dead letters to a queue for operators or another app."""
 
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send all dead letters, each under an id of its own. Raises SendingFailed, after which
-        any of the dead letters may have been sent. A queue that detects duplicates accepts each
-        dead letter only once.
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
+        """Send all dead letters, each under an id of its own. Returns the places of those that
+        the queue refuses, with the reasons. Raises SendingFailed, after which any of the dead
+        letters may have been sent. A queue that detects duplicates accepts each dead letter only
+        once within its window.
         """
         ...

@@ -98,8 +98,9 @@ async def forward(
 ) -> DeadLetterResult:
     """Send dead letters to another queue, then remove them.
 
-    After a crash in between, the next call sends them again, under the same ids. Raises
-    HubUnavailable and SendingFailed; a dead letter that was not sent is never removed.
+    A dead letter that the queue refuses stays in the store. After a crash in between, the next call
+    sends them again, under the same ids. Raises HubUnavailable and SendingFailed; a dead letter
+    that was not sent is never removed.
     """
     outcome, ready = DeadLetterResult(), list[StoredDeadLetter]()
     for stored in letters:
@@ -109,8 +110,10 @@ async def forward(
             outcome.failed.append((stored, str(error)))
         else:
             ready.append(replace(stored, letter=replace(stored.letter, body=event.body)))
-    await sender.send(ready)
-    outcome.add(await purge(store, ready))
+    refused = await sender.send(ready)
+    outcome.failed += [(ready[place], reason) for place, reason in refused.items()]
+    sent = [stored for place, stored in enumerate(ready) if place not in refused]
+    outcome.add(await purge(store, sent))
     return outcome
 
 

@@ -183,7 +183,11 @@ def _entries(
                 f"event {outcome.sequence} has an outcome but is not in the batch"
             )
         entry = _entry(outcome, event)
-        yield entry if _fits(entry, limits) else _entry(_fitting(entry, event, now, limits), event)
+        if not _fits(entry, limits):
+            entry = _entry(_fitting(entry, event, now, limits), event)
+        if not _fits(entry, limits):  # the effect's dead letter, with its body
+            entry = _entry(_fitting(entry, event, now, limits), event)
+        yield entry
 
 
 def _entry(outcome: Outcome, event: Event) -> _Entry:
@@ -203,7 +207,10 @@ def _fits(entry: _Entry, limits: CommitLimits) -> bool:
 def _fitting(entry: _Entry, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
     """A dead letter that fits, to replace an entry that does not fit."""
     if isinstance(entry.what, DeadLetter):
-        return replace(entry.what, body=None, error=entry.what.error[:1000])
+        told, body = entry.what.error[:1000], entry.what.body
+        if body is not None:
+            told += f" (the body of {len(body)} bytes is too large for a row)"
+        return replace(entry.what, body=None, error=told)
     error = (
         f"the effect needs {entry.rows} rows and {entry.size_bytes} bytes, but a transaction "
         f"takes at most {limits.rows_max - 1} rows and {limits.effect_bytes_max} bytes, and a row "
@@ -276,10 +283,9 @@ def dead_letter(
     error: str,
     now: datetime,
     attempts: int = 1,
-    body_bytes_max: int = 60_000,
 ) -> DeadLetter:
-    """The dead letter of an event. A body of more than ``body_bytes_max`` bytes is not copied; it
-    can be read back from the hub by its offset."""
+    """The dead letter of an event. ``plan_commits`` leaves out a body that is too large for a row
+    of the store; it can be read back from the hub."""
     return DeadLetter(
         sequence=event.sequence,
         offset=event.offset,
@@ -289,7 +295,7 @@ def dead_letter(
         error=storable(error[:4000]),
         attempts=attempts,
         partition_key=event.partition_key and storable(event.partition_key),
-        body=event.body if len(event.body) <= body_bytes_max else None,
+        body=event.body,
     )
 
 

@@ -1,5 +1,6 @@
 """Sends the messages that commits left in the outbox, at least once, under ids that receivers
-recognize.
+recognize. A message whose outcome is unknown is sent again however long that takes, so a receiver
+must recognize an id for longer than the longest outage.
 
 The process that commits messages has a lease on them: for the time ``LEASE`` after the commit, only
 this process sends them. Messages that it has not sent by then may be taken over by another process,

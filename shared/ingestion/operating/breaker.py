@@ -91,10 +91,12 @@ class Hub(HubReader, HubAccess, Protocol):
 class BreakerController:
     """Shows and changes one breaker on behalf of operators.
 
-    ``keys`` verify approval links; the first one signs new links.
+    ``keys`` verify approval links; the first one signs new links. Links of other deployments are
+    refused (see ``deployment_of``).
     """
 
     name: str
+    deployment: str
     breakers: BreakerStore
     store: CheckpointReader
     hub: Hub
@@ -115,7 +117,7 @@ class BreakerController:
         """The path of the same link, for the app's own pages, which need no address of the app."""
         if not self.keys:
             return ""
-        token = issue(self.keys[0], self.name, breaker.epoch, now, self.valid_for)
+        token = issue(self.keys[0], self.deployment, self.name, breaker.epoch, now, self.valid_for)
         return f"breakers/{self.name}?token={token}"
 
     def link_of(self, breaker: Breaker) -> str:
@@ -139,7 +141,7 @@ class BreakerController:
         """The breaker, for the holder of a valid link. Raises TokenRefused."""
         self._check_signature(token)
         seen = await self.breakers.load()
-        verify(self.keys, token, self.name, seen.read_at)
+        verify(self.keys, token, self.deployment, self.name, seen.read_at)
         return await self.view()
 
     async def close(self, token: str) -> Breaker:
@@ -150,7 +152,7 @@ class BreakerController:
         return closed
 
     def _closed(self, token: str, seen: BreakerSnapshot) -> Breaker:
-        approval = verify(self.keys, token, self.name, seen.read_at)
+        approval = verify(self.keys, token, self.deployment, self.name, seen.read_at)
         closed = close(seen.breaker, approval.epoch, "a link", seen.read_at)
         if closed is None:
             over = seen.breaker.mode is BreakerMode.CLOSED or seen.breaker.epoch > approval.epoch
@@ -162,7 +164,7 @@ class BreakerController:
     def _check_signature(self, token: str) -> None:
         """Check the link before anything is read, so that requests without a valid link cause no
         load."""
-        verify(self.keys, token, self.name, LONG_AGO)
+        verify(self.keys, token, self.deployment, self.name, LONG_AGO)
 
     async def isolate(self, reason: str) -> Breaker:
         """Isolate the breaker until a person closes it. The isolation is announced like an
