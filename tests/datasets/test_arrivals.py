@@ -119,7 +119,7 @@ async def test_an_arrival_whose_message_the_queue_refuses_is_not_taken_as_schedu
     link = MemoryLink(MemoryQueue(), [Fault.REFUSED])
     sender = BatchSender(link, no_sleep, lambda: "never used")
     with pytest.raises(MessagesRefused, match="a message is wrong"):
-        await telemetry_arrived.run(ARRIVED, [Period()], sender, NOW)
+        await telemetry_arrived.run(ARRIVED, [Period()], sender, NOW, set())
 
 
 async def test_telemetry_dated_in_the_future_is_refused() -> None:

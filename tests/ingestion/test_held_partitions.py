@@ -67,6 +67,7 @@ async def backlogs(
         await store.commit(stream, await store.load(stream), commit(None, last))
     controller = BreakerController(
         "b",
+        "here",
         MemoryBreakerStore(lambda: NOW),
         store,
         hub,
