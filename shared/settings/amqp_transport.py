@@ -53,8 +53,8 @@ def amqp_transport(environ: Mapping[str, str], host: str) -> AmqpTransport | str
         proxy = ""
     if proxy and not _is_proxy(proxy):  # it is not shown, because it may contain a password
         return (
-            f"{PROXY}: must be a URL with a port, such as http://proxy.example:8080 or "
-            "http://USER:PASSWORD@proxy.example:8080, with %XX for special characters"
+            f"{PROXY}: must be a URL with a port, such as http://proxy.example:8080. "
+            "Special characters of a user or password are written as %XX"
         )
     return AmqpTransport(True, proxy, _variable(environ, CA_FILE))
 

@@ -301,6 +301,8 @@ def test_a_connection_over_websockets_uses_the_proxy_of_the_environment(
     assert hub is not None
     assert loaded.service_bus("One").transport == hub.transport == transport
     assert "hunter2" not in repr(hub)
+    stand_in = settings.load(environ | {"One": f"Endpoint=sb://localhost:5672;{KEY}"})
+    assert stand_in.service_bus("One").transport == AmqpTransport()
 
 
 def test_a_connection_of_the_wrong_kind_is_refused() -> None:
