@@ -106,7 +106,9 @@ async def validate(
         )
         if app.settings.ingestion.hub is not None:
             checks += await app.ingestion.check_hub()
-        checks = [{**check, "told": with_remedy(check["told"])} for check in checks]
+        checks = [
+            {**check, "told": with_remedy(check["told"], check["resource"])} for check in checks
+        ]
     answer = {
         "ok": all(check["ok"] for check in checks),
         "resources": [each.name for each in resources],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shared.settings import connections, fields
+from shared.settings.amqp_transport import AMQP_TRANSPORT
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.settings.data_sets import DataSetSettings
 from shared.settings.fields import Environ, Section, Setting, SettingsModel, settings_of
@@ -88,6 +89,7 @@ def _single_resource(*names: str) -> tuple[Setting, ...]:
 _scaled = (
     STORAGE,
     SERVICE_BUS,
+    AMQP_TRANSPORT,
     *_single_resource(
         "SubscriptionId", "ResourceGroup", "ResourceToScale", "Topic", "Subscription"
     ),

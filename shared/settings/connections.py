@@ -7,7 +7,10 @@ They are looked up in the same way as by the Functions host: ``AzureWebJobs<name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from shared.settings.amqp_transport import OVER_TCP, AmqpTransport, amqp_transport
 
 AZURITE_KEY = (  # published by Microsoft and the same for every user
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -40,6 +43,7 @@ class ServiceBusConnection:
     namespace: str = ""
     client_id: str = ""
     """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
+    transport: AmqpTransport = OVER_TCP
 
     @property
     def host(self) -> str:
@@ -58,6 +62,10 @@ class EventHubConnection:
     connection_string: str = field(default="", repr=False)
     client_id: str = ""
     """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
+    transport: AmqpTransport = OVER_TCP
+
+
+Namespace = TypeVar("Namespace", ServiceBusConnection, EventHubConnection)
 
 
 def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection | str:
@@ -92,11 +100,14 @@ def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusC
     prefix = _prefix(environ, name)
     if text := tidy(environ.get(prefix, "")):
         if _is_namespace(text):
-            return ServiceBusConnection(name, text)
+            found = ServiceBusConnection(name, text)
+            return _reached(found, found.host, environ)
         return f"{prefix}: must be a Service Bus connection string: Endpoint=sb://…"
     addresses = _addresses(environ, prefix)
     if namespace := addresses.get("fullyQualifiedNamespace"):
-        return ServiceBusConnection(name, "", namespace, addresses.get("clientId", ""))
+        client_id = addresses.get("clientId", "")
+        found = ServiceBusConnection(name, "", namespace, client_id)
+        return _reached(found, namespace, environ)
     return (
         f"{prefix} = '': set a Service Bus connection string or, for managed identity, "
         f"{prefix}__fullyQualifiedNamespace"
@@ -116,11 +127,19 @@ def event_hub_connection(
             return (
                 f"{prefix}: its EntityPath is {fields['entitypath']!r}, but EventHubName is {hub!r}"
             )
-        return EventHubConnection(name, hub, _host(fields["endpoint"]).lower(), text)
+        host = _host(fields["endpoint"]).lower()
+        return _reached(EventHubConnection(name, hub, host, text), host, environ)
     addresses = _addresses(environ, prefix)
     if namespace := addresses.get("fullyQualifiedNamespace"):
-        return EventHubConnection(name, hub, namespace.lower(), "", addresses.get("clientId", ""))
+        host, client_id = namespace.lower(), addresses.get("clientId", "")
+        return _reached(EventHubConnection(name, hub, host, "", client_id), host, environ)
     return None
+
+
+def _reached(connection: Namespace, host: str, environ: Mapping[str, str]) -> Namespace | str:
+    """The connection with its transport, or the problem with the settings of the transport."""
+    transport = amqp_transport(environ, host)
+    return transport if isinstance(transport, str) else replace(connection, transport=transport)
 
 
 def account_of(connection: StorageConnection) -> str:

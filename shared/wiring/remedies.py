@@ -9,6 +9,11 @@ REFUSED_HERE = re.compile(
 )
 AZURITE_PORTS = ("10000", "10001", "10002")
 UNRESOLVED = ("Name or service not known", "nodename nor servname", "failure in name resolution")
+PORT_CLOSED = re.compile(
+    r"(?::|, )5671\b|(?:consumer group|event hub) \S+: no answer within"
+    r"|neither a batch nor an error|waiting for the AMQP link to open"
+)
+PROXY_REFUSED = re.compile(r"\b40[37], message='[^']*', url='http")
 FORBIDDEN = ("not authorized to perform this operation", "AuthorizationFailed")
 
 
@@ -22,6 +27,13 @@ def remedy(text: str) -> str:
         )
     if any(each in text for each in UNRESOLVED):
         return "Check the spelling of the host in the settings, and the network"
+    if PROXY_REFUSED.search(text):
+        return "The proxy refuses: check the user and password in HTTPS_PROXY, and what it allows"
+    if PORT_CLOSED.search(text):
+        return (
+            "If the network blocks port 5671, set AmqpTransport=amqpWebSockets, which needs port "
+            "443 only (docs/security.md)"
+        )
     if any(each in text for each in FORBIDDEN):
         return (
             "The login works but lacks a role: `az account show` names the account, and "
@@ -30,8 +42,10 @@ def remedy(text: str) -> str:
     return ""
 
 
-def with_remedy(text: str) -> str:
-    """The text on one line, with its remedy if one is known."""
+def with_remedy(text: str, place: str = "") -> str:
+    """The text on one line, with its remedy if one is known. ``place`` is where it happened, if the
+    text does not say that.
+    """
     line = " ".join(text.split())
-    advice = remedy(line)
+    advice = remedy(f"{place}: {line}")
     return f"{line.rstrip('.')}. {advice}" if advice else line

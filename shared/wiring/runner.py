@@ -122,11 +122,11 @@ class Runner:
         text = f"{type(error).__name__}: {error}"
         if self._failures.should_log(lease.partition_id, text, time.monotonic()):
             level = logging.ERROR if isinstance(error, StreamRecreated) else logging.WARNING
-            log.log(level, "[partition_held] %s: %s", _where(lease), text)
+            log.log(level, "[partition_held] %s: %s", _where(lease), with_remedy(text))
 
     def _given_up(self, lease: Ownership, error: BaseException) -> None:
-        name = type(error).__name__
-        log.warning("[partition_given_up] %s: %s: %s", _where(lease), name, error)
+        text = with_remedy(f"{type(error).__name__}: {error}")
+        log.warning("[partition_given_up] %s: %s", _where(lease), text)
 
     def _balancing_failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from shared import settings
 from shared.autoscaling.deciding.validation import failing_policies
 from shared.cli import command
 from shared.cli.command import FAILED, WRONG, Answer
-from shared.ingestion.errors import NotFound
+from shared.ingestion.errors import HubUnavailable, NotFound
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.builders import resource
@@ -124,6 +124,23 @@ def test_the_missing_settings_of_a_demo_say_how_to_start_one(tmp_path: Path) -> 
             OSError("This request is not authorized to perform this operation.\nTime: 12:00"),
             "operation. The login works but lacks a role: `az account show` names the account, and "
             "docs/security.md the roles\n",
+        ),
+        *[
+            (
+                HubUnavailable(text),
+                ". If the network blocks port 5671, set AmqpTransport=amqpWebSockets, which needs "
+                "port 443 only (docs/security.md)\n",
+            )
+            for text in (
+                "[Errno 111] Connect call failed ('20.1.2.3', 5671)",
+                "metrics/partitions, consumer group g: no answer within 30 s. Check that …",
+                "partition 0: the hub sent neither a batch nor an error for 20 s: check that …",
+                "OperationTimeoutError: Timed out waiting for the AMQP link to open.",
+            )
+        ],
+        (
+            HubUnavailable("407, message='Login required', url='http://proxy.example:8080'"),
+            ". The proxy refuses: check the user and password in HTTPS_PROXY, and what it allows\n",
         ),
         (NotFound("no dead letter"), ". `dead-letters list` shows the existing ones\n"),
         (OSError("Cannot connect to host account.table.core.windows.net:443"), ":443\n"),

@@ -12,6 +12,7 @@ from azure.storage.queue.aio import QueueServiceClient
 from shared import settings
 from shared.adapters.service_bus.administration import administration_client
 from shared.settings import SETTINGS, SettingsError
+from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.settings.connections import account_of
 from shared.settings.misspellings import misspellings
 
@@ -238,6 +239,70 @@ def test_an_invalid_connection_is_reported_by_name(
 ) -> None:
     with pytest.raises(SettingsError, match=problem):
         getattr(settings.load(environ), kind)("One")
+
+
+PROXY = "http://jane:hunter2@proxy.example:8080"
+
+
+@pytest.mark.parametrize(
+    ("environ", "transport"),
+    [
+        ({"HTTPS_PROXY": PROXY}, AmqpTransport()),
+        ({"AmqpTransport": "amqptcp", "https_proxy": "proxy"}, AmqpTransport()),
+        ({"AmqpTransport": "AMQPWebSockets"}, AmqpTransport(True)),
+        ({"AmqpTransport": WEBSOCKETS, "HTTPS_PROXY": PROXY}, AmqpTransport(True, PROXY)),
+        (
+            {"AmqpTransport": WEBSOCKETS, "HTTPS_PROXY": "http://a:1", "https_proxy": PROXY},
+            AmqpTransport(True, PROXY),
+        ),
+        (
+            {"AmqpTransport": WEBSOCKETS, "https_proxy": PROXY, "NO_PROXY": "a, .example"},
+            AmqpTransport(True),
+        ),
+        (
+            {"AmqpTransport": WEBSOCKETS, "https_proxy": "http://[::1]:80/", "NO_PROXY": "other"},
+            AmqpTransport(True, "http://[::1]:80/"),
+        ),
+        (
+            {"AmqpTransport": WEBSOCKETS, "SSL_CERT_FILE": "ca.pem"},
+            AmqpTransport(True, "", "ca.pem"),
+        ),
+        ({"AmqpTransport": "AmqpOverWebsocket"}, None),
+        *[
+            ({"AmqpTransport": WEBSOCKETS, "HTTPS_PROXY": each}, None)
+            for each in (
+                "hunter2.example:8080",
+                "http://hunter2.example",
+                "http://jane:hunter2@:8080",
+                "http://jane:hunter/2@proxy.example:8080",
+                "http://proxy.example:hunter2",
+                "http://proxy.example:8080/hunter2",
+                "socks5://hunter2:1080",
+            )
+        ],
+    ],
+)
+@pytest.mark.parametrize("address", ["", "__fullyQualifiedNamespace"])
+def test_a_connection_over_websockets_uses_the_proxy_of_the_environment(
+    environ: dict[str, str], transport: AmqpTransport | None, address: str
+) -> None:
+    value = "ns.example" if address else f"{BUS};{KEY}"
+    environ |= {f"{name}{address}": value for name in ("One", "EventHubConnection")}
+    loaded, problems = settings.parse(environ)
+    if transport is None:
+        with pytest.raises(SettingsError) as raised:
+            loaded.service_bus("One")
+        assert raised.value.problems == tuple(problems)
+        wrong = "HTTPS_PROXY: must" if "HTTPS_PROXY" in environ else "AmqpTransport = 'AmqpOver"
+        assert problems[0].startswith(wrong)
+        assert "hunter2" not in problems[0]
+        return
+    hub = loaded.ingestion.hub
+    assert hub is not None
+    assert loaded.service_bus("One").transport == hub.transport == transport
+    assert "hunter2" not in repr(hub)
+    stand_in = settings.load(environ | {"One": f"Endpoint=sb://localhost:5672;{KEY}"})
+    assert stand_in.service_bus("One").transport == AmqpTransport()
 
 
 def test_a_connection_of_the_wrong_kind_is_refused() -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from azure.eventhub import EventData
+from azure.eventhub import EventData, TransportType
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, PartitionContext
 from azure.eventhub.exceptions import EventHubError
 
+from shared.adapters.azure.amqp import amqp_options
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import event_hub_access
 from shared.adapters.event_hubs.received import aware, to_event
@@ -250,6 +251,7 @@ def consumer_client(
 def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
     """A new client, with a connection string or the app's identity. It connects on first use."""
     options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
+    options |= amqp_options(connection.transport, TransportType)
     if connection.connection_string:
         return kind.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.client_id)
@@ -270,7 +272,8 @@ async def send_event(
         async with asyncio.timeout(seconds_max), client:
             await client.send_event(EventData(body))
     except TimeoutError as error:
-        raise HubUnavailable(f"{connection.hub}: no answer within {seconds_max:g} s") from error
+        text = f"event hub {connection.hub}: no answer within {seconds_max:g} s"
+        raise HubUnavailable(text) from error
     except (EventHubError, OSError) as error:
         text = told(error, connection, "Sender")
         raise HubUnavailable(f"{connection.hub}: {text}") from error

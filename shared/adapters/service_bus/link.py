@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from azure.servicebus import __version__
+from azure.servicebus import TransportType, __version__
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -26,6 +26,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from shared.adapters.azure.amqp import amqp_options
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access, service_bus_access
 from shared.adapters.service_bus.encoder import encode_all
@@ -187,6 +188,7 @@ def _closed_because(link: object) -> str:
 def _client(connection: ServiceBusConnection, attempt_seconds: float) -> ServiceBusClient:
     """A client without retries, because BatchSender counts and repeats the attempts."""
     options: dict[str, Any] = {"retry_total": 0, "try_timeout": attempt_seconds}
+    options |= amqp_options(connection.transport, TransportType)
     if connection.connection_string:
         return ServiceBusClient.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.client_id)
