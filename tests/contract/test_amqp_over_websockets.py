@@ -217,7 +217,7 @@ async def test_a_proxy_that_refuses_is_told_without_its_password(
             with pytest.raises(HubUnavailable) as raised:
                 await attempt
             told.append(str(raised.value))
-        sender = batch_sender(bus, "jobs", now, budget=RetryBudget(1, 0.01))
+        sender = batch_sender(bus, "jobs", now, budget=RetryBudget(1, pause_seconds=0.01))
         with pytest.raises(MessagingError) as failed:
             await sender.send([Message(b"", "id")])
         told.append(str(failed.value))
