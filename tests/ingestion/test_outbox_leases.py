@@ -103,6 +103,16 @@ async def test_a_process_does_not_send_messages_that_another_took_over(
     assert await outbox.drain(STREAM, rig.store, queue, others) == 3
 
 
+async def test_a_process_that_stood_still_leaves_messages_whose_lease_may_expire(
+    rig: Rig, queue: Queue
+) -> None:
+    await run(events(0, 2), rig.consumer)
+    passed = [0.0, 11.0, 11.0, 20.0]
+    rig.consumer.leases.elapsed = iter(passed).__next__
+    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == 0
+    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == 3
+
+
 async def test_only_one_of_two_processes_sends_messages_left_behind(rig: Rig, queue: Queue) -> None:
     await run(events(0, 2), rig.consumer)
     rig.store.now += LEASE

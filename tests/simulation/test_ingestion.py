@@ -26,7 +26,7 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.outbox import LEASE
+from shared.ingestion.events.outbox import LEASE, OutboxLeases
 from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer, run, sweep
 from shared.ingestion.events.survey import Span
@@ -243,6 +243,7 @@ class World:
             self.together,
             lambda: f"tx{next(self.txids)}",
             self.limits,
+            leases=OutboxLeases(elapsed=lambda: self.now().timestamp()),
         )
 
     async def together(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:

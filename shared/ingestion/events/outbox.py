@@ -15,7 +15,8 @@ delays the messages after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -39,6 +40,7 @@ class OutboxLeases:
     this process.
     """
     lease: timedelta = LEASE
+    elapsed: Callable[[], float] = time.monotonic
     sending: bool = False
     again: bool = False
     """Whether ``drain`` was called while another call of it was sending."""
@@ -69,6 +71,12 @@ class OutboxLeases:
         soon to start sending them.
         """
         return [each for each in ready if not self.held(each) or each.waited >= self.lease / 2]
+
+    def late(self, began: float) -> bool:
+        """Whether so much time has passed since ``began`` that a lease may expire before all
+        messages are sent. A process may stand still, or wait long for a reply of the store.
+        """
+        return bool(self.lease) and self.elapsed() - began > self.lease.total_seconds() / 6
 
     def forget(self, sequences: Iterable[int], remaining: Iterable[StoredMessage]) -> None:
         """Drop the given events, except those that still have messages."""
@@ -109,10 +117,10 @@ async def drain(
 async def _send_some(
     stream: Stream, store: OutboxStore, sender: OutboxSender, leases: OutboxLeases, limit: int
 ) -> int:
-    sequences = list(leases.mine)
+    began, sequences = leases.elapsed(), list(leases.mine)
     stored = await store.outbox(stream, limit)
     ready = leases.ready(stored)
-    if not await _taken(stream, store, leases, ready):
+    if not await _taken(stream, store, leases, ready) or leases.late(began):
         return 0
     if ready:
         try:
