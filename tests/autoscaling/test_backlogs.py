@@ -21,7 +21,16 @@ from shared.autoscaling import (
     Throughput,
 )
 from shared.autoscaling.actions import confirm
-from shared.autoscaling.backlogs import AGE_AT_MOST, age_minutes, fall_limit, stalls, unfallen
+from shared.autoscaling.backlogs import (
+    AGE_AT_MOST,
+    Unfallen,
+    age_minutes,
+    fall_limit,
+    stalls,
+    unfallen,
+)
+from shared.autoscaling.deciding.guards import Context, nothing_finished
+from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import HubMetric
 from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
@@ -213,6 +222,21 @@ def test_counts_of_zero_hold_a_scale_out_for_a_limited_time() -> None:
     reason = [step.decision for at, step in steps if step.decision and at > 45][-1].reason
     said = "backlog has not fallen for 30 min, and nothing was counted as finished"
     assert f"{said}: no scale-out until 12:10:00 UTC" in reason
+
+
+@pytest.mark.parametrize(
+    ("capacity", "seconds", "holds"),
+    [(3, 1800, True), (3, 601, True), (3, 600, False), (2, 1800, False), (1, 1800, False)],
+)
+def test_only_scale_outs_are_held_and_only_before_the_time_is_over(
+    capacity: int, seconds: float, holds: bool
+) -> None:
+    declared, held = worker(guards=Guards(nothing_finished_seconds=seconds)), state([9], 2)
+    stalled = Unfallen(Stall("backlog", ago(1200)), NOW, timedelta(minutes=10), True)
+    recommendation, seen = Recommendation(capacity, "asked"), observe(declared, held, 2, NOW)
+    context = Context(declared, held, seen, None, recommendation, unfallen=[stalled])
+    limit = nothing_finished(capacity, context)
+    assert (limit is not None and limit.capacity == 2) is holds
 
 
 @pytest.mark.parametrize("ends", [False, True])
