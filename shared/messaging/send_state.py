@@ -44,7 +44,7 @@ class SizeExceeded:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class BatchRefused:
     """The batch has not arrived, and will not be accepted as it is: a message in it is wrong. The
     link must be opened again, because the client closes it after such an answer.
     """
@@ -77,7 +77,7 @@ class Unreachable:
     reason: str = ""
 
 
-Outcome = Accepted | SizeExceeded | Refused | ServerBusy | Disconnected | Unreachable
+Outcome = Accepted | SizeExceeded | BatchRefused | ServerBusy | Disconnected | Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def advance(
             return _accepted(state)
         case SizeExceeded():
             return _split(state, outcome)
-        case Refused():
+        case BatchRefused():
             return _refused(state, outcome, budget)
         case ServerBusy():
             asked = outcome.retry_after_seconds
@@ -256,7 +256,7 @@ def _unknown(state: SendState, budget: RetryBudget, reason: str, began: float) -
     )
 
 
-def _refused(state: SendState, outcome: Refused, budget: RetryBudget) -> SendState:
+def _refused(state: SendState, outcome: BatchRefused, budget: RetryBudget) -> SendState:
     """Divide the batch until the wrong message is alone, and leave that message out."""
     chunk, *others = state.chunks
     state = replace(state, failures=0, pause_seconds=0.0, must_open=True)

@@ -16,9 +16,9 @@ from shared.messaging.model import (
 )
 from shared.messaging.send_state import (
     Accepted,
+    BatchRefused,
     Disconnected,
     Outcome,
-    Refused,
     ServerBusy,
     SizeExceeded,
 )
@@ -113,13 +113,13 @@ class MemoryLink:
         if fault is Fault.BUSY:
             return ServerBusy(self._busy_seconds)
         if fault is Fault.REFUSED:
-            return Refused(fault.value)
+            return BatchRefused(fault.value)
         if fault is Fault.DROP_BEFORE:
             return self._lost(fault)
         if self.queue.too_large(batch):
             return SizeExceeded(self.queue.counted_extra if self._tells_headers else 0)
         if self.queue.refuses(batch):
-            return Refused("a message has no session id")
+            return BatchRefused("a message has no session id")
         if fault is Fault.LATE:
             self._late.append(batch)
             return self._lost(fault)

@@ -35,9 +35,9 @@ from shared.messaging.errors import LinkFailed
 from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message
 from shared.messaging.send_state import (
     Accepted,
+    BatchRefused,
     Disconnected,
     Outcome,
-    Refused,
     ServerBusy,
     SizeExceeded,
 )
@@ -208,7 +208,7 @@ def outcome_of(error: ServiceBusError, access: Access, closed_because: str = "")
         pause = PAUSE.search(str(error))
         return ServerBusy(float(pause[1]) if pause else None)
     if _is_certain_refusal(error, closed_because):
-        return Refused(f"{text.rstrip('.')} {closed_because}".rstrip())
+        return BatchRefused(f"{text.rstrip('.')} {closed_because}".rstrip())
     # After any other error it is unknown whether the batch arrived and whether the link works.
     return Disconnected(text)
 
