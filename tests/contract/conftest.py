@@ -23,7 +23,7 @@ from shared.adapters.memory.ingestion import (
 )
 from shared.adapters.sql.breaker import SqlBreakerStore
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.ingestion import SqlIngestionStore, WriteInTransaction
 from shared.adapters.sql.ownership import SqlOwnershipStore
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.breaker import TableBreakerStore
@@ -58,12 +58,12 @@ class Backend:
         self._stack = stack
         self._in_memory: dict[str, MemoryOwnershipStore] = {}
 
-    def store(self) -> Store:
+    def store(self, write: WriteInTransaction | None = None) -> Store:
         if self.kind == "memory":
             return MemoryIngestionStore(now)
         if self.kind == "tables":
             return self._closing(TableIngestionStore(self._storage))
-        return SqlIngestionStore(self.sql)
+        return SqlIngestionStore(self.sql, write)
 
     def owners(self, hub: str = "") -> OwnershipStore:
         """The owners of a hub that no other test uses, or of the named hub."""

@@ -39,6 +39,7 @@ from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Effect, Event, FailureKind, HubState, Stream
 from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
+from shared.wiring.web import HUB_SECONDS_MAX
 from tests.emulators import rig as emulators
 from tests.emulators.rig import HUB, a_partition, an_empty_hub
 from tests.local.polling import until
@@ -194,13 +195,23 @@ async def test_a_consumer_group_whose_partition_has_a_reader_exists_and_the_read
         await asyncio.wait([receiving])
 
 
-async def test_a_hub_that_was_deleted_is_told_from_one_that_does_not_answer() -> None:
+async def test_a_hub_that_was_deleted_is_told_from_one_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses, sleep = list[float](), asyncio.sleep
+
+    async def recorded(seconds: float, *result: Any) -> Any:
+        pauses.append(seconds)
+        return await sleep(seconds, *result)
+
+    monkeypatch.setattr(asyncio, "sleep", recorded)
     async with an_empty_hub() as place:
         gone = replace(place.connection, hub="deleted")
         with pytest.raises(HubMissing, match="deleted/partitions"):
             await EventHubReader(gone, "readback").partition_ids()
         with pytest.raises(HubMissing, match="deleted/0"):
             await EventHubReader(gone, "readback").state(Stream("ns", "deleted", "$Default", "0"))
+    assert max(pauses) <= HUB_SECONDS_MAX / 10, "the page waits for the answer only this long"
 
 
 async def test_an_unreachable_hub_raises_hub_unavailable() -> None:

@@ -10,28 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
-from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
     Fenced,
+    RowRefused,
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import CommitLimits
 from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
+from shared.ingestion.events.process_batch import run
 from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
     DeadLetter,
     Effect,
+    Event,
     FailureKind,
     Gap,
     Mark,
@@ -42,7 +47,19 @@ from shared.ingestion.model import (
 from tests.builders import NOW
 from tests.contract.conftest import Backend
 from tests.contract.faulty_network import NO_FAULT, Fault, Network, faults
-from tests.contract.ingestion import checkpoint, gap, letter
+from tests.contract.ingestion import checkpoint, event, gap, letter
+from tests.contract.refusals import (
+    DEAD,
+    KINDS,
+    REFUSED,
+    REFUSED_MAX,
+    RefusingStore,
+    effect_of,
+    own,
+    own_rows,
+    reader,
+    write_own_rows,
+)
 from tests.contract.stateful import (
     REAL_BACKENDS,
     Both,
@@ -50,6 +67,7 @@ from tests.contract.stateful import (
     Side,
     SideCall,
     StoreMachine,
+    names,
     run_store_machine,
 )
 
@@ -79,6 +97,7 @@ BODIES = {
     "two properties": b"x" * 60_001,
 }
 
+DELIVERED = "delivered "
 STORED_KINDS = [kind for kind in FailureKind if kind is not FailureKind.UNREADABLE]
 
 partitions = st.sampled_from(PARTITIONS)
@@ -112,7 +131,7 @@ def outcomes(draw: st.DrawFn, size_min: int = 0) -> Results:
 class Streams(StoreMachine):
     """Streams of a hub that no other test uses. The names of two of them differ by case."""
 
-    errors = (AccountingBroken, CommitRefused, Fenced, StoreUnavailable)
+    errors = (AccountingBroken, CommitRefused, Fenced, RowRefused, StoreUnavailable)
     unavailable = StoreUnavailable
     conflicts = (CommitRefused,)
 
@@ -126,11 +145,13 @@ class Streams(StoreMachine):
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         backend = self._backend(stack)
-        store = backend.store()
+        store = backend.store(write_own_rows)
         if backend.kind != "tables":
-            self.network.through(backend.sql)
+            self.sql = backend.sql
+            await self.sql.write(own.create_all)
+            self.network.through(self.sql)
         self.limits: CommitLimits = store.limits
-        memory = MemoryIngestionStore(self.clock, self.limits.rows_max)
+        memory = RefusingStore(self.clock, self.limits.rows_max)
         return (
             {"streams": memory},
             {"streams": store},
@@ -151,9 +172,9 @@ class Streams(StoreMachine):
         gaps = await side.streams.gaps(at, None, ALL)
         marks = await side.streams.marks(at)
         idle = await side.streams.idle_for(at) is not None
-        stored = [(s.stream, s.letter) for s in letters]
+        stored = [(s.stream, _told(s.letter)) for s in letters]
         return Look(
-            (saved.checkpoint, _messages(outbox), stored, list(gaps), list(marks), idle),
+            (_place(saved), _messages(outbox), stored, list(gaps), list(marks), idle),
             {at: saved.version} | {(at, s.letter.sequence): s.version for s in letters},
             {(at, "saved"): saved}
             | {(at, "message", m.message.message_id): m for m in outbox}
@@ -197,7 +218,7 @@ class Streams(StoreMachine):
     ) -> None:
         saved = self._saved(partition)
         commit = self._doubled(self._planned(saved, results, 0), what)
-        self.step(_committing(self.at, saved, commit), _checkpoint)
+        self.step(_committing(self.at, saved, commit), _place)
 
     @rule(partition=partitions, first=outcomes(), second=outcomes(), epochs=st.integers(0, 1))
     def two_writers_commit_at_the_same_time(
@@ -205,9 +226,7 @@ class Streams(StoreMachine):
     ) -> None:
         saved = self._saved(partition)
         ours, theirs = self._planned(saved, first, 0), self._planned(saved, second, epochs)
-        self.race(
-            _committing(self.at, saved, ours), _committing(self.at, saved, theirs), _checkpoint
-        )
+        self.race(_committing(self.at, saved, ours), _committing(self.at, saved, theirs), _place)
 
     @precondition(lambda self: self.largest_is_due)
     @rule(partition=partitions)
@@ -218,6 +237,85 @@ class Streams(StoreMachine):
         ):  # in addition to the checkpoint
             self._commit(self._saved(partition), [("value", "short")] * rows, 0, NO_FAULT)
         self.largest_is_due = False
+
+    # --- events, some of which the store refuses for ever ---
+
+    @rule(
+        partition=partitions,
+        kinds=st.lists(st.tuples(st.sampled_from(KINDS), names), max_size=12),
+        again=recent,
+        readers=st.sampled_from([1, 1, 2]),
+        fault=faults(1),
+    )
+    def deliver(
+        self,
+        partition: str,
+        kinds: list[tuple[str, str]],
+        again: int,
+        readers: int,
+        fault: Fault,
+    ) -> None:
+        """Deliver events, the first of them for the second time, to one reader or two at once.
+
+        What is refused for ever becomes a dead letter. Each other effect is stored exactly once,
+        and nothing holds the partition.
+        """
+        at, first = self.stream(partition), self._next_number(partition)
+        kinds = [*_few_refused(kinds), ("value", ""), ("messages", "")]
+        batch = [
+            replace(event(n, kind.encode()), partition_key=DELIVERED + key)
+            for n, (kind, key) in enumerate(kinds, first)
+        ]
+        for each in [e for e in batch if e.body == b"not bytes"]:
+            batch[each.sequence - first] = replace(each, unreadable="a map")
+        before = [event(n) for n in range(max(first - again, 0), first)]
+        self.step(lambda s: s.streams.purge_effects(at, first - 1, ALL))
+        reading = self._reading([*before, *batch])
+        if readers == 1:
+            assert self.step(reading, fault=fault, repeatable=True) is not None
+        else:
+            self.race(reading, reading)
+        for side in (self.memory, self.real):
+            self.run(partial(self._account_for, side, batch))
+
+    def _reading(self, events: Sequence[Event]) -> SideCall:
+        at, self.times = self.at, self.times + 1
+        name = f"{DELIVERED}{self.times}"
+
+        async def read(side: Side) -> None:
+            await run(events, reader(at, side.streams, f"{name}.{uuid.uuid4().hex[:8]}"))
+
+        return read
+
+    async def _account_for(self, side: Side, batch: Sequence[Event]) -> None:
+        """Assert that each event of the batch has the outcome that its kind has, and no other."""
+        at, first, last = self.at, batch[0].sequence, batch[-1].sequence
+        kinds = {each.sequence: each.body.decode() for each in batch}
+        saved = (await side.streams.load(at)).checkpoint
+        assert saved is not None
+        assert saved.sequence == last, "the partition is held"
+        letters = await side.streams.dead_letters(at, first - 1 if first else None, ALL)
+        dead = {n: DEAD[kind] for n, kind in kinds.items() if kind in DEAD}
+        assert {each.letter.sequence: each.letter.kind for each in letters} == dead
+        assert all(self.is_now(each.letter.failed_at) for each in letters)
+        bodies = {each.letter.sequence: each.letter.body for each in letters}
+        assert bodies == {n: kinds[n].encode() for n in dead}
+        due = [
+            message
+            for n, kind in kinds.items()
+            if kind == "messages"
+            for message in effect_of(at, n, kind).messages
+        ]
+        waiting = await side.streams.outbox(at, ALL)
+        assert [each.message for each in waiting if each.sequence >= first] == due
+        values = [n for n, kind in kinds.items() if kind == "value"]
+        if not side.is_memory and hasattr(self, "sql"):
+            query = select(own_rows.c.number).where(
+                own_rows.c.stream == at.key, own_rows.c.number >= first
+            )
+            kept = await self.sql.read(lambda c: c.execute(query).scalars().all())
+            assert sorted(kept) == values
+        assert await side.streams.purge_effects(at, last, ALL) == len(values)
 
     # --- the outbox ---
 
@@ -246,28 +344,30 @@ class Streams(StoreMachine):
         partition=partitions,
         which=recent,
         off=st.sampled_from([0, 0, 0, 1]),
-        value=st.one_of(st.none(), texts),
+        value=st.one_of(st.none(), texts, st.just(REFUSED)),
         messages=st.sampled_from([0, 1, 3, 12, 98, 99, 100]),
         fault=faults(1),
     )
     def redrive(
         self, partition: str, which: int, off: int, value: str | None, messages: int, fault: Fault
     ) -> None:
-        for dead_letter in self._seen(partition, "dead_letter", [which]):
+        for dead_letter in self._seen(partition, "letter", [which]):
             sequence = dead_letter.memory.letter.sequence + off
             ids = [message_id(self.at, sequence, n) for n in range(messages)]
-            kept = None if value is None else TEXTS[value]
+            kept = None if value is None else TEXTS.get(value, REFUSED)
             effect = Effect(sequence, kept, tuple(OutboxMessage(i, "late") for i in ids))
+            if value == REFUSED:
+                effect = effect_of(self.at, sequence, "refused")
             self.step(_redriving(dead_letter, effect), fault=fault)
 
     @rule(partition=partitions, which=recent, fault=faults(1))
     def remove(self, partition: str, which: int, fault: Fault) -> None:
-        for dead_letter in self._seen(partition, "dead_letter", [which]):
+        for dead_letter in self._seen(partition, "letter", [which]):
             self.step(_removing(dead_letter), fault=fault)
 
     @rule(partition=partitions, which=recent)
     def one_redrives_what_another_removes(self, partition: str, which: int) -> None:
-        for dead_letter in self._seen(partition, "dead_letter", [which]):
+        for dead_letter in self._seen(partition, "letter", [which]):
             effect = Effect(dead_letter.memory.letter.sequence, "late")
             self.race(_redriving(dead_letter, effect), _removing(dead_letter))
 
@@ -288,13 +388,13 @@ class Streams(StoreMachine):
         self.step(lambda s: s.streams.dead_letters(at, after, limit, time), _letters, fault)
         self.step(lambda s: s.streams.gaps(at, after, limit, time), list, fault)
         self.step(lambda s: s.streams.newest_dead_letters(at, limit), _letters, fault)
-        if after is not None and after >= 0:
+        if after is not None:
             self.step(lambda s: s.streams.dead_letter(at, after), _letter_or_none, fault)
 
     @rule(partition=partitions, limit=limits, fault=faults(1))
     def read_the_rest(self, partition: str, limit: int, fault: Fault) -> None:
         at = self.stream(partition)
-        saved = self.step(lambda s: s.streams.load(at), _checkpoint, fault)
+        saved = self.step(lambda s: s.streams.load(at), _place, fault)
         assert saved is None or self.is_now(saved.real.read_at)
         outbox = self.step(lambda s: s.streams.outbox(at, limit), _messages, fault)
         if outbox is not None:
@@ -381,6 +481,10 @@ class Streams(StoreMachine):
         checkpoint = self.handles[stream, "saved"][-1].memory.checkpoint
         return None if checkpoint is None else checkpoint.sequence
 
+    def _next_number(self, partition: str) -> int:
+        end = self._end(self.stream(partition))
+        return 0 if end is None else end + 1
+
     def _back_from_the_end(self, partition: str, numbers: int | None) -> int | None:
         end = self._end(self.stream(partition)) or 0
         return None if numbers is None else max(min(end - numbers, 2**63 - 1), -1)
@@ -389,7 +493,7 @@ class Streams(StoreMachine):
         self, saved: Both[StoredCheckpoint], results: Results, epochs: int, fault: Fault
     ) -> None:
         commit = self._planned(saved, results, epochs)
-        answer = self.step(_committing(self.at, saved, commit), _checkpoint, fault)
+        answer = self.step(_committing(self.at, saved, commit), _place, fault)
         if answer is not None:
             assert self.is_now(answer.real.read_at)
             self.keep({(self.at, "saved"): answer})
@@ -452,8 +556,24 @@ class Streams(StoreMachine):
         return NOW + self.times * TIME_STEP
 
 
-def _checkpoint(saved: StoredCheckpoint) -> Checkpoint | None:
-    return saved.checkpoint
+def _few_refused(kinds: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    refused = [place for place, (kind, _) in enumerate(kinds) if kind == "refused"]
+    return [each for place, each in enumerate(kinds) if place not in refused[REFUSED_MAX:]]
+
+
+def _told(letter: DeadLetter) -> DeadLetter:
+    """The dead letter of a delivered event without the engine's own words and time."""
+    if not (letter.partition_key or "").startswith(DELIVERED):
+        return letter
+    return replace(letter, failed_at=NOW, error=letter.error[: len("the effect was refused")])
+
+
+def _place(saved: StoredCheckpoint) -> Checkpoint | None:
+    """The checkpoint. Each reader has its own transaction ids."""
+    checkpoint = saved.checkpoint
+    if checkpoint is None or not checkpoint.txid.startswith(DELIVERED):
+        return checkpoint
+    return replace(checkpoint, txid=checkpoint.txid.partition(".")[0])
 
 
 def _messages(stored: Sequence[StoredMessage]) -> list[Any]:
@@ -461,11 +581,11 @@ def _messages(stored: Sequence[StoredMessage]) -> list[Any]:
 
 
 def _letter_or_none(stored: StoredDeadLetter | None) -> DeadLetter | None:
-    return None if stored is None else stored.letter
+    return None if stored is None else _told(stored.letter)
 
 
 def _letters(stored: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
-    return [stored.letter for stored in stored]
+    return [_told(stored.letter) for stored in stored]
 
 
 def _committing(stream: Stream, saved: Both[StoredCheckpoint], commit: Commit) -> SideCall:
@@ -477,7 +597,13 @@ def _taking(stream: Stream, message: Both[StoredMessage]) -> SideCall:
 
 
 def _redriving(stored: Both[StoredDeadLetter], effect: Effect) -> SideCall:
-    return lambda side: side.streams.redrive(stored.of(side), effect)
+    async def redrive(side: Side) -> None:
+        try:
+            await side.streams.redrive(stored.of(side), effect)
+        except IntegrityError as error:  # of the user's own table
+            raise RowRefused(REFUSED) from error
+
+    return redrive
 
 
 def _removing(stored: Both[StoredDeadLetter]) -> SideCall:

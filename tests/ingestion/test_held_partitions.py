@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -59,7 +61,10 @@ async def stream_of(partition_id: str) -> Stream:
 
 
 async def backlogs(
-    hub: Hub, last: int | None = None, store: MemoryIngestionStore | None = None
+    hub: Hub,
+    last: int | None = None,
+    store: MemoryIngestionStore | None = None,
+    seconds_max: float = 5,
 ) -> Sequence[Backlog]:
     store = store or MemoryIngestionStore(lambda: NOW)
     if last is not None:
@@ -77,6 +82,7 @@ async def backlogs(
         HOUR,
         "",
         BreakerTimes(),
+        seconds_max,
     )
     return (await controller.view()).backlog
 
@@ -143,6 +149,35 @@ async def test_a_backlog_or_an_outage_is_not_reported_as_a_changed_hub(
 async def test_a_checkpoint_that_cannot_be_read_hides_no_other_partition() -> None:
     (backlog,) = await backlogs(Hub(at(9)), store=Unreadable(lambda: NOW))
     assert backlog == Backlog("0", None, "ns|hub|$Default|0: sequence is 'x'", is_held=True)
+
+
+class Slow(Hub):
+    """A hub that never answers for one partition, or says nothing at all."""
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        return ("0", "1", "2") if self.given == at(9) else await self._never()
+
+    async def state(self, stream: Stream) -> HubState:
+        return await self._never() if stream.partition_id == "1" else at(9)
+
+    async def _never(self) -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("hub", "waiting"),
+    [(Slow(at(9)), {"0": 0, "1": None, "2": None}), (Slow(at(1)), {"all": None})],
+)
+async def test_what_does_not_answer_in_time_hides_no_other_partition_and_is_no_held_one(
+    hub: Hub, waiting: dict[str, int | None]
+) -> None:
+    found = await backlogs(hub, 9, seconds_max=0.05)
+    assert {each.partition_id: each.events for each in found} == waiting
+    silent = [each for each in found if each.remark == "no answer within 0.05 s"]
+    assert [each.partition_id for each in silent] == [p for p in waiting if p in ("1", "all")]
+    observed, listed = reported(found)
+    assert (observed.conditions, listed) == ((), [])
+    assert list(observed.unread) == ["hub/$Default"]
 
 
 async def test_one_notification_tells_of_all_partitions_of_a_hub() -> None:

@@ -46,6 +46,9 @@ service for a frame twice in this time. Without the limit, the client would wait
 network that drops packets.
 """
 
+BACKOFF_FACTOR = 0.1
+"""A client pauses for this many seconds times 2, 4, 8 and so on before it retries a call."""
+
 
 @redacting
 class EventHubReader:
@@ -238,12 +241,14 @@ def consumer_client(
     retries: int,
     idle_seconds: float = IDLE_SECONDS_MAX,
 ) -> EventHubConsumerClient:
-    """A new client that receives events."""
+    """A new client that receives events. It also retries what never succeeds, such as reading a hub
+    that was deleted, so its pauses are short."""
     return client_of(
         EventHubConsumerClient,
         connection,
         consumer_group=consumer_group,
         retry_total=retries,
+        retry_backoff_factor=BACKOFF_FACTOR,
         idle_timeout=idle_seconds,
     )
 

@@ -177,6 +177,8 @@ class TableIngestionStore:
         return [_stored(stream, row) for row in reversed(rows)][:limit]
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
+        if sequence < 0:  # keys have no negative numbers
+            return None
         with store_errors(stream.key):
             row = await self._table.get(partition_key(stream), numbered(DEAD, sequence))
         return None if row is None else _stored(stream, row)

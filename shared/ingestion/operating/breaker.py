@@ -189,20 +189,24 @@ class BreakerController:
         )
 
     async def backlogs(self, seconds_max: float | None = None) -> tuple[Backlog, ...]:
-        """The backlog of each partition, or one for all if the hub does not answer in time."""
+        """The backlog of each partition, or one for all if their names are unknown. A partition
+        that is not read in time hides no other."""
+        seconds, backlogs = seconds_max or self.backlog_seconds_max, dict[str, Backlog]()
+
+        async def ask(partition_id: str) -> None:
+            backlogs[partition_id] = await self._backlog(partition_id)
+
         try:
-            async with asyncio.timeout(seconds_max or self.backlog_seconds_max):
-                partition_ids = await self.hub.partition_ids()
-                backlogs = dict[str, Backlog]()
-
-                async def ask(partition_id: str) -> None:
-                    backlogs[partition_id] = await self._backlog(partition_id)
-
-                await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
-        except (HubUnavailable, TimeoutError) as error:
+            async with asyncio.timeout(seconds):
+                for partition_id in await self.hub.partition_ids():
+                    backlogs[partition_id] = Backlog(partition_id, None, _late(seconds))
+                await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in list(backlogs)])
+        except HubUnavailable as error:
             is_held = isinstance(error, HubMissing)
             return (Backlog(ALL, None, f"{type(error).__name__}: {error}", is_held),)
-        return tuple([backlogs[each] for each in partition_ids])
+        except TimeoutError:
+            return tuple(backlogs.values()) or (Backlog(ALL, None, _late(seconds)),)
+        return tuple(backlogs.values())
 
     async def _backlog(self, partition_id: str) -> Backlog:
         try:
@@ -218,3 +222,7 @@ class BreakerController:
         if saved.checkpoint is None:
             return Backlog(partition_id, None, NOT_BEGUN)
         return Backlog(partition_id, hub.last_enqueued - saved.checkpoint.sequence)
+
+
+def _late(seconds: float) -> str:
+    return f"no answer within {seconds:g} s"
