@@ -323,11 +323,11 @@ def test_spark_reads_an_input_that_only_it_reaches(spark: SparkSession, tmp_path
     line = event("2017-05-15T09:00:00", ItemCount=3)
     put(tmp_path / "in", "2017-05-15", [line, line, line[:40]], hour=9)
     pack(put(tmp_path / "in", "2017-05-16", [line, event("2017-05-16T09:00:00")], hour=9))
-    source = ClusterFiles(spark, (tmp_path / "in").as_uri())
+    source = ClusterFiles(spark, [(tmp_path / "in").as_uri()])
     assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
     store = LocalStore(tmp_path / "out")
     done = run(source, store, Engine(spark), Request(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     with pytest.raises(JobError, match="does not exist"):
-        ClusterFiles(spark, (tmp_path / "none").as_uri()).files()
+        ClusterFiles(spark, [(tmp_path / "none").as_uri()]).files()
