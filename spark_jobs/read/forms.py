@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 HEAD_BYTES = 64 << 10
 DOCUMENT_BYTES_MAX = 64 << 20
@@ -63,8 +64,8 @@ def in_lines(pieces: Iterator[bytes]) -> Iterator[bytes | str]:
         yield first
         yield from pieces
     else:
-        parts, size_bytes = [first], len(first)
-        for piece in pieces:
+        parts, size_bytes = list[bytes](), 0
+        for piece in chain([first], pieces):
             parts.append(piece)
             size_bytes += len(piece)
             if size_bytes > DOCUMENT_BYTES_MAX:
@@ -74,7 +75,9 @@ def in_lines(pieces: Iterator[bytes]) -> Iterator[bytes | str]:
 
 
 def _values(text: bytes) -> Iterator[bytes]:
-    """Yields the values of a document, one a line, and the rest as it is if it is damaged."""
+    """Yields the values of a document, one a line. The lines of a damaged one lose their commas, so
+    that those with a whole value are read.
+    """
     decoder, at = json.JSONDecoder(), 0
     try:
         decoded = text.decode("utf-8-sig")
@@ -85,7 +88,7 @@ def _values(text: bytes) -> Iterator[bytes]:
     except UnicodeDecodeError:
         yield text
     except (ValueError, RecursionError):
-        yield decoded[at:].encode()
+        yield re.sub(r",\s*\n", "\n", decoded[at:]).encode()
 
 
 def _after_gap(text: str, at: int) -> int:

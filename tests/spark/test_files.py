@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -10,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.read import files, sources
+from spark_jobs.model import Shape
+from spark_jobs.read import files, forms, sources
 from spark_jobs.read.files import Chunk, SourceFile, spread
 from spark_jobs.read.forms import is_document, other_form
 from spark_jobs.read.sources import LocalFiles, pieces_of
+from tests.spark.telemetry import batches_of_task, event
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,72 @@ def test_concatenated_compressed_files_are_read_in_small_pieces(
     ):
         blocks = blocks_of(chunk)
     assert b"\n".join(blocks).split(b"\n") == lines
+
+
+ONE, TWO = (event(f"2017-05-15T09:00:0{n}") for n in (1, 2))
+PRETTY = json.dumps(json.loads(ONE), indent=2)
+ANSWER = '{"tables": [{"name": "PrimaryResult", "columns": [], "rows": [[1]]}]}'
+ROW = {**json.loads(ONE), "TableName": "PrimaryResult"}
+LARGE = f"[\n{ONE},\n{'{}' * 300}"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("text", "count", "told"),
+    [
+        (f"[{ONE}, {TWO}]", 2, []),
+        (f"{ONE}\n[{TWO}]\n[]\n[[1], 2, {ONE}]", 3, ["neither a known Type"] * 2),
+        (f'{{"records": [\n{ONE},\n{TWO}\n]}}\n', 2, []),
+        (f'{{"records":\n[{ONE},\n{TWO}]}}', 2, []),
+        (f"\ufeff[\r\n{ONE}\r\n]", 1, []),
+        (f"[{ONE}\n,{TWO}\n]", 2, []),
+        (json.dumps([json.loads(ONE), 7, {"a": 1}], indent=1), 1, ["neither a known Type"] * 2),
+        (f"{PRETTY}\n{PRETTY}\n", 2, []),
+        (f"{ONE[:-9]},\n{ONE}\n{TWO}", 2, ["Unterminated string"]),
+        (f"[\n{ONE},\n{TWO[:-9]}", 1, ["Expecting value", "Unterminated string"]),
+        (f"[{ONE},\n{{\n{TWO}\n", 1, ["Expecting"] * 2),
+        (LARGE, 0, ["one JSON document of more than"]),
+        (ANSWER, 0, ["an answer of the query API, which is no export"]),
+        (json.dumps(json.loads(ANSWER), indent=1), 0, ["an answer of the query API"]),
+        (json.dumps([ROW, ROW], indent=1), 0, ["a row of `az monitor log-analytics query`"] * 2),
+        (json.dumps(ROW), 0, ["a row of `az monitor log-analytics query`"]),
+        ('{"timestamp": "t", "itemType": "customEvent"}', 0, ["a row of a query of Application"]),
+        ('TimeGenerated [UTC],Name,ItemCount\n"11/20/2026, 5:41 AM",Order,2\n', 0, ["CSV, such"]),
+        ('\ufeff"timestamp","name"\n1,2\n', 0, ["CSV, such as of the portal"]),
+        (f"{ONE}\n".encode("utf-16"), 0, ["UTF-16 text: convert it to UTF-8"]),
+        (f"{ONE}\n".encode("utf-16-le"), 0, ["UTF-16 text"]),
+        (b"PK\x03\x04\n\n\n", 0, ["a zip archive: unpack it"]),
+        (b"Obj\x01\x04\x14avro", 0, ["Avro"]),
+        (b"PAR1\x15\x04", 0, ["Parquet"]),
+        (b"", 0, []),
+    ],
+)  # fmt: skip
+def test_json_over_several_lines_is_read_and_other_forms_are_named(
+    text: str | bytes, count: int, told: list[str], packed: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Wherever a file is divided. In a document that is cut, each line is read by itself."""
+    monkeypatch.setattr(forms, "DOCUMENT_BYTES_MAX", 800)
+    content = text.encode() if isinstance(text, str) else text
+    path = tmp_path / ("a.json.gz" if packed else "a.json")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    (file,) = LocalFiles(str(tmp_path)).files()
+    size = file.size_bytes
+    edges = [0, size] if packed else sorted({0, size // 3, size // 2, size})
+    chunks = [Chunk(file, a, b) for a, b in pairwise(edges)] or [Chunk(file, 0, 0)]
+    batches = list(batches_of_task(LocalFiles(str(tmp_path)), chunks, Shape()))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert sum(row["records"] or 0 for row in rows) == count
+    details = [row["detail"] for row in rows if row["reason"]]
+    assert len(details) == len(told), details
+    assert all(expected in detail for expected, detail in zip(told, details, strict=True)), details
+
+
+def test_a_gzip_without_a_byte_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").touch()
+    (file,) = LocalFiles(str(tmp_path)).files()
+    (piece,) = pieces_of(LocalFiles(str(tmp_path)), Chunk(file, 0, 0))
+    assert piece == "an empty file and no gzip: copy it again"
 
 
 def test_lines_that_are_appended_after_the_listing_are_left_to_the_next_run(tmp_path: Path) -> None:
