@@ -93,6 +93,8 @@ def _warnings(options: Options, controls: Controls, done: job.Done) -> Iterator[
             " so there are no trends; add an --input with the events"
         )
         return
+    if lacking := job.missing_option(done.totals, options.shape):
+        yield f"{lacking}: no record has it"
     events = {trend.event for trend in done.trends}
     if unknown := set(options.events) - events:
         yield f"--event: {_not_named(unknown, done.trends)}"

@@ -19,7 +19,7 @@ from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
 from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen
-from spark_jobs.read.names import dimensions_in, measurements_in
+from spark_jobs.read.names import MEASUREMENT, names_in
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import Controls, TrendInputs, trends_of
 
@@ -165,7 +165,9 @@ class _Run:
         inputs = TrendInputs(
             new.shape, read, request.today, request.controls, request.holidays, unread
         )
-        self._check_names(totals)
+        if not old_results and (lacking := missing_option(totals, new.shape)):
+            names = names_in(self.source, self._files(), lacking)
+            raise JobError(f"{lacking}: no record has it; {names}")
         trends = trends_of({key: day.sums for key, day in totals.items()}, inputs)
         warning = describe_unreadable(lost, self.engine.name) if lost else ""
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
@@ -175,20 +177,18 @@ class _Run:
             self.store.write(f"results/{new.results}/{name}", content)
         return Done(new, changed, trends, totals, complaints, warning)
 
-    def _check_names(self, totals: Totals) -> None:
-        """Raises JobError if no event has the measurement, or a dimension."""
-        shape = self.request.shape
-        found = {key: day.sums for key, day in totals.items()}
-        events = {key: sums for key, sums in found.items() if key[1].kind != RecordKind.METRIC}
-        if not events:
-            return
-        if shape.measurement and not any(sums.valued for sums in events.values()):
-            names = measurements_in(self.source, self._files())
-            raise JobError(f"--measurement {shape.measurement}: no record has it; {names}")
-        for number, name in enumerate(shape.dimensions):
-            if not any(series.dims[number] for _, series in events):
-                names = dimensions_in(self.source, self._files())
-                raise JobError(f"--dimension {name}: no record has it; {names}")
+
+def missing_option(totals: Totals, shape: Shape) -> str:
+    """Returns the option whose measurement or dimension no event has, if there are events."""
+    events = [
+        (series, d.sums) for (_, series), d in totals.items() if series.kind != RecordKind.METRIC
+    ]
+    if shape.measurement and events and not any(sums.valued for _, sums in events):
+        return f"{MEASUREMENT} {shape.measurement}"
+    for number, name in enumerate(shape.dimensions):
+        if events and not any(series.dims[number] for series, _ in events):
+            return f"--dimension {name}"
+    return ""
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:

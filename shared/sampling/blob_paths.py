@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from datetime import UTC, date, datetime
+from functools import lru_cache
 
 YEAR, MONTH = r"(?:^|/)(?:y+|year)=([0-9]{4})/", r"(?:m+|month)=([0-9]{1,2})/"
 DAY_KEY = r"(?:^|/)(?:(?:[a-z_]*(?:date|day|dt)|ds)=)?"
@@ -30,6 +31,7 @@ FORMATS = [
 YEAR_AND_MONTH = re.compile(f"{YEAR}(?:{MONTH})?", re.ASCII | re.IGNORECASE)
 
 
+@lru_cache(maxsize=4096)  # callers ask several times in a row for the same file
 def hour_of(path: str, below: int = 0) -> datetime | None:
     """The hour in a path, or the first hour of the day; None if the path has no date.
 

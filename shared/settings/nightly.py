@@ -78,7 +78,7 @@ class NightlySettings(SettingsModel):
     output: str = setting(text, "TrendsOutput", "address", "",
         "folder for results; `{dataset}` is replaced by the data set", BOTH)
     arguments: tuple[str, ...] = setting(_arguments, "TrendsArguments", "text", "",
-        "further arguments of the job, such as `--measurement DurationMs --tables "
+        "further arguments of the job, such as `--measurement Amount --tables "
         "https://ACCOUNT.table.core.windows.net`", BOTH, hidden=True)
     datasets: tuple[str, ...] = setting(fields.names, "TrendsDataSets",
         "names, separated by commas", "insights-logs-appevents",

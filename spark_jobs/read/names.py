@@ -12,18 +12,16 @@ from spark_jobs.model import ROLE
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.sources import ClusterFiles, Source, pieces_of
 
+MEASUREMENT = "--measurement"
 FILES, LINES_OF_FILE = 20, 100
 NAMES_MAX = 10
 
 
-def measurements_in(source: Source, files: Sequence[SourceFile]) -> str:
-    """Returns which measurements occur in the first lines of some files."""
-    return there_are(name for record in _some(source, files) for name in record.measurements)
-
-
-def dimensions_in(source: Source, files: Sequence[SourceFile]) -> str:
-    """Returns which dimensions occur in the first lines of some files."""
+def names_in(source: Source, files: Sequence[SourceFile], option: str) -> str:
+    """Returns which measurements or dimensions occur in the first lines of some files."""
     records = list(_some(source, files))
+    if option.startswith(MEASUREMENT):
+        return there_are(name for record in records for name in record.measurements)
     roles = [ROLE for record in records if record.role_name]
     return there_are([*roles, *(name for record in records for name in record.properties)])
 

@@ -244,6 +244,18 @@ def test_an_option_that_names_nothing_is_an_error_that_says_what_there_is(
     assert f"warning: --control {tmp_path / 'c.csv'}: no event is named Odr;" in error
 
 
+def test_a_measurement_that_no_record_has_any_more_is_a_warning(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output folder is bound to it already."""
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    for measurements in ({"Amount": 1}, {}):
+        time = "2017-05-15T09:00:00"
+        put(tmp_path / "in", "2017-05-15", [event(time, Measurements=measurements)])
+        assert event_trends.main([*arguments, "--measurement", "Amount", "--no-pictures"]) == 0
+    assert "warning: --measurement Amount: no record has it\n" in capsys.readouterr().err
+
+
 def test_metrics_in_a_container_of_their_own_are_the_control_of_events(
     spark: SparkSession,
     azurite: Azurite,
