@@ -144,6 +144,7 @@ def test_a_folder_is_listed_only_if_it_can_contain_one_of_the_dates() -> None:
         ("/in/2026/11/25", "/0/2026/03/01/05/30/00.json", "2026-03-01"),
         ("/in/2026-11-25", "/events.json", UNDATED),
         ("/in/20261125/05", "/app/events.json", UNDATED),
+        ("/in/y=2025", "/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01"),
         ("/in/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "", UNDATED),
         ("/in/y=2026/m=03", "/d=01/h=05/m=00/PT1H.json", "2026-03-01"),
         ("/in/y=2026/m=03/d=01", "/h=05/m=00/PT1H.json", "2026-03-01"),
