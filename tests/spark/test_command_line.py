@@ -306,10 +306,12 @@ def test_inputs_that_spark_opens_belong_together_and_to_no_others(
     for name in ("2026-11-25/events", "2026-11-25/metrics"):
         put(tmp_path / name, "2017-05-15", [event("2017-05-15T09:00:00", name)])
     names = [(tmp_path / "2026-11-25" / name).as_uri() for name in ("events", "metrics")]
-    source = source_of(names, lambda: spark)
+    source = ClusterFiles(spark, names)
     done = run(source, LocalStore(tmp_path / "out"), Engine(spark), Request(Shape(), "run", TODAY))
     assert set(done.manifest.entries) == {"2017-05-15"}
     assert [trend.event for trend in done.trends] == ["2026-11-25/events", "2026-11-25/metrics"]
+    both = [f"abfss://{name}@a.dfs.core.windows.net" for name in "em"]
+    assert source_of(both, lambda: spark) == ClusterFiles(spark, both)
     with pytest.raises(JobError, match="is opened by Spark and cannot be read together with /in"):
         source_of(["abfss://c@a.dfs.core.windows.net", "/in"], lambda: spark)
 
