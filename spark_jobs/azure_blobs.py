@@ -17,7 +17,7 @@ from azure.identity import DefaultAzureCredential
 from azure.storage.blob import ContainerClient
 
 from spark_jobs.errors import JobError, first_line
-from spark_jobs.read.files import SourceFile, is_export
+from spark_jobs.read.files import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +36,48 @@ class AzureBlobs:
         return self.url.partition("?")[0]
 
     def files(self) -> list[SourceFile]:
-        container, prefix = self._open()
+        """Returns files in order of their paths, which are URLs. Raises JobError."""
+        account_url, container, prefix = self._parts()
+        root = f"{account_url}/{container}/"
         with azure_errors(f"--input {self.name}"):
-            blobs = list(container.list_blobs(name_starts_with=prefix or None))
-        files = [SourceFile(blob.name, blob.size) for blob in blobs if is_export(blob.name)]
+            blobs = list(self._open().list_blobs(name_starts_with=prefix or None))
+        below = len(root) + len(prefix)
+        files = [SourceFile(f"{root}{blob.name}", blob.size, below) for blob in blobs]
         return sorted(files, key=lambda file: file.path)
 
-    def read(self, path: str, start: int, end: int) -> bytes:
-        container, _ = self._open()
-        with azure_errors(f"{self.name}: {path}"):
-            return bytes(container.download_blob(path, offset=start, length=end - start).readall())
+    def holds(self, path: str) -> bool:
+        account_url, container, _ = self._parts()
+        return path.startswith(f"{account_url}/{container}/")
 
-    def _open(self) -> tuple[ContainerClient, str]:
-        """Returns the container and the prefix. An emulator has its account in the path."""
+    def read(self, path: str, start: int, end: int) -> bytes:
+        account_url, container, _ = self._parts()
+        name = path.removeprefix(f"{account_url}/{container}/")
+        with azure_errors(path):
+            blob = self._open().download_blob(name, offset=start, length=end - start)
+            return bytes(blob.readall())
+
+    def _open(self) -> ContainerClient:
+        account_url, container, _ = self._parts()
+        query = urlsplit(self.url).query
+        return open_container(account_url, container, query, self.connection_string)
+
+    def _parts(self) -> tuple[str, str, str]:
+        """Returns the account's URL, the container and the prefix. An emulator has its account in
+        the path. Raises JobError.
+        """
         url = urlsplit(self.url)
         account_url = f"{url.scheme}://{url.netloc}"
         segments = [unquote(segment) for segment in url.path.split("/") if segment]
         if ".blob." not in url.netloc and segments:
             account_url += f"/{segments.pop(0)}"
         if not segments:
-            raise JobError(f"--input {self.name}: names no container")
+            raise JobError(
+                f"--input {self.name}: names no container; Azure writes one for each table, so"
+                f" repeat --input, such as for {account_url}/insights-logs-appevents and"
+                f" {account_url}/insights-logs-appmetrics"
+            )
         container, *prefix = segments
-        client = open_container(account_url, container, url.query, self.connection_string)
-        return client, "/".join(prefix)
+        return account_url, container, "/".join(prefix)
 
 
 @cache  # a client keeps its connections

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from shared.sampling.model import Reason
 from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish.stores import marker_beside, require
@@ -60,8 +61,10 @@ class Engine:
             rows.write.parquet(folder, compression="snappy")
         written = self._spark.read.schema(rows.schema).parquet(folder)
         groups = counted(written)
-        if any(group.reason for group in groups):
-            bad = written.where("reason is not null").select("blob_date", *QUARANTINE)
+        if any(_is_bad(group) for group in groups):
+            bad = written.where(f"reason != '{Reason.OTHER_TABLE}'").select(
+                "blob_date", *QUARANTINE
+            )
             bad.write.partitionBy("blob_date").json(quarantine)
         return extracted(files, groups)
 
@@ -73,7 +76,8 @@ class Engine:
         A task fails if its machine has no file ``marker``; an empty name requires none.
         """
         if isinstance(source, ClusterFiles):  # Spark has split the files itself
-            parts, pieces = source.lines(files), pieces_of_lines
+            parts = source.lines(files)
+            pieces = partial(pieces_of_lines, source.names)
         else:
             tasks = spread(files, cores(self._spark))
             parts = self._spark.range(0, len(tasks), 1, len(tasks))
@@ -123,9 +127,13 @@ def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
         blob_dates[day] = BlobDate(
             size_bytes,
             records={group.event_date: group.lines for group in counts if not group.reason},
-            quarantined=sum(group.lines for group in counts if group.reason),
+            quarantined=sum(group.lines for group in counts if _is_bad(group)),
         )
     return Extracted(blob_dates, _complaints(group for group in groups if group.reason))
+
+
+def _is_bad(group: Row) -> bool:
+    return group.reason not in (None, Reason.OTHER_TABLE)
 
 
 def _complaints(groups: Iterable[Row]) -> list[Complaint]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +20,9 @@ from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.publish.publishing import new_run_id
 from spark_jobs.publish.stores import store_of
+from spark_jobs.read.names import there_are
 from spark_jobs.read.sources import source_of
-from spark_jobs.report.control import read_controls
+from spark_jobs.report.control import Controls, read_controls
 from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
 from spark_jobs.report.tables import SCALING, TRENDS, open_tables, usual_week, write
 from spark_jobs.session import open_session
@@ -48,7 +49,7 @@ def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
     controls = read_controls(options.control, open_session) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
-    source = source_of(options.input, open_session, connection_string)
+    source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
     store = store_of(options.output, connection_string)
     spark = open_session()
@@ -58,10 +59,14 @@ def _run(options: Options, now: datetime) -> job.Done:
     request = job.Request(options.shape, run_id, today, *dates, controls, options.holidays)
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
+        if trends and options.events and not _chosen(options, trends):
+            raise JobError(f"--event: {_not_named(options.events, trends)}")
         drawn = {} if options.no_pictures else pictures(_chosen(options, trends))
         return {f"pictures/{name}": content for name, content in drawn.items()}
 
     done = job.run(source, store, Engine(spark), request, draw)
+    for warning in _warnings(options, controls, done):
+        print(f"warning: {warning}", file=sys.stderr)
     if tables is not None:
         _write_tables(options, tables, done)
     return done
@@ -78,6 +83,28 @@ def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) 
         if isinstance(week, NoProfile):
             print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
         write(tables, SCALING, [profile_row(resource, week)])
+
+
+def _warnings(options: Options, controls: Controls, done: job.Done) -> Iterator[str]:
+    """Yields what is missing although an option names it."""
+    if not done.trends:
+        yield (
+            f"--input {', '.join(options.inputs)}: holds metrics, but no event, request or trace,"
+            " so there are no trends; add an --input with the events"
+        )
+        return
+    if lacking := job.missing_option(done.totals, options.shape):
+        yield f"{lacking}: no record has it"
+    events = {trend.event for trend in done.trends}
+    if unknown := set(options.events) - events:
+        yield f"--event: {_not_named(unknown, done.trends)}"
+    if unknown := set(filter(None, controls)) - events:
+        yield f"--control {options.control}: {_not_named(unknown, done.trends)}"
+
+
+def _not_named(names: Iterable[str], trends: Sequence[Trend]) -> str:
+    found = there_are(trend.event for trend in trends)
+    return f"no event is named {' or '.join(sorted(names))}; {found}"
 
 
 def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from shared.sampling.model import Reason, RecordKind
 from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
@@ -18,11 +19,14 @@ from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
 from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen
+from spark_jobs.read.names import MEASUREMENT, names_in
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import Controls, TrendInputs, trends_of
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
+
+LACKS = " where tasks run: install spark_jobs/requirements.txt for the Python of each machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,10 @@ def run(
 ) -> Done:
     """Run the job. If it raises JobError, nothing has changed."""
     base = publishing.latest(store, request.shape)
-    this = _Run(source, store, engine, request, base, source.files(), report)
+    listed = source.files()
+    exports = [file for file in listed if file.is_export]
+    unread = [file for file in listed if not file.is_export and file.size_bytes]
+    this = _Run(source, store, engine, request, base, exports, unread, report)
     try:
         return this.publish(this.extract())
     except BaseException:
@@ -80,7 +87,9 @@ class _Run:
     request: Request
     base: Manifest
     every: Sequence[SourceFile]
-    """All files of the source, of any date."""
+    """All files of the source that are exports, of any date."""
+    unread: Sequence[SourceFile]
+    """Other files that are not empty, of any date."""
     report: Report
 
     def extract(self) -> Extracted:
@@ -89,10 +98,13 @@ class _Run:
         try:
             extracted = self.engine.extract(self.source, files, self.request.shape, *folders)
         except Exception as error:  # Spark wraps the error of a task in its own text
-            raised = re.search(r"spark_jobs\.errors\.JobError: (.*)", str(error))
+            raised = re.search(r"(spark_jobs\.errors\.Job|ModuleNotFound)Error: (.*)", str(error))
             if raised is None:
                 raise
-            raise JobError(raised[1]) from error
+            remedy = "" if "Job" in raised[1] else LACKS
+            raise JobError(f"{raised[2]}{remedy}") from error
+        more = unread_files(chosen(self.unread, self.request.since, self.request.until))
+        extracted = replace(extracted, complaints=[*more, *extracted.complaints])
         if not any(blob_date.records for blob_date in extracted.blob_dates.values()):
             raise JobError(nothing_read(self.source, files, extracted))
         return extracted
@@ -104,7 +116,9 @@ class _Run:
         """
         name, since, until = self.source.name, self.request.since, self.request.until
         if not self.every:
-            raise JobError(f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz")
+            others = [describe(each).strip() for each in unread_files(self.unread)]
+            told = [f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz", *others]
+            raise JobError("; ".join(told))
         files = chosen(self.every, since, until)
         if not files:
             dates = sorted(file.blob_date for file in self.every)
@@ -151,11 +165,10 @@ class _Run:
         inputs = TrendInputs(
             new.shape, read, request.today, request.controls, request.holidays, unread
         )
+        if not old_results and (lacking := missing_option(totals, new.shape)):
+            names = names_in(self.source, self._files(), lacking)
+            raise JobError(f"{lacking}: no record has it; {names}")
         trends = trends_of({key: day.sums for key, day in totals.items()}, inputs)
-        if not trends:
-            raise JobError(
-                f"--input {self.source.name}: holds metrics, but no event, request or trace"
-            )
         warning = describe_unreadable(lost, self.engine.name) if lost else ""
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
@@ -163,6 +176,19 @@ class _Run:
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
         return Done(new, changed, trends, totals, complaints, warning)
+
+
+def missing_option(totals: Totals, shape: Shape) -> str:
+    """Returns the option whose measurement or dimension no event has, if there are events."""
+    events = [
+        (series, d.sums) for (_, series), d in totals.items() if series.kind != RecordKind.METRIC
+    ]
+    if shape.measurement and events and not any(sums.valued for _, sums in events):
+        return f"{MEASUREMENT} {shape.measurement}"
+    for number, name in enumerate(shape.dimensions):
+        if events and not any(series.dims[number] for series, _ in events):
+            return f"--dimension {name}"
+    return ""
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
@@ -176,20 +202,37 @@ def dates_without_files(blob_dates: Collection[str], request: Request) -> set[st
     return days.difference(blob_dates)
 
 
+def unread_files(files: Sequence[SourceFile]) -> list[Complaint]:
+    if not files:
+        return []
+    detail = "the job reads lines of JSON in .json, .jsonl, .blob and .gz: rename or unpack them"
+    return [Complaint(Reason.OTHER_NAME, "", len(files), files[0].path, detail)]
+
+
 def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extracted) -> str:
     lines = [f"--input {source.name}: no telemetry in {len(files)} files; nothing was changed"]
     lines += [describe(complaint) for complaint in extracted.complaints[:5]]
     if not extracted.complaints:
-        lines.append(f"  all are empty, or hold only tables without events: {files[0].path}")
+        lines.append(f"  all are empty: {files[0].path}")
     return "\n".join(lines)
 
 
 def describe(complaint: Complaint) -> str:
-    field_name = f", field {complaint.field}" if complaint.field else ""
-    return (
-        f"  {complaint.count} lines quarantined ({complaint.reason}{field_name}), such as in"
-        f" {complaint.file}: {complaint.detail}"
-    )
+    """Returns one line, which begins with the number of what was not read."""
+    count, name = complaint.count, complaint.field
+    files, place = "1 file was" if count == 1 else f"{count} files were", complaint.file
+    match complaint.reason:
+        case Reason.OTHER_NAME:
+            what = f"{files} not read, because of their endings or names, such as {place}"
+        case Reason.OTHER_FORM:
+            what = f"{files} not read, such as {place}"
+        case Reason.OTHER_TABLE:
+            what = f"{count} records of the table {name} were not read, because it has no events"
+            return f"  {what}, such as in {place}"
+        case reason:
+            field_name = f", field {name}" if name else ""
+            what = f"{count} lines quarantined ({reason}{field_name}), such as in {place}"
+    return f"  {what}: {complaint.detail}"
 
 
 def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:

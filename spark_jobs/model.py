@@ -63,7 +63,9 @@ class BlobDate:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The number of lines that were quarantined for one reason, and one of them as an example."""
+    """The number of lines, records or files that were not read for one reason, and one of them as
+    an example.
+    """
 
     reason: str
     field: str

@@ -14,7 +14,7 @@ from spark_jobs.model import Shape
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    input: str
+    inputs: tuple[str, ...]
     output: str
     since: date | None
     until: date | None
@@ -58,9 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         " options.",
     )
     add = parser.add_argument
-    add("--input", required=True, metavar="PATH", help="exported telemetry: a folder or file, an"
-        " http(s) URL of blobs such as https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or"
-        " a path that Spark reaches (abfss://…)")  # fmt: skip
+    add("--input", dest="inputs", action="append", required=True, metavar="PATH", help="exported"
+        " telemetry: a folder or file, an http(s) URL of blobs such as"
+        " https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or a path that Spark reaches"
+        " (abfss://…); repeat it for each container, such as that of metrics")  # fmt: skip
     add("--output", required=True, metavar="PATH", help="a local folder, or a folder of a storage"
         " account that Spark reaches (abfss://…)")  # fmt: skip
     add("--from", dest="since", type=_date, metavar="DATE", help="first date of files to read")

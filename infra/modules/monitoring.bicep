@@ -8,7 +8,8 @@ param telemetryAccountId string
 param alertEmails string[]
 
 var metricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'
-var exported = ['AppEvents', 'AppRequests', 'AppDependencies', 'AppTraces']
+// Metrics are aggregated before sampling, so the nightly job compares events with them.
+var exported = ['AppEvents', 'AppRequests', 'AppDependencies', 'AppTraces', 'AppMetrics']
 
 // The functions' log lines begin with their action, such as [poison] or [decided].
 // All alerts except the first react to a log line. An app whose settings are refused runs no function

@@ -258,23 +258,14 @@ def _shortened(text: str) -> str:
     return text if len(text) <= ERROR_LENGTH_MAX else f"…{text[1 - ERROR_LENGTH_MAX :]}"
 
 
-def job(run: Run, source: str, output: str, arguments: Sequence[str]) -> Job:
+def job(run: Run, inputs: Sequence[str], output: str, arguments: Sequence[str]) -> Job:
     """The job of a run.
 
-    In ``source`` and ``output``, ``{dataset}`` is replaced by the name of the data set.
+    In ``inputs`` and ``output``, ``{dataset}`` is replaced by the name of the data set.
     """
-    return Job(
-        run.token,
-        (
-            "--input",
-            source.replace(DATASET, run.dataset),
-            "--output",
-            output.replace(DATASET, run.dataset),
-            "--date",
-            str(run.date),
-            *arguments,
-        ),
-    )
+    options = [*(("--input", each) for each in inputs), ("--output", output)]
+    places = [part.replace(DATASET, run.dataset) for option in options for part in option]
+    return Job(run.token, (*places, "--date", str(run.date), *arguments))
 
 
 def new_token(day: date, number: int) -> str:

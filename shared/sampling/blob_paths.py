@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from datetime import UTC, date, datetime
+from functools import lru_cache
 
 YEAR, MONTH = r"(?:^|/)(?:y+|year)=([0-9]{4})/", r"(?:m+|month)=([0-9]{1,2})/"
 DAY_KEY = r"(?:^|/)(?:(?:[a-z_]*(?:date|day|dt)|ds)=)?"
 HOUR_IN_NAME = r"(?:[-_T]?([01][0-9]|2[0-3]))?"
 HOUR = r"(?:/(?:[^/]+/)*?(?:h+|hr|hour)=([0-9]{1,2})(?=/)|/([01]?[0-9]|2[0-3])(?=/))?(?=/)"
 FORMATS = [
-    re.compile(pattern + HOUR, re.ASCII | re.IGNORECASE)
+    re.compile(f".*{pattern}{HOUR}", re.ASCII | re.IGNORECASE | re.DOTALL)
     for pattern in (
         rf"{YEAR}{MONTH}(?:d+|day)=([0-9]{{1,2}})",
         rf"{DAY_KEY}([0-9]{{4}})[-_]([0-9]{{2}})[-_]([0-9]{{2}}){HOUR_IN_NAME}",
@@ -25,37 +26,42 @@ FORMATS = [
         r"(?:^|/)(20[0-9]{2})/(0?[1-9]|1[0-2])/(0?[1-9]|[12][0-9]|3[01])",
     )
 ]
-"""The first matching format is used. Numeric folders with an impossible month do not match."""
+"""Each matches the last date of its form. Numeric folders with an impossible month do not match."""
 
 YEAR_AND_MONTH = re.compile(f"{YEAR}(?:{MONTH})?", re.ASCII | re.IGNORECASE)
 
 
-def hour_of(path: str) -> datetime | None:
+@lru_cache(maxsize=4096)  # callers ask several times in a row for the same file
+def hour_of(path: str, below: int = 0) -> datetime | None:
     """The hour in a path, or the first hour of the day; None if the path has no date.
 
-    Raises ValueError for a date that does not exist, such as the 30th of February.
+    The last date counts, and only one that ends beyond the first ``below`` characters, such as
+    those of the folder that is read. Raises ValueError for a date that does not exist, such as the
+    30th of February.
     """
-    for pattern in FORMATS:
-        if match := pattern.search(path):
-            year, month, day, *hours = map(int, match.groups("0"))
-            return datetime(year, month, day, max(hours), tzinfo=UTC)
-    return None
+    matches = [match for pattern in FORMATS if (match := pattern.match(path))]
+    within = [match for match in matches if match.end() > below]
+    if not within:
+        return None
+    last = max(within, key=lambda match: match.start(1))
+    year, month, day, *hours = map(int, last.groups("0"))
+    return datetime(year, month, day, max(hours), tzinfo=UTC)
 
 
-def date_of(path: str) -> date | None:
+def date_of(path: str, below: int = 0) -> date | None:
     """The date in a path; None if the path has no date or names a date that does not exist."""
     try:
-        hour = hour_of(path)
+        hour = hour_of(path, below)
     except ValueError:
         return None
     return hour and hour.date()
 
 
-def may_hold(folder: str, dates: Collection[date]) -> bool:
+def may_hold(folder: str, dates: Collection[date], below: int = 0) -> bool:
     """Whether a folder can contain blobs of these dates, judging by its path."""
-    if (day := date_of(folder)) is not None:
+    if (day := date_of(folder, below)) is not None:
         return day in dates
-    match = YEAR_AND_MONTH.search(folder)
+    match = YEAR_AND_MONTH.search(folder, max(below - 1, 0))
     year, month = match.groups() if match else (None, None)
     return any(
         (year is None or day.year == int(year)) and (month is None or day.month == int(month))

@@ -67,12 +67,15 @@ class Record:
 
 
 class Reason(StrEnum):
-    """The reason why a line could not be read."""
+    """The reason why a line, a record or a file was not read."""
 
     NOT_JSON = "not_json"  # for example the last line of a blob that is still being written
     NOT_TEXT = "not_text"
     OTHER_PRODUCT = "other_product"
     BAD_FIELD = "bad_field"
+    OTHER_FORM = "other_form"  # the file has no lines of JSON
+    OTHER_NAME = "other_name"  # of a file that was not opened
+    OTHER_TABLE = "other_table"  # a table without events, such as AppPageViews
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Reads the records in lines of exported telemetry, in any of three formats.
 
 The formats are the diagnostic-settings export, the classic continuous export, and the body of an
-event, ``{"records": […]}``. Reading never raises an error and drops no record: a record that cannot
-be read is returned as Quarantined, with its place and the reason. Unknown columns are ignored.
+event, ``{"records": […]}`` or ``[…]``. Reading never raises an error and drops no record: a record
+that cannot be read is returned as Quarantined, with its place and the reason. Unknown columns are
+ignored.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from shared.sampling.fields import BadField
 from shared.sampling.model import Ignored, Outcome, Quarantined, Reason, Record
 
 NO_SHAPE = "neither a known Type nor a known payload"
+QUERY_COLUMNS = {
+    "tables": "an answer of the query API",
+    "TableName": "a row of `az monitor log-analytics query`",
+    "itemType": "a row of a query of Application Insights",
+}
+REMEDY = "which is no export: export telemetry to a storage account with diagnostic settings"
 TEXT_MAX = 200
 """The number of characters of a quarantined line that are kept. The file has the rest."""
 
@@ -52,19 +59,27 @@ def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iter
         except RecursionError as error:
             yield quarantined(Reason.NOT_JSON, str(error), shown)
         else:
-            yield outcome or quarantined(Reason.OTHER_PRODUCT, NO_SHAPE, shown)
+            yield outcome or quarantined(Reason.OTHER_PRODUCT, _shape(part), shown)
 
 
 def parts_of(decoded: Any) -> list[Any]:
-    """The records in a decoded line: those in the body of an event, otherwise the line itself."""
+    """The records in a decoded line: those in the body of an event or in a list, otherwise the line
+    itself."""
     if isinstance(decoded, dict) and isinstance(decoded.get("records"), list):
         return list(decoded["records"])
-    return [decoded]
+    return decoded if isinstance(decoded, list) else [decoded]
 
 
 def _read(part: Any) -> Record | Ignored | None:
-    if not isinstance(part, dict):
+    if not isinstance(part, dict) or part.get("TableName") is not None:
         return None
     if is_diagnostic(part):
         return read_diagnostic(part)
     return read_classic(part) if is_classic(part) else None
+
+
+def _shape(part: Any) -> str:
+    """What a record is that has no known form."""
+    names = (part if isinstance(part, dict) else {}).keys()
+    known = [told for name, told in QUERY_COLUMNS.items() if name in names]
+    return f"{known[0]}, {REMEDY}" if known else NO_SHAPE

@@ -72,12 +72,13 @@ class NightlySettings(SettingsModel):
         "user name for a Livy server with basic authentication (HDInsight)", BOTH)
     password: str = setting(text, "TrendsPassword", "text", "",
         "password of `TrendsUser`; use a Key Vault reference", BOTH, secret=True)
-    input: str = setting(text, "TrendsInput", "address", "",
-        "folder of the exported telemetry; `{dataset}` is replaced by the data set", BOTH)
+    inputs: tuple[str, ...] = setting(fields.names, "TrendsInput", "addresses, separated by commas",
+        "", "folders of the exported telemetry, all of which belong to each data set, such as a "
+        "container of events and one of metrics; `{dataset}` is replaced by the data set", BOTH)
     output: str = setting(text, "TrendsOutput", "address", "",
         "folder for results; `{dataset}` is replaced by the data set", BOTH)
     arguments: tuple[str, ...] = setting(_arguments, "TrendsArguments", "text", "",
-        "further arguments of the job, such as `--measurement DurationMs --tables "
+        "further arguments of the job, such as `--measurement Amount --tables "
         "https://ACCOUNT.table.core.windows.net`", BOTH, hidden=True)
     datasets: tuple[str, ...] = setting(fields.names, "TrendsDataSets",
         "names, separated by commas", "insights-logs-appevents",
@@ -113,7 +114,7 @@ class NightlySettings(SettingsModel):
     def conflicts(self) -> Iterable[str]:
         if not self.submitter:
             return
-        places = {"TrendsInput": self.input, "TrendsOutput": self.output}
+        places = {"TrendsInput": ", ".join(self.inputs), "TrendsOutput": self.output}
         for key in (key for key, place in places.items() if not place):
             yield f"{key} = '': must be set if TrendsSubmitter is {self.submitter}"
         pattern, example = ENDPOINTS.get(self.submitter, (".*", ""))

@@ -56,7 +56,7 @@ class NightlyParts(Parts):
 
     def _job(self, run: Run) -> Job:
         settings = self.settings
-        return runs.job(run, settings.input, settings.output, settings.arguments)
+        return runs.job(run, settings.inputs, settings.output, settings.arguments)
 
     @cached_property
     def store(self) -> RunStore:
@@ -81,7 +81,7 @@ class NightlyParts(Parts):
         from shared.adapters.spark.inputs import StoredInputs  # noqa: PLC0415  heavy to import
 
         settings = self.settings
-        return self._app.open(StoredInputs, settings.input, settings.input_connection_string)
+        return self._app.open(StoredInputs, settings.inputs, settings.input_connection_string)
 
     @cached_property
     def submitter(self) -> JobSubmitter:

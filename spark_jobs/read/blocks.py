@@ -47,7 +47,8 @@ SCHEMA = pa.schema(
         **dict.fromkeys(QUARANTINE, pa.string()),
     }
 )
-"""A row is either a block of records or one line that could not be read."""
+"""A row is a block of records, one line or file that could not be read, or the number of records of
+a table without events in one file."""
 
 Row = dict[str, Any]
 SeriesNames = tuple[str, ...]

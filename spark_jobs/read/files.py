@@ -30,6 +30,8 @@ class SourceFile:
 
     path: str
     size_bytes: int
+    below: int = 0
+    """The length of the part of the path that is ``--input``. No date in it counts."""
 
     @property
     def hour(self) -> datetime | None:
@@ -37,7 +39,7 @@ class SourceFile:
         of a day. None if the path has no date or names a date that does not exist.
         """
         try:
-            return blob_paths.hour_of(self.path)
+            return blob_paths.hour_of(self.path, self.below)
         except ValueError:
             return None
 
@@ -48,7 +50,16 @@ class SourceFile:
 
     @property
     def splittable(self) -> bool:
-        return not self.path.endswith(".gz")
+        return not self.path.lower().endswith(".gz")
+
+    @property
+    def is_export(self) -> bool:
+        """False for hidden files, markers such as _SUCCESS, and other endings. A file that is
+        itself the ``--input`` is read, whatever its name.
+        """
+        name = self.path.rsplit("/", 1)[-1]
+        named = name.lower().endswith(ENDINGS) and not name.startswith((".", "_"))
+        return named or self.below == len(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +73,6 @@ class Chunk:
     @property
     def cost_bytes(self) -> int:
         return self.end - self.start + FILE_COST_BYTES
-
-
-def is_export(path: str) -> bool:
-    """False for hidden files, markers such as _SUCCESS, and other endings."""
-    name = path.rsplit("/", 1)[-1]
-    return name.lower().endswith(ENDINGS) and not name.startswith((".", "_"))
 
 
 def chosen(files: Iterable[SourceFile], since: date | None, until: date | None) -> list[SourceFile]:

@@ -13,6 +13,7 @@ reads it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ from pandas.util import hash_array  # type: ignore[import-untyped]
 
 from shared.sampling.diagnostic_export import KINDS, OTHER_TABLES, SAMPLE_RATE, TEMPLATES
 from shared.sampling.fields import rate_percent
-from shared.sampling.model import Quarantined, Record
+from shared.sampling.model import Ignored, Quarantined, Reason, Record
 from shared.sampling.records import parts_of, read_line
 from shared.sampling.weights import weigh
 from spark_jobs.model import ROLE, Shape, hours_until
@@ -50,6 +51,7 @@ UNDECIDED, IGNORED = -1, -2
 the table of the line contains no events."""
 EVENTS, TRACES = "AppEvents", "AppTraces"
 EMPTY: dict[str, Any] = {}
+NO_LINE = {"detail": "", "text": ""}
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
@@ -80,6 +82,8 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     DurationMs: Number = None
     records: None = None
     """The body of an Event Hub event has a list here, so it is not a plain line."""
+    TableName: None = None
+    """A row of a query has a text here."""
 
 
 decode = msgspec.json.Decoder(Line).decode
@@ -87,12 +91,13 @@ encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def batches_of(
-    pieces: Iterable[tuple[SourceFile, bytes]], shape: Shape
+    pieces: Iterable[tuple[SourceFile, bytes | str]], shape: Shape
 ) -> Iterator[pa.RecordBatch]:
     """Reads pieces of files, and yields batches with the schema ``blocks.SCHEMA``.
 
-    A piece consists of whole lines, separated by ``\\n``. Memory is bounded. The records and the
-    quarantined lines depend only on the lines, the paths of their files and the shape.
+    A piece consists of whole lines, separated by ``\\n``, or is a text that says why the file
+    cannot be read. Memory is bounded. The records and the quarantined lines depend only on the
+    lines, the paths of their files and the shape.
     """
     reader = _Reader(shape)
     for file, text in pieces:
@@ -116,9 +121,15 @@ class _Reader:
         self._of_days: list[Any] = []
         """The number of each record's pair."""
         self._bad: list[Row] = []
+        self._other_tables = Counter[tuple[str, str, str]]()
+        """The number of records without an event, by blob date, file and table."""
         self.held_bytes = 0
 
-    def read(self, file: SourceFile, text: bytes) -> None:
+    def read(self, file: SourceFile, text: bytes | str) -> None:
+        if isinstance(text, str):
+            form, _, _ = text.partition(":")
+            self._add_bad(file, Quarantined(file.path, 0, Reason.OTHER_FORM, text, "", form))
+            return
         lines, raws, others = _decoded(text)
         if lines:
             others += [raws[number] for number in self._add_lines(file, lines)]
@@ -127,6 +138,9 @@ class _Reader:
 
     def rows(self) -> Iterator[Row]:
         yield from self._bad
+        for (blob_date, path, table), count in self._other_tables.items():
+            place = {"blob_date": blob_date, "file": path, "records": count}
+            yield {**place, "reason": str(Reason.OTHER_TABLE), "field": table, **NO_LINE}
         if not self._records:
             return
         days, numbers = list(self._days), np.concatenate(self._of_days)
@@ -155,7 +169,11 @@ class _Reader:
             x=[_value(line, self._shape.measurement) for line in lines],
             key=_hashed([_content(line) for line in lines]),
         )
-        undecided: list[int] = np.flatnonzero(~plain & (series != IGNORED)).tolist()
+        ignored = series == IGNORED
+        if ignored.any():
+            tables = Counter(lines[number].Type for number in np.flatnonzero(ignored).tolist())
+            self._add_others(file, tables)
+        undecided: list[int] = np.flatnonzero(~plain & ~ignored).tolist()
         return undecided
 
     def _series_and_weight(self, group: tuple[Any, ...]) -> tuple[int, float, bool]:
@@ -204,14 +222,25 @@ class _Reader:
         it would have as a plain line (see ``_plain_content``).
         """
         outcomes = list(read_line(raw, file.path))
-        bad = [_bad_row(outcome, file) for outcome in outcomes if isinstance(outcome, Quarantined)]
-        self._bad += bad
-        self.held_bytes += BAD_LINE_BYTES * len(bad)
+        for outcome in outcomes:
+            if isinstance(outcome, Quarantined):
+                self._add_bad(file, outcome)
+        self._add_others(file, Counter(o.table for o in outcomes if isinstance(o, Ignored)))
         if any(isinstance(outcome, Record) for outcome in outcomes):
             parts = parts_of(json.loads(raw.decode("utf-8-sig")))
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, Record):
                     yield outcome, _plain_content(part)
+
+    def _add_bad(self, file: SourceFile, line: Quarantined) -> None:
+        names = ("reason", "field", "detail", "text")
+        texts = {name: sendable(getattr(line, name)) for name in names}
+        self._bad.append({"blob_date": file.blob_date, "file": file.path, **texts})
+        self.held_bytes += BAD_LINE_BYTES
+
+    def _add_others(self, file: SourceFile, tables: Counter[str]) -> None:
+        for table, count in tables.items():
+            self._other_tables[file.blob_date, file.path, table] += count
 
     def _add_records(self, file: SourceFile, records: Sequence[tuple[Record, bytes]]) -> None:
         """Adds records that the reference has read.
@@ -332,11 +361,6 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
     array = np.empty(len(texts), object)
     array[:] = texts
     return hash_array(array, categorize=False)
-
-
-def _bad_row(line: Quarantined, file: SourceFile) -> Row:
-    texts = {name: sendable(getattr(line, name)) for name in ("reason", "field", "detail", "text")}
-    return {"blob_date": file.blob_date, "file": file.path, **texts}
 
 
 NO_OPERATION = _hashed([""])[0]

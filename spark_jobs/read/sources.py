@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from spark_jobs.errors import JobError, first_line
-from spark_jobs.read.files import Chunk, SourceFile, is_export
+from spark_jobs.read.files import Chunk, SourceFile
+from spark_jobs.read.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
     from spark_jobs.azure_blobs import AzureBlobs
 
-Files: TypeAlias = "LocalFiles | AzureBlobs"
+Files: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
 """A source whose files tasks read themselves."""
 Source: TypeAlias = "Files | ClusterFiles"
-Pieces = Iterator[tuple[SourceFile, bytes]]
+Pieces = Iterator[tuple[SourceFile, bytes | str]]
+"""A text in place of a piece says why the file cannot be read."""
 READ_BYTES = 4 << 20
 LINE_END_BYTES = 64 << 10
 PACKED_BYTES = 1 << 20
@@ -46,15 +48,18 @@ class LocalFiles:
             raise error
 
         root = Path(self.name).absolute()  # tasks may have another working folder
+        below = len(str(root))
         try:
             if not root.is_dir():
-                return [SourceFile(str(root), root.stat().st_size)]
+                return [SourceFile(str(root), root.stat().st_size, below)]
             walk = os.walk(root, onerror=refuse, followlinks=True)
-            paths = [f"{folder}/{name}" for folder, _, names in walk for name in names]
-            exports = sorted(path for path in paths if is_export(path))
-            return [SourceFile(path, Path(path).stat().st_size) for path in exports]
+            paths = sorted(f"{folder}/{name}" for folder, _, names in walk for name in names)
+            return [SourceFile(path, Path(path).stat().st_size, below) for path in paths]
         except OSError as error:
             raise JobError(f"--input {error.filename}: {error.strerror}") from error
+
+    def holds(self, path: str) -> bool:
+        return "://" not in path
 
     def read(self, path: str, start: int, end: int) -> bytes:
         """Returns the bytes from ``start`` to before ``end``. Raises JobError."""
@@ -70,23 +75,47 @@ class LocalFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralFiles:
+    """Several inputs of one data set, such as a container of events and one of metrics."""
+
+    sources: Sequence[LocalFiles | AzureBlobs]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(source.name for source in self.sources)
+
+    def files(self) -> list[SourceFile]:
+        """Returns files in order of their paths, each once. Raises JobError."""
+        found = {file.path: file for source in self.sources for file in source.files()}
+        return sorted(found.values(), key=lambda file: file.path)
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        source = next(source for source in self.sources if source.holds(path))
+        return source.read(path, start, end)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFiles:
     """Files that Spark opens with its own connectors, such as abfss:// on a cluster. Spark lists,
     splits, decompresses and reads them; tasks get lines instead of ranges of bytes.
     """
 
     spark: SparkSession
-    name: str
+    names: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.names)
 
     def files(self) -> list[SourceFile]:
         """Returns files in order of their paths. Raises JobError."""
         listed = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
-            rows = listed.load(self.name).select("path", "length").collect()
+            rows = listed.load(list(self.names)).select("path", "length").collect()
         except Exception as error:  # PySpark has no common class for errors of the JVM
             raise JobError(f"--input {self.name}: {first_line(error)}") from error
-        files = [SourceFile(unquote(row.path), row.length) for row in rows]
-        return sorted((f for f in files if is_export(f.path)), key=lambda file: file.path)
+        found = {row.path: cluster_file(row.path, row.length, self.names) for row in rows}
+        return sorted(found.values(), key=lambda file: file.path)
 
     def lines(self, files: Sequence[SourceFile]) -> DataFrame:
         """Returns columns path, which is encoded as a URL, and line, which is binary."""
@@ -99,18 +128,40 @@ class ClusterFiles:
         )
 
 
-def source_of(
-    location: str, spark: Callable[[], SparkSession], connection_string: str = ""
-) -> Source:
-    """Returns the source of an ``--input``. Raises JobError."""
-    scheme = urlsplit(location).scheme if "://" in location else ""
-    if scheme in ("http", "https"):
-        from spark_jobs.azure_blobs import AzureBlobs
+def cluster_file(url: str, size_bytes: int, inputs: Iterable[str]) -> SourceFile:
+    """Returns a file by the URL that Spark gives it, which is encoded. Spark writes the ``file://``
+    of an input as ``file:``.
+    """
+    path, within = unquote(url), unquote(urlsplit(url).path)
+    folders = [unquote(urlsplit(name).path).rstrip("/") for name in inputs]
+    above = max((f for f in folders if f"{within}/".startswith(f"{f}/")), key=len, default="")
+    return SourceFile(path, size_bytes, len(path) - len(within) + len(above))
 
-        return AzureBlobs(location, connection_string)
-    if scheme not in ("", "file"):
-        return ClusterFiles(spark(), location)
-    return LocalFiles(local_path("--input", location))
+
+def source_of(
+    locations: Sequence[str], spark: Callable[[], SparkSession], connection_string: str = ""
+) -> Source:
+    """Returns the source of all ``--input``. Raises JobError."""
+    schemes = [urlsplit(each).scheme if "://" in each else "file" for each in locations]
+    by_spark = [scheme not in ("file", "http", "https") for scheme in schemes]
+    if all(by_spark):
+        return ClusterFiles(spark(), locations)
+    if any(by_spark):
+        place, other = locations[by_spark.index(True)], locations[by_spark.index(False)]
+        raise JobError(
+            f"--input {place}: is opened by Spark and cannot be read together with {other}; write"
+            " both as abfss://, or both as https://"
+        )
+    sources = [_files_of(each, connection_string) for each in locations]
+    return sources[0] if len(sources) == 1 else SeveralFiles(sources)
+
+
+def _files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
+    if not location.startswith(("http://", "https://")):
+        return LocalFiles(local_path("--input", location))
+    from spark_jobs.azure_blobs import AzureBlobs
+
+    return AzureBlobs(location, connection_string)
 
 
 def local_path(option: str, location: str) -> str:
@@ -130,12 +181,12 @@ def local_path(option: str, location: str) -> str:
     )
 
 
-def pieces_of_lines(lines: Iterable[pa.RecordBatch]) -> Pieces:
+def pieces_of_lines(inputs: Sequence[str], lines: Iterable[pa.RecordBatch]) -> Pieces:
     """Yields pieces of lines that Spark has read, in columns path and line."""
     for batch in lines:
         rows = zip(*[column.to_pylist() for column in batch.columns], strict=True)
         for path, of_file in groupby(rows, itemgetter(0)):
-            yield SourceFile(unquote(path), 0), b"\n".join(line for _, line in of_file)
+            yield cluster_file(path, 0, inputs), b"\n".join(line for _, line in of_file)
 
 
 def pieces_of_tasks(
@@ -148,22 +199,32 @@ def pieces_of_tasks(
                 yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
 
 
-def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes]:
+def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes | str]:
     """Yields the chunk's lines in pieces of a few megabytes, each without its last line end.
 
-    A line belongs to the chunk in which it begins. Compressed files are decompressed; a compressed
-    file is always a single chunk.
+    A line belongs to the chunk in which it begins. The first chunk has all lines of a file that
+    cannot be divided: one that is compressed, or that has no lines of JSON.
     """
     file = chunk.file
-    packed = file.size_bytes > 0 and source.read(file.path, 0, 2) == GZIP_MAGIC
-    if packed or not file.splittable:
-        pieces = _unpacked(source, file) if chunk.start == 0 else iter(())
-    else:
-        pieces = _lines_of(source, chunk)
+    head = source.read(file.path, 0, min(HEAD_BYTES, file.size_bytes)) if file.size_bytes else b""
+    packed = head.startswith(GZIP_MAGIC) or not file.splittable
+    if not (packed or other_form(head) or is_document(head)):
+        yield from _whole_lines(_lines_of(source, chunk))
+    elif chunk.start == 0 and not head:
+        yield EMPTY_GZIP
+    elif chunk.start == 0:
+        whole = replace(chunk, end=file.size_bytes)
+        yield from _whole_lines(
+            in_lines(_unpacked(source, file) if packed else _lines_of(source, whole))
+        )
+
+
+def _whole_lines(pieces: Iterator[bytes | str]) -> Iterator[bytes | str]:
     begun: list[bytes] = []
     for piece in pieces:
-        end = piece.rfind(b"\n")
-        if end < 0:
+        if isinstance(piece, str):
+            yield piece
+        elif (end := piece.rfind(b"\n")) < 0:
             begun.append(piece)
         else:
             yield b"".join([*begun, memoryview(piece)[:end]])

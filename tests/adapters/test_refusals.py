@@ -194,7 +194,7 @@ async def refused_queue_settings() -> None:
 
 async def refused_blobs() -> None:
     place = "https://account.blob.core.windows.net/telemetry"
-    async with opened(StoredInputs(place)) as inputs:
+    async with opened(StoredInputs([place])) as inputs:
         await inputs.newest("d", [NOW.date()])
 
 

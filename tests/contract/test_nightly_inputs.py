@@ -48,16 +48,27 @@ async def test_each_date_has_the_time_of_its_newest_blob(
         await container.upload_blob(path, b"{}")
     last = await container.get_blob_client(classic[0]).get_blob_properties()
     place = f"{container.url.removesuffix(container.container_name)}{{dataset}}"
-    inputs = StoredInputs(place, azurite.connection_string)
+    inputs = StoredInputs([place], azurite.connection_string)
     times = await inputs.newest(container.container_name, [DAY, OTHER, ABSENT])
     await inputs.close()
     assert set(times) == {DAY, OTHER}
     assert times[DAY] == last.last_modified
 
 
+async def test_a_date_above_the_input_is_no_date_of_its_blobs(
+    container: ContainerClient, azurite: Azurite
+) -> None:
+    """As the job reads them, so that dates are requested that it finds."""
+    for path in [*paths("A", DAY), "x.json"]:
+        await container.upload_blob(f"{OTHER}/{path}", b"{}")
+    inputs = StoredInputs([f"{container.url}/{OTHER}"], azurite.connection_string)
+    assert set(await inputs.newest("", [DAY, OTHER])) == {DAY}
+    await inputs.close()
+
+
 async def test_an_error_names_a_container_that_does_not_exist(azurite: Azurite) -> None:
     url = azurite.connection_string.partition("BlobEndpoint=")[2].partition(";")[0]
-    inputs = StoredInputs(f"{url}/{{dataset}}", azurite.connection_string)
+    inputs = StoredInputs([f"{url}/{{dataset}}"], azurite.connection_string)
     with pytest.raises(InputUnreadable, match="no-such"):
         await inputs.newest("no-such", [DAY])
     await inputs.close()
@@ -73,9 +84,15 @@ async def test_local_folders_are_read_like_containers(tmp_path: Path) -> None:
     newer = written + timedelta(hours=1)
     os.utime(tmp_path / "logs" / paths("A", DAY)[1], (newer.timestamp(), newer.timestamp()))
     for place in (f"{tmp_path}/{{dataset}}", f"file://{tmp_path}/{{dataset}}"):
-        assert await StoredInputs(place).newest("logs", [DAY, OTHER]) == {DAY: newer}
+        assert await StoredInputs([place]).newest("logs", [DAY, OTHER]) == {DAY: newer}
+    metrics = tmp_path / f"{OTHER}" / paths("M", DAY)[0]
+    metrics.parent.mkdir(parents=True)
+    metrics.write_text("{}")
+    os.utime(metrics, (written.timestamp() + 9_000,) * 2)
+    both = StoredInputs([f"{tmp_path}/{{dataset}}", f"{tmp_path}/{OTHER}"])
+    assert await both.newest("logs", [DAY, OTHER]) == {DAY: written + timedelta(seconds=9_000)}
     with pytest.raises(InputUnreadable, match="the folder does not exist"):
-        await StoredInputs(str(tmp_path / "none")).newest("logs", [DAY])
+        await StoredInputs([str(tmp_path / "none")]).newest("logs", [DAY])
 
 
 def test_abfss_urls_are_translated_to_blob_containers() -> None:

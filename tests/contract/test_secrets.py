@@ -145,7 +145,7 @@ async def submit(loaded: settings.Settings) -> None:
 
 async def look(loaded: settings.Settings) -> None:
     nightly = loaded.nightly
-    inputs = StoredInputs(nightly.input, nightly.input_connection_string)
+    inputs = StoredInputs(nightly.inputs, nightly.input_connection_string)
     try:
         await inputs.newest("in", [NOW.date()])
     finally:

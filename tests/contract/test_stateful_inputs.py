@@ -49,8 +49,8 @@ class InputsMachine(SideBySide):
         self.container, self.root = container, root / uuid.uuid4().hex
         self.prefix = uuid.uuid4().hex[:8]
         self.in_blobs, self.in_files = MemoryInputs(), MemoryInputs(None)
-        self.blobs = StoredInputs(f"{container.url}/{self.prefix}-{{dataset}}", string)
-        self.files = StoredInputs(f"{self.root}/{{dataset}}")
+        self.blobs = StoredInputs([f"{container.url}/{self.prefix}-{{dataset}}"], string)
+        self.files = StoredInputs([f"{self.root}/{{dataset}}"])
 
     def teardown(self) -> None:
         self.run(self.blobs.close)

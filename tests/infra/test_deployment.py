@@ -13,6 +13,7 @@ import pytest
 from shared import settings
 from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
+from shared.sampling.diagnostic_export import KINDS
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.infra.bicep import BicepFile, Declaration, Expression
 
@@ -182,6 +183,7 @@ def test_events_of_new_blobs_arrive_in_the_queue_that_the_app_reads() -> None:
     container = properties["filter"]["subjectBeginsWith"].rpartition("/")[2]
     exported = MONITORING.named("exported").value
     assert all(f"insights-logs-{table.lower()}".startswith(container) for table in exported)
+    assert set(exported) == set(KINDS), "the nightly job reads these tables"
     destination = properties["deliveryWithResourceIdentity"]["destination"]
     assert destination["properties"]["queueName"] == Expression("telemetryQueue")
 

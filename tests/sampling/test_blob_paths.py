@@ -48,6 +48,9 @@ def observed_at(path: str) -> datetime:
         ("t/2026/3/15/x", "2026-03-15 00"),
         ("t/20260301/42/x", "2026-03-01 00"),
         ("t/id=20250101/dt=20260301/x", "2026-03-01 00"),
+        ("y=2026/m=02/d=30/2026-03-01/x.json", "2026-03-01 00"),
+        ("y=2025/m=01/d=01/h=07/2026-03-01/05/x.blob", "2026-03-01 05"),
+        ("2025-01-01/2025-01-02/2026-03-01/x.blob", "2026-03-01 00"),
     ],
 )
 def test_all_readers_of_a_path_find_the_same_hour(path: str, hour: str) -> None:
@@ -95,7 +98,7 @@ def test_a_path_without_a_folder_of_a_date_has_no_date(path: str) -> None:
         "y=2026/m=13/d=01/h=05/x.json",
         "y=2026/m=02/d=30/h=05/x.json",
         "y=2026/m=03/d=01/h=24/x.json",
-        "y=2026/m=02/d=30/2026-03-01/x.json",
+        "2026-03-01/y=2026/m=02/d=30/x.json",
         "0000-01-01/00/x.json",
         "2026-02-30/x.json",
         "dt=2026-02-30/x.json",
@@ -131,3 +134,23 @@ def test_a_folder_is_listed_only_if_it_can_contain_one_of_the_dates() -> None:
     assert not may_hold("a/2026/03/02/", dates)
     assert not may_hold("a/2026-03-02/", dates)
     assert not may_hold("a/y=2026/m=2/", dates)
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "day"),
+    [
+        ("/in/2026-11-25", "/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01"),
+        ("/in/2026-11-25", "/app/Event/2026-03-01/05/x.blob", "2026-03-01"),
+        ("/in/2026/11/25", "/0/2026/03/01/05/30/00.json", "2026-03-01"),
+        ("/in/2026-11-25", "/events.json", UNDATED),
+        ("/in/20261125/05", "/app/events.json", UNDATED),
+        ("/in/y=2025", "/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01"),
+        ("/in/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "", UNDATED),
+        ("/in/y=2026/m=03", "/d=01/h=05/m=00/PT1H.json", "2026-03-01"),
+        ("/in/y=2026/m=03/d=01", "/h=05/m=00/PT1H.json", "2026-03-01"),
+    ],
+)
+def test_only_a_date_that_ends_below_the_input_counts(above: str, below: str, day: str) -> None:
+    assert SourceFile(above + below, 1, len(above)).blob_date == day
+    assert str(date_of(above + below, len(above)) or UNDATED) == day
+    assert may_hold(f"{above}/", [date(2026, 3, 1)], len(above) + 1)

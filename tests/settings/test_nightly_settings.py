@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +18,8 @@ from shared.nightly.model import Demand, RunPolicy
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
+from spark_jobs.options import parse as options_of
+from spark_jobs.read.sources import SeveralFiles, source_of
 from tests.builders import NOW
 from tests.settings.test_settings import SINGLE
 
@@ -66,13 +69,32 @@ def test_a_problem_names_its_setting_and_its_bound(environ: dict[str, str], comp
 def test_the_job_is_given_its_input_output_date_and_further_arguments() -> None:
     day = date(2026, 2, 28)
     run = runs.started("sales", Demand(day, NOW, "r"), None, 1, "token", NOW, RunPolicy())
-    job = runs.job(run, "abfss://{dataset}@a", "out/{dataset}", ["--event", "open file"])
+    job = runs.job(run, ["abfss://{dataset}@a"], "out/{dataset}", ["--event", "open file"])
     text = "--input abfss://sales@a --output out/sales --date 2026-02-28 --event"
     assert job.arguments == (*text.split(), "open file")
     token = runs.new_token(day, 3)
     assert token.startswith("event-trends-2026-02-28-3-")
     assert len(token) <= 64
     assert token != runs.new_token(day, 3)
+
+
+def test_every_input_of_a_data_set_reaches_the_job() -> None:
+    """The setting, the submitted arguments and the job's options are three parts."""
+    places = "https://a.blob.core.windows.net/{dataset}, https://a.blob.core.windows.net/metrics"
+    loaded, problems = parse(
+        TrendsSubmitter="local", TrendsInput=places, TrendsOutput="{dataset}",
+        TrendsDataSets="events,requests", TrendsArguments="--control c.csv",
+    )  # fmt: skip
+    assert problems == []
+    run = runs.started("events", Demand(NOW.date(), NOW, ""), None, 1, "t", NOW, RunPolicy())
+    night = loaded.nightly
+    job = runs.job(run, night.inputs, night.output, night.arguments)
+    options = options_of(job.arguments, NOW.date())
+    assert options.inputs == tuple(places.replace("{dataset}", "events").split(", "))
+    assert (options.output, options.control, options.since) == ("events", "c.csv", NOW.date())
+    source = source_of(options.inputs, Mock())
+    assert isinstance(source, SeveralFiles)
+    assert [source.name for source in source.sources] == list(options.inputs)
 
 
 def app_of(environ: Mapping[str, str]) -> App:

@@ -13,6 +13,7 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 
 from shared.sampling.estimates import EventEstimates
+from shared.sampling.model import Reason
 from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
 from spark_jobs.model import Extracted, Shape, Totals
@@ -22,7 +23,7 @@ from spark_jobs.read.sources import LocalFiles
 from spark_jobs.sums import totals
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
-from tests.spark.telemetry import batches_of_task, total_of
+from tests.spark.telemetry import batches_of_task, event, put, total_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,31 @@ def test_the_engine_computes_what_the_oracle_computes(
     )
     of_two_runs = {again: some, partials: read.difference(some)}
     assert_right(tmp_path / "in", shape, engine.total(of_two_runs, records), quarantined)
+
+
+def test_records_of_tables_without_events_are_counted_and_not_quarantined(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """In plain lines, in bodies, and in the classic export."""
+    views = [event("2017-05-15T09:00:00", Type="AppPageViews", OperationId=str(n)) for n in "ab"]
+    odd = event("2017-05-15T09:00:00", Type="AppPageViews", ItemCount="many")
+    body = f'{{"records": [{views[0]}, {event("2017-05-15T09:00:00", Type="AppExceptions")}]}}'
+    classic = json.dumps({"view": [{}], "context": {}})
+    good = event("2017-05-15T09:00:00")
+    put(tmp_path / "in", "2017-05-15", [*views, odd, body, f"[{views[1]}]", classic, good])
+    source = LocalFiles(str(tmp_path / "in"))
+    folders = [(tmp_path / name).as_uri() for name in ("partials", "quarantine")]
+    found = engine.extract(source, source.files(), Shape(), *folders)
+    told = [(each.reason, each.field, each.count) for each in found.complaints]
+    assert told == [
+        ("other_table", "AppPageViews", 5),
+        ("other_table", "AppExceptions", 1),
+        ("other_table", "view", 1),
+    ]
+    assert [(day.quarantined, day.records) for day in found.blob_dates.values()] == [
+        (0, {"2017-05-15": 1})
+    ]
+    assert not (tmp_path / "quarantine").exists()
 
 
 def test_a_task_that_fails_after_reading_and_is_retried_counts_once(
@@ -169,6 +195,8 @@ def assert_quarantined(folder: Path, found: Extracted) -> None:
     }
     rows = [row for some in lines.values() for row in some]
     for complaint in found.complaints:
+        if complaint.reason == Reason.OTHER_TABLE:
+            continue
         alike = [
             row
             for row in rows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -10,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.read import files, sources
-from spark_jobs.read.files import Chunk, SourceFile, is_export, spread
-from spark_jobs.read.sources import LocalFiles, pieces_of
+from spark_jobs.model import Shape
+from spark_jobs.read import files, forms, sources
+from spark_jobs.read.files import Chunk, SourceFile, spread
+from spark_jobs.read.forms import is_document, other_form
+from spark_jobs.read.sources import LocalFiles, cluster_file, pieces_of
+from tests.spark.telemetry import batches_of_task, event
 
 
 @pytest.mark.parametrize(
@@ -33,8 +38,11 @@ def test_the_hour_of_a_file_is_in_its_path(path: str, hour: str | None) -> None:
 
 
 def test_only_export_files_are_read() -> None:
-    assert all(is_export(f"a/{n}") for n in ("PT1H.json", "x.blob", "x.jsonl", "PT1H.json.gz"))
-    assert not any(is_export(f"a/{n}") for n in ("_SUCCESS", ".x.json", "readme.md", "x.parquet"))
+    names = ("PT1H.json", "x.blob", "x.jsonl", "PT1H.json.gz", "X.JSON.GZ")
+    assert all(SourceFile(f"a/{name}", 1).is_export for name in names)
+    others = ("_SUCCESS", ".x.json", "readme.md", "x.parquet", "PT1H.json (1)", "x.ndjson")
+    assert not any(SourceFile(f"a/{name}", 1).is_export for name in others)
+    assert SourceFile("a/x.ndjson", 1, below=len("a/x.ndjson")).is_export, "it is the input"
 
 
 @given(
@@ -72,6 +80,11 @@ def test_a_compressed_file_is_not_divided() -> None:
     assert (chunk.start, chunk.end) == (0, 1 << 30)
 
 
+def blocks_of(chunk: Chunk) -> list[bytes]:
+    pieces = pieces_of(LocalFiles("/"), chunk)
+    return [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
+
+
 @given(
     lines=st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), max_size=12),
     cuts=st.lists(st.integers(0, 100), max_size=5),
@@ -86,7 +99,7 @@ def test_each_line_is_read_once_wherever_a_file_is_divided(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     content = b"\n".join(lines) + (b"\n" if ended else b"")
-    if content.startswith(sources.GZIP_MAGIC):
+    if content.startswith(sources.GZIP_MAGIC) or other_form(content) or is_document(content):
         return
     path = tmp_path_factory.mktemp("lines") / "a.json"
     path.write_bytes(content)
@@ -96,7 +109,7 @@ def test_each_line_is_read_once_wherever_a_file_is_divided(
         found = [
             line
             for start, end in zip(edges, edges[1:], strict=False)
-            for block in pieces_of(LocalFiles(str(path)), Chunk(file, start, end))
+            for block in blocks_of(Chunk(file, start, end))
             for line in block.split(b"\n")
         ]
     assert [line for line in found if line] == [line for line in lines if line]
@@ -115,8 +128,88 @@ def test_concatenated_compressed_files_are_read_in_small_pieces(
         mock.patch.object(sources, "READ_BYTES", read_bytes),
         mock.patch.object(sources, "PACKED_BYTES", 50),
     ):
-        blocks = list(pieces_of(LocalFiles(str(path)), chunk))
+        blocks = blocks_of(chunk)
     assert b"\n".join(blocks).split(b"\n") == lines
+
+
+ONE, TWO = (event(f"2017-05-15T09:00:0{n}") for n in (1, 2))
+PRETTY = json.dumps(json.loads(ONE), indent=2)
+ANSWER = '{"tables": [{"name": "PrimaryResult", "columns": [], "rows": [[1]]}]}'
+ROW = {**json.loads(ONE), "TableName": "PrimaryResult"}
+LARGE = f"[\n{ONE},\n{'{}' * 300}"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("text", "count", "told"),
+    [
+        (f"[{ONE}, {TWO}]", 2, []),
+        (f"{ONE}\n[{TWO}]\n[]\n[[1], 2, {ONE}]", 3, ["neither a known Type"] * 2),
+        (f'{{"records": [\n{ONE},\n{TWO}\n]}}\n', 2, []),
+        (f'{{"records":\n[{ONE},\n{TWO}]}}', 2, []),
+        (f"\ufeff[\r\n{ONE}\r\n]", 1, []),
+        (f"[{ONE}\n,{TWO}\n]", 2, []),
+        (json.dumps([json.loads(ONE), 7, {"a": 1}], indent=1), 1, ["neither a known Type"] * 2),
+        (f"{PRETTY}\n{PRETTY}\n", 2, []),
+        (f"{ONE[:-9]},\n{ONE}\n{TWO}\n{ONE}", 3, ["Unterminated string"]),
+        (f"[{ONE}]\n[{TWO[:-9]}\n[{ONE}]\n[{TWO}]", 3, ["Unterminated string"]),
+        (f"[\n{ONE},\n{TWO[:-9]}", 1, ["Expecting value", "Unterminated string"]),
+        (f"[{ONE},\n{{\n{TWO}\n", 1, ["Expecting"] * 2),
+        (LARGE, 0, ["one JSON document of more than"]),
+        (ANSWER, 0, ["an answer of the query API, which is no export"]),
+        (json.dumps(json.loads(ANSWER), indent=1), 0, ["an answer of the query API"]),
+        (json.dumps([ROW, ROW], indent=1), 0, ["a row of `az monitor log-analytics query`"] * 2),
+        (json.dumps(ROW), 0, ["a row of `az monitor log-analytics query`"]),
+        ('{"timestamp": "t", "itemType": "customEvent"}', 0, ["a row of a query of Application"]),
+        ('TimeGenerated [UTC],Name,ItemCount\n"11/20/2026, 5:41 AM",Order,2\n', 0, ["CSV, such"]),
+        ('\ufeff"timestamp","name"\n1,2\n', 0, ["CSV, such as of the portal"]),
+        (f"{ONE}\n".encode("utf-16"), 0, ["UTF-16 text: convert it to UTF-8"]),
+        (f"{ONE}\n".encode("utf-16-le"), 0, ["UTF-16 text"]),
+        (b"PK\x03\x04\n\n\n", 0, ["a zip archive: unpack it"]),
+        (b"Obj\x01\x04\x14avro", 0, ["Avro"]),
+        (b"PAR1\x15\x04", 0, ["Parquet"]),
+        (b"", 0, []),
+    ],
+)  # fmt: skip
+def test_json_over_several_lines_is_read_and_other_forms_are_named(
+    text: str | bytes, count: int, told: list[str], packed: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Wherever a file is divided. In a document that is cut, each line is read by itself."""
+    monkeypatch.setattr(forms, "DOCUMENT_BYTES_MAX", 800)
+    content = text.encode() if isinstance(text, str) else text
+    path = tmp_path / ("a.json.gz" if packed else "a.json")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    (file,) = LocalFiles(str(tmp_path)).files()
+    size = file.size_bytes
+    edges = [0, size] if packed else sorted({0, size // 3, size // 2, size})
+    chunks = [Chunk(file, a, b) for a, b in pairwise(edges)] or [Chunk(file, 0, 0)]
+    batches = list(batches_of_task(LocalFiles(str(tmp_path)), chunks, Shape()))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert sum(row["records"] or 0 for row in rows) == count
+    details = [row["detail"] for row in rows if row["reason"]]
+    assert len(details) == len(told), details
+    assert all(expected in detail for expected, detail in zip(told, details, strict=True)), details
+
+
+@pytest.mark.parametrize(
+    ("url", "date"),
+    [
+        ("file:/in/2026-11-25/events.json", "undated"),
+        ("abfss://c@a.net/b%20c/2026-03-01/P%23.json", "2026-03-01"),
+        ("abfss://d@a.net/2026-03-01/x.json", "2026-03-01"),
+    ],
+)
+def test_a_file_that_spark_lists_has_the_date_below_its_input(url: str, date: str) -> None:
+    inputs = ["file:///in/2026-11-25", "abfss://c@a.net/b c/", "abfss://d@a.net"]
+    assert cluster_file(url, 1, inputs).blob_date == date
+
+
+def test_a_gzip_without_a_byte_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").touch()
+    (file,) = LocalFiles(str(tmp_path)).files()
+    (piece,) = pieces_of(LocalFiles(str(tmp_path)), Chunk(file, 0, 0))
+    assert piece == "an empty file and no gzip: copy it again"
 
 
 def test_lines_that_are_appended_after_the_listing_are_left_to_the_next_run(tmp_path: Path) -> None:
@@ -125,4 +218,4 @@ def test_lines_that_are_appended_after_the_listing_are_left_to_the_next_run(tmp_
     (listed,) = LocalFiles(str(tmp_path)).files()
     path.write_bytes(b"one\ntwo\nthree\n")
     (chunk,) = spread([listed], 1)[0]
-    assert b"".join(pieces_of(LocalFiles(str(tmp_path)), chunk)) == b"one\ntwo"
+    assert blocks_of(chunk) == [b"one\ntwo"]

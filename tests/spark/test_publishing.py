@@ -72,7 +72,7 @@ class Counting(Engine):
             for folder, days in partials.items()
             for day in days
         }
-        return {(d, ORDERS): DaySums(Sums(n, weight_sum=n)) for d, n in counts.items()}
+        return {(d, ORDERS): DaySums(Sums(n, valued=n, weight_sum=n)) for d, n in counts.items()}
 
 
 def compute(

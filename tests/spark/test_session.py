@@ -62,6 +62,46 @@ def test_a_cluster_reaches_the_driver_by_the_address_of_its_machine(
     assert done.stdout.strip() == str(loopback), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("JAVA_HOME", "/nowhere", "has no program bin/java; unset it to use /"),
+        ("SPARK_HOME", "/nowhere", "has no program bin/spark-submit; unset it"),
+        ("SPARK_LOCAL_DIRS", "/proc/no,/proc/none", "cannot write there"),
+        ("PYSPARK_PYTHON", "/nowhere/python", "No such file or directory); unset it to use /"),
+        ("PYSPARK_PYTHON", "false", "is no Python 3 (exit code 1); unset it"),
+        ("PYSPARK_PYTHON", "{bare}", "has no msgspec, numpy, pandas, pyarrow; unset it to use /"),
+        ("PYSPARK_PYTHON", "{old}", "is Python 3.9, and the job runs on 3."),
+        ("PYSPARK_SUBMIT_ARGS", "--master local[x] pyspark-shell", "Spark does not start: "),
+    ],
+)
+def test_a_variable_that_spark_cannot_use_is_an_error_of_one_line(
+    variable: str, value: str, message: str, tmp_path: Path
+) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for name, found in (("bare", f"{version} msgspec numpy pandas pyarrow"), ("old", "3.9")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {found}\n")
+        (tmp_path / name).chmod(0o755)
+    value = value.format(bare=tmp_path / "bare", old=tmp_path / "old")
+    environment = {**os.environ, variable: value}
+    environment.pop("SPARK_REMOTE", None)
+    arguments = ["--input", "spark_jobs/sample", "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.event_trends", *arguments],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    *_, last = done.stderr.splitlines()
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    named = "" if variable == "PYSPARK_SUBMIT_ARGS" else f"{variable}={value}: "
+    assert last.startswith(f"event_trends: {named}")
+    assert message in last
+
+
+def test_a_folder_that_spark_can_write_is_enough(tmp_path: Path) -> None:
+    session.check_places({"SPARK_LOCAL_DIRS": f"/proc/none,{tmp_path}/new"})
+    session.check_python(sys.executable)
+
+
 def test_arguments_that_cannot_be_split_are_an_error_that_names_their_variable() -> None:
     with pytest.raises(JobError, match="PYSPARK_SUBMIT_ARGS: No closing quotation"):
         with_defaults({"PYSPARK_SUBMIT_ARGS": "--conf 'a=b"})

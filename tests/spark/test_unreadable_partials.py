@@ -156,7 +156,7 @@ class ClockAhead(Counting):
         return Extracted({"2017-05-15": replace(blob_date, records=records)})
 
     def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
-        return {(day, ORDERS): DaySums(Sums(1, weight_sum=1)) for day in records}
+        return {(day, ORDERS): DaySums(Sums(1, valued=1, weight_sum=1)) for day in records}
 
 
 def test_a_date_with_one_unreadable_record_still_gets_its_new_totals(

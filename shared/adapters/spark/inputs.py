@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -30,28 +31,36 @@ Newest = dict[date, datetime]
 
 @redacting
 class StoredInputs:
-    """See InputReader. ``place`` is a folder, or an https or abfss URL, and contains ``{dataset}``.
+    """See InputReader. A place is a folder, or an https or abfss URL, and may contain
+    ``{dataset}``. The data of a data set are in all places together.
 
     If there is a connection string, it is used instead of the app's identity.
     """
 
-    def __init__(self, place: str, connection_string: str = "") -> None:
-        self._place = place
+    def __init__(self, places: Sequence[str], connection_string: str = "") -> None:
+        self._places = places
         self._connection_string = connection_string
         self._containers: dict[str, ContainerClient] = {}
 
     async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
-        place = self._place.replace("{dataset}", dataset)
+        newest: Newest = {}
+        for place in self._places:
+            found = await self._of_place(place.replace("{dataset}", dataset), dates)
+            for day, written in found.items():
+                _note(newest, day, written, dates)
+        return newest
+
+    async def _of_place(self, place: str, dates: Sequence[date]) -> Newest:
         if "://" not in place or place.startswith("file:"):
             folder = Path(unquote(urlsplit(place).path) if "://" in place else place)
             return await asyncio.to_thread(_of_folder, folder, dates)
         try:
             container, prefix = self._container(place)
-            newest: Newest = {}
-            await _walk(container, prefix, dates, newest)
+            walk = _Walk(container, dates, len(prefix))
+            await walk.folder(prefix)
         except AzureError as error:
             raise InputUnreadable(self._told(place, error)) from error
-        return newest
+        return walk.newest
 
     async def close(self) -> None:
         for container in self._containers.values():
@@ -97,28 +106,31 @@ def _as_prefix(path: str) -> str:
     return f"{path.strip('/')}/" if path.strip("/") else ""
 
 
-async def _walk(
-    container: ContainerClient, prefix: str, dates: Sequence[date], newest: Newest
-) -> None:
-    """Record the times of all blobs below a prefix, with one request for each folder.
-
-    The folders of other dates are skipped.
+@dataclass(slots=True)
+class _Walk:
+    """Finds the times of all blobs below a prefix of ``below`` characters, with one request for
+    each folder. The folders of other dates are skipped.
     """
-    async for item in container.walk_blobs(name_starts_with=prefix, delimiter="/"):
-        if isinstance(item, BlobProperties):
-            _note(newest, date_of(item.name), item.last_modified, dates)
-        elif may_hold(item.name, dates):
-            await _enter(container, item.name, dates, newest)
 
+    container: ContainerClient
+    dates: Sequence[date]
+    below: int
+    newest: Newest = field(default_factory=dict)
 
-async def _enter(
-    container: ContainerClient, folder: str, dates: Sequence[date], newest: Newest
-) -> None:
-    if date_of(folder) is None:
-        await _walk(container, folder, dates, newest)
-        return
-    async for blob in container.list_blobs(name_starts_with=folder):
-        _note(newest, date_of(blob.name), blob.last_modified, dates)
+    async def folder(self, name: str) -> None:
+        async for item in self.container.walk_blobs(name_starts_with=name, delimiter="/"):
+            if isinstance(item, BlobProperties):
+                self._note(item)
+            elif not may_hold(item.name, self.dates, self.below):
+                continue
+            elif date_of(item.name, self.below) is None:
+                await self.folder(item.name)
+            else:
+                async for blob in self.container.list_blobs(name_starts_with=item.name):
+                    self._note(blob)
+
+    def _note(self, blob: BlobProperties) -> None:
+        _note(self.newest, date_of(blob.name, self.below), blob.last_modified, self.dates)
 
 
 def _of_folder(root: Path, dates: Sequence[date]) -> Newest:
@@ -127,7 +139,7 @@ def _of_folder(root: Path, dates: Sequence[date]) -> Newest:
         if not root.is_dir():
             raise InputUnreadable(f"{root}: the folder does not exist")
         for path in root.rglob("*"):
-            day = date_of(str(path.relative_to(root)))
+            day = date_of(str(path), len(str(root)))
             if day in dates and path.is_file():
                 written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
                 _note(newest, day, written, dates)
