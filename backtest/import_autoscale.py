@@ -18,6 +18,7 @@ from typing import Any
 from backtest.autoscale_document import DEPLOY, TERRAFORM
 from backtest.autoscale_setting import Converted, ConvertedProfile, convert
 from backtest.errors import BacktestError
+from backtest.rules_file import NOT_CONVERTED
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import AzureMonitorMetric, Limits
 from shared.autoscaling.policies import MetricRules
@@ -102,10 +103,6 @@ def _print_notes(converted: Converted) -> None:
         )
 
 
-def _notes(converted: Converted) -> tuple[str, ...]:
-    return (*converted.notes, *[f"not converted: {each}" for each in converted.left_out])
-
-
 INDENT = "    "
 
 
@@ -126,7 +123,8 @@ def written(converted: Converted) -> str:
         ")",
         "from shared.settings import Settings",
         "",
-        *[f"# {' '.join(note.split())}" for note in _notes(converted)],  # one line each
+        *[f"# {' '.join(note.split())}" for note in converted.notes],  # one line each
+        *[f"{NOT_CONVERTED}{' '.join(each.split())}" for each in converted.left_out],
         "",
         "",
         "def resources(settings: Settings) -> Sequence[Resource]:",

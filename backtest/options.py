@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backtest.arena import Arena, usual_rate
+from backtest.errors import BadArena
 from backtest.workload import Workload
 from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 from shared.values import text as texts
@@ -26,7 +27,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="python -m backtest tune TRACE... --rules FILE fits the numbers of the rules. "
         "python -m backtest import-autoscale SETTING.json converts rules of Azure Monitor.",
     )
-    parser.add_argument("trace", type=Path, nargs="?", help="CSV with the columns time,arrivals")
+    parser.add_argument(
+        "trace",
+        type=Path,
+        nargs="?",
+        help="CSV with the columns time,arrivals, or time,cpu,instances for rules on CPU",
+    )
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"
     )
@@ -121,8 +127,14 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
 def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
     """Raises BadArena if the options and the trace do not describe an arena."""
     rate = options.instance_rate
+    low, high, start = options.min_instances, options.max_instances, workload.start_instances
+    cpu = start is not None
+    if cpu and rate is not None:
+        raise BadArena("--instance-rate: a trace of CPU has no items. Leave the option out")
+    if rate is None:
+        rate = 1.0 if cpu else usual_rate(workload.arrivals)
     return Arena(
-        instance_rate=usual_rate(workload.arrivals) if rate is None else rate,
+        instance_rate=rate,
         dead_time_minutes=options.dead_time_minutes,
         age_limit_minutes=options.age_limit_minutes,
         switch_cost=options.switch_cost,
@@ -130,9 +142,11 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
         service_learned=options.learn or options.learn_finished,
         finished_counted=options.learn_finished,
         backlog_metric=options.backlog_metric,
-        min_instances=options.min_instances,
-        max_instances=options.max_instances,
+        min_instances=low,
+        max_instances=high,
         superseding=options.superseding,
+        cpu=cpu,
+        start_instances=None if start is None else min(max(start, low), high),
     )
 
 

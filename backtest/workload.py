@@ -32,6 +32,11 @@ class Workload:
     arrivals: Floats
     starts: Sequence[datetime]
     notices: tuple[str, ...] = ()
+    without_data: int | None = None
+    """Minutes of the trace without data. None: not known."""
+    start_instances: int | None = None
+    """The instances at the beginning, if the arrivals are CPU time in instance-minutes, not items.
+    """
 
     @property
     def minutes(self) -> int:
@@ -70,7 +75,9 @@ def _workload(
     path: Path, trace: Trace, kept: NDArray[np.int64], notices: tuple[str, ...]
 ) -> Workload:
     arrivals = np.asarray(trace.arrivals, dtype=np.float64)[kept]
-    return Workload(path.name, arrivals, [trace.start + MINUTE * int(m) for m in kept], notices)
+    starts = [trace.start + MINUTE * int(minute) for minute in kept]
+    missing = int((np.asarray(trace.covered) == 0).sum())
+    return Workload(path.name, arrivals, starts, notices, missing)
 
 
 def _without_gaps(path: Path, trace: Trace) -> Workload:
@@ -90,7 +97,7 @@ def _without_gaps(path: Path, trace: Trace) -> Workload:
             cut.append(end - first)
     notices = tuple(n for n in trace.notices if GAP_NOTICE not in n)
     notices += _gap_notices(int(partly.sum()), filled, cut)
-    whole = Trace(trace.start, tuple(arrivals), trace.notices)
+    whole = Trace(trace.start, tuple(arrivals), trace.notices, trace.covered)
     return _workload(path, whole, np.flatnonzero(kept), notices)
 
 
