@@ -54,7 +54,9 @@ def find(document: Any, name: str | None = None) -> Found:
         )
     chosen = _chosen(candidates, document, name)
     if "copy" in chosen:
-        raise BacktestError(f"the autoscale setting has a copy loop. {DEPLOY}")
+        raise BacktestError(
+            f"the autoscale setting has a copy loop, a template expression. {DEPLOY}"
+        )
     properties = chosen.get("properties", chosen)
     if not isinstance(properties, dict):
         properties = {}
@@ -101,8 +103,7 @@ def _resources(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _type(resource: Mapping[str, Any]) -> str:
-    """The type in lower case, without the version that symbolic names may have after an @."""
-    return str(resource.get("type", "")).lower().partition("@")[0]
+    return str(resource.get("type", "")).lower()
 
 
 def _nested(resource: Mapping[str, Any]) -> bool:
@@ -155,7 +156,7 @@ class _Values:
         """The literal value. Raises a BacktestError for an expression without one."""
         if isinstance(value, dict):
             if "copy" in value:
-                raise BacktestError(f"{place}: has a copy loop. {DEPLOY}")
+                raise BacktestError(f"{place} has a copy loop, a template expression. {DEPLOY}")
             return {key: self.of(each, f"{place}.{key}", depth) for key, each in value.items()}
         if isinstance(value, list):
             return [self.of(each, f"{place}[{n}]", depth) for n, each in enumerate(value)]

@@ -257,7 +257,7 @@ def _profiles(given: Any, place: str, collected: _Collected) -> Iterator[Convert
         whens = list(_whens(given, place, collected))
     except KeyError as error:
         raise BacktestError(f"{place}: the key {error} is missing") from error
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BacktestError(f"{place}: {type(error).__name__}: {error}") from error
     for when in whens:
         yield ConvertedProfile(name, limits, policy, when, fallback, ends if when else "")
@@ -294,7 +294,7 @@ def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> Metric
     threshold = float(trigger["threshold"])
     if not math.isfinite(threshold):
         raise BacktestError(f"{place}: threshold = {threshold} is not a finite number")
-    step = int(action["value"])
+    step = 1 if action.get("value") is None else int(action["value"])
     if step < 1:
         raise BacktestError(
             f"{place}.scaleAction.value = {step} never changes the capacity: set it to 1 or more, "
@@ -602,8 +602,9 @@ def _add_left_out(setting: Mapping[str, Any], collected: _Collected) -> None:
         )
     if setting.get("notifications"):
         collected.left_out.append("notifications (see WebhookUrl)")
-    predictive = setting.get("predictiveautoscalepolicy") or {}
-    if str(predictive.get("scalemode") or "Disabled").lower() != "disabled":
+    predictive = setting.get("predictiveautoscalepolicy")
+    mode = predictive.get("scalemode") if isinstance(predictive, dict) else None
+    if str(mode or "Disabled").lower() != "disabled":
         collected.left_out.append("predictive scaling (see SeasonalFloor)")
 
 

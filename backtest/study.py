@@ -134,7 +134,7 @@ def no_verdict(metrics: Sequence[str], arena: Arena) -> str:
         f"your rules cannot be judged from {given} alone: the trace has no data of "
         f"{', '.join(metrics)}. A trace of CPU and instances has data of CpuPercentage: see Rules "
         "on CPU in docs/backtest.md. If your own policy does not read a metric, set its "
-        "metric_names"
+        "metric_names. If a metric is the backlog: --backlog-metric NAME"
     )
 
 

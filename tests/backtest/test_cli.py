@@ -391,11 +391,17 @@ def test_a_trace_of_cpu_that_cannot_be_used_is_refused(
     assert message in " ".join(err.split())
 
 
-def test_a_trace_of_cpu_has_no_data_of_a_backlog(backtest: CommandLine) -> None:
-    rules = CPU_RULES.replace('"load", "<", 30', '"jobs", "<", 30')
+@pytest.mark.parametrize("metric", ["jobs", "other"])
+def test_a_trace_of_cpu_has_data_of_no_backlog_and_no_other_plan(
+    backtest: CommandLine, metric: str
+) -> None:
+    other = f'"other": AzureMonitorMetric("{PLAN_ID}-2", "CpuPercentage"), "jobs"'
+    rules = CPU_RULES.replace('"load", "<", 30', f'"{metric}", "<", 30').replace(
+        '"jobs":', f"{other}:"
+    )
     trace = backtest.file("cpu.csv", cpu_csv("time,cpu,instances", "75,4"))
     result = backtest.json(trace, "--rules", backtest.file("rules.py", rules))
-    assert result["not_judged"]["metrics"] == ["jobs"]
+    assert result["not_judged"]["metrics"] == [metric]
     assert "from CPU and instances alone" in result["not_judged"]["reason"]
 
 

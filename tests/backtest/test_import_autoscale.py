@@ -91,8 +91,10 @@ BUS = (
 )
 ORDERS = {"DimensionName": "EntityName", "Operator": "Equals", "Values": ["orders"]}
 PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter="EntityName eq 'orders'")
+TWO_CONDITIONS = "EntityName eq 'orders' and Zone eq '1'"
 TOPIC, IS_T = f"{BUS}/topics/t", "EntityName eq 't'"
 ACCOUNT = BUS.replace("ServiceBus/namespaces/my-bus", "Storage/storageAccounts/mystore")
+QUEUES = f"{ACCOUNT}/services/queue/queues"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +115,18 @@ ACCOUNT = BUS.replace("ServiceBus/namespaces/my-bus", "Storage/storageAccounts/m
         ),
         (
             "ApproximateMessageCount",
-            f"{ACCOUNT}/services/queue/queues/jobs",
+            f"{QUEUES}/jobs",
             [],
             StorageQueue("jobs"),
         ),
         ("messagecount", f"{ACCOUNT}/queueServices/default/queues/jobs", [], StorageQueue("jobs")),
+        ("Transactions", f"{QUEUES}/q", [], AzureMonitorMetric(f"{QUEUES}/q", "Transactions")),
+        (
+            "ActiveMessages",
+            BUS,
+            [ORDERS, {**ORDERS, "DimensionName": "Zone", "Values": ["1"]}],
+            AzureMonitorMetric(BUS, "ActiveMessages", filter=TWO_CONDITIONS),
+        ),
         ("Transactions", ACCOUNT, [], AzureMonitorMetric(ACCOUNT, "Transactions")),
         ("IncomingMessages", BUS, [ORDERS], PULLED),
         ("IncomingMessages", f"{BUS}/queues/orders/", [], PULLED),
@@ -149,7 +158,7 @@ def test_a_metric_becomes_the_source_that_counts_the_same(
 
 def test_equal_names_in_two_namespaces_or_accounts_are_two_metrics() -> None:
     """Otherwise, the second backlog is never read, and does not prevent scale-in."""
-    jobs = f"{ACCOUNT}/services/queue/queues/orders"
+    jobs = f"{QUEUES}/orders"
     document = setting(
         *[
             trigger("ActiveMessages", uri, dimensions=[ORDERS])
@@ -198,7 +207,7 @@ def test_the_namespace_of_a_custom_metric_is_kept(namespace: str, kept: str) -> 
         ("ActiveMessageCount", TOPIC, None, True, ""),
         (
             "ApproximateMessageCount",
-            f"{ACCOUNT}/services/queue/queues/q",
+            f"{QUEUES}/q",
             None,
             True,
             "is divided by",
@@ -322,6 +331,11 @@ CLOCKS = json.loads(
 )  # fmt: skip
 
 
+def nested(template: Any) -> Any:
+    properties = {"template": {"resources": [template, *template.get("resources", [])]}}
+    return {"type": "Microsoft.Resources/deployments", "properties": properties}
+
+
 def in_template(changed_setting: Any, **more: Any) -> Any:
     return {**TEMPLATE, "resources": [{**KIND, "properties": changed_setting, **more}]}
 
@@ -399,8 +413,9 @@ def test_each_of_several_hours_begins_a_profile() -> None:
 
 def test_copies_of_the_default_profile_that_differ_are_kept() -> None:
     profiles = [
-        recurring("Day", 5, [8]), recurring('{"name":"Default","for":"Day"}', 2, [12]),
-        recurring("Evening", 6, [18]), recurring('{"name":"Default","for":"Evening"}', 3, [22]),
+        recurring("Day", 5, [8]),
+        recurring("Evening", 6, [18]), recurring('{"name":"Default","for":"Day"}', 2, [12, 18]),
+        recurring('{"name":"Default","for":"Evening"}', 3, [22, 8]),
     ]  # fmt: skip
     document = {**setting(), "profiles": profiles}
     at = {9: 5, 13: 2, 19: 6, 23: 3, 3: 3}
@@ -552,9 +567,20 @@ EXPRESSION = (
         ({**FLAT, "targetResourceUri": "[parameters('planId')]"}, EXPRESSION),
         (in_template({**FLAT, "profiles": "[concat(parameters('a'), '')]"}), EXPRESSION),
         (in_template(setting(trigger("Cpu", "[resourceId('a', 'b')]"))), EXPRESSION),
-        (in_template({**FLAT, "profiles": {"copy": [{"count": 2}]}}), "profiles: has a copy loop"),
-        (in_template(FLAT, copy={"name": "loop", "count": 2}), "has a copy loop. Deploy it"),
+        (in_template({**FLAT, "profiles": {"copy": [{"count": 2}]}}), "profiles has a copy loop"),
+        (
+            in_template(FLAT, copy={"name": "loop", "count": 2}),
+            "has a copy loop, a template expression. Deploy it",
+        ),
         ({**FLAT, "targetResourceUri": ""}, "targetResourceUri is empty"),
+        (
+            {
+                **in_template({**FLAT, "targetResourceUri": "[variables('a')]"}),
+                "variables": {"a": "[variables('b')]", "b": "[variables('a')]"},
+            },
+            EXPRESSION,
+        ),
+        ({"resources": [nested(nested(TEMPLATE))]}, "in a nested deployment"),
         (
             {
                 "resources": [
@@ -571,6 +597,10 @@ EXPRESSION = (
         (setting(trigger("IncomingMessages", f"{TOPIC}/subscriptions/s")), "of a topic's subscr"),
         (setting(capacity={"minimum": "0", "maximum": "0"}), "capacity.maximum = 0: a plan has"),
         (setting(recurrence={**RECURRENCE, "frequency": "Day"}), "frequency = 'Day'"),
+        (
+            changed("profiles", 0, "recurrence", "schedule", "minutes", value=[10**20]),
+            "profiles[0]: OverflowError",
+        ),
         (setting(fixedDate={"start": "soon", "end": "later"}), "fixedDate.start = 'soon'"),
         ({**FLAT, "profiles": [FLAT["profiles"][-1]] * 2}, "Default, Default are default profiles"),
         (changed("profiles", 0, "rules", 0, "scaleAction", "value", value="0"), "value = 0 never"),
