@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backtest.errors import BacktestError
+from shared.values.text import one_line
 
 EXPORT = "az monitor autoscale show --resource-group GROUP --name NAME --output json > setting.json"
-NOT_A_SETTING = (
-    f"not an autoscale setting: expected a JSON object with profiles. Write it with: {EXPORT}"
-)
+WRITE = f"Write it with: {EXPORT}"
 DEPLOY = f"Deploy it, and convert the output of: {EXPORT}"
 KIND = "microsoft.insights/autoscalesettings"
 DEPLOYMENT = "microsoft.resources/deployments"
@@ -66,7 +65,10 @@ def find(document: Any, name: str | None = None) -> Found:
         literal[key] = values.mentioned(properties[key], key)
     if "profiles" not in literal:
         raise BacktestError(_none(document))
-    notes = [f"{name} is read as its default, {value!r}" for name, value in values.used.items()]
+    notes = [
+        f"{name} is read as its default, {one_line(repr(value))}"
+        for name, value in values.used.items()
+    ]
     if chosen.get("condition", True) is not True:
         notes.append(f"the template deploys the setting only if {chosen['condition']}")
     if template.get("nextlink"):
@@ -141,7 +143,7 @@ def _none(document: Any) -> str:
         return f"JSON of Terraform is not read. {DEPLOY}"
     if isinstance(document, dict) and "resources" in document:
         return "resources: no resource is of type Microsoft.Insights/autoscaleSettings"
-    return NOT_A_SETTING
+    return f"not an autoscale setting: expected a JSON object with profiles. {WRITE}"
 
 
 @dataclass(slots=True)

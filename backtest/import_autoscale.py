@@ -15,7 +15,7 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from backtest.autoscale_document import DEPLOY, TERRAFORM
+from backtest.autoscale_document import DEPLOY, TERRAFORM, WRITE
 from backtest.autoscale_setting import Converted, ConvertedProfile, convert
 from backtest.errors import BacktestError
 from backtest.rules_file import NOT_CONVERTED
@@ -61,8 +61,8 @@ def _read(path: Path) -> Any:
         raise BacktestError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         language = SOURCES.get(path.suffix) or ("HCL" if _is_terraform(path) else "")
-        what = f"{language} is not read" if language else f"not JSON: {error}"
-        raise BacktestError(f"{path}: {what}. {DEPLOY}") from error
+        what = f"{language} is not read. {DEPLOY}" if language else f"not JSON: {error}. {WRITE}"
+        raise BacktestError(f"{path}: {what}") from error
 
 
 def _is_terraform(path: Path) -> bool:
