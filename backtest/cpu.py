@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import numpy as np
 
 from backtest.errors import BacktestError
 from backtest.workload import Workload
-from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
 from shared.autoscaling.declaring import AzureMonitorMetric, MetricSource
 from shared.values.text import number
@@ -31,6 +30,7 @@ TIME = re.compile(r"time|date")
 VALUE = re.compile(r"observedmetricvalue|cpu")
 INSTANCES = re.compile(r"observedcapacity|instance|capacity")
 INSTANCES_MAX = 1000
+MINUTE = timedelta(minutes=1)
 MINUTES_MAX = 2 * 366 * 24 * 60
 
 Columns = dict[str, dict[datetime, float]]

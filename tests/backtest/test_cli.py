@@ -379,7 +379,7 @@ def test_rules_on_cpu_are_judged_by_cpu_and_instances(backtest: CommandLine, tex
             (),
             "2 of 6 minutes have both CPU and instances",
         ),
-        (cpu_csv("time,cpu,nodes", "75,4"), (), "has no column 'arrivals'"),
+        (cpu_csv("time,cpu,nodes", "75,4"), (), "cpu.csv"),
     ],
 )
 def test_a_trace_of_cpu_that_cannot_be_used_is_refused(
