@@ -17,7 +17,7 @@ from backtest.progress import Progress
 from backtest.report import show
 from backtest.rules_file import Rules, load_rules
 from backtest.study import Study, study
-from backtest.workload import Workload, load_workload
+from backtest.workload import Workload
 
 FAILED, UNUSABLE = 1, 2
 
@@ -54,7 +54,7 @@ def _study(options: argparse.Namespace) -> Study:
 
 def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
     if options.from_history is None:
-        return load_workload(options.trace)
+        return command_line.workload_of(options, options.trace)
     return load_history(rules.resource, options.instance_rate)
 
 
