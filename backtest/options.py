@@ -31,7 +31,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "trace",
         type=Path,
         nargs="?",
-        help="CSV with the columns time,arrivals, or an export of metrics: see docs/backtest.md",
+        help="CSV with the columns time,arrivals, or an export of metrics: see docs/migrating.md",
     )
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"

@@ -184,7 +184,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=BUNDLED_TRACE,
         help=(
             "CSV file with the columns time,arrivals, or an export of metrics: see "
-            "docs/backtest.md (default: three days of NASA-HTTP)"
+            "docs/migrating.md (default: three days of NASA-HTTP)"
         ),
     )
     add_reading(parser)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from local.demo.trace_files import AZ_JSON, Refused, Table
@@ -24,13 +24,22 @@ NAMING = frozenset(("metric", "metricname", "name", "label", "series", "unit", "
 NOT_ARRIVALS = re.compile(
     r"average|\bavg|\bmean\b|minimum|maximum|\bmin\b|\bmax\b|percent|\bcpu|memory"
     r"|active ?messages?|dead ?-?letter|scheduled ?messages?|message ?count|approximate|backlog"
-    r"|queue ?(length|depth)|outgoing|completed?\b",
+    r"|queue ?(length|depth)|outgoing|completed?\b|bytes|milliseconds|count of samples",
     re.IGNORECASE,
 )
+CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?( [AP]M)?", re.IGNORECASE)
+"""The time of day in a column beside that of the date."""
+
+PER_SECOND = re.compile(r"per ?second|\w/s\b|per ?sec\b", re.IGNORECASE)
 HEADER_ROWS_MAX = 50
 EXAMINED_ROWS = 2_000
 SHOWN_MAX = 12
-EXPORTS = "Give a CSV file with the columns time,arrivals, or an export that docs/backtest.md lists"
+EXPORTS = (
+    "Give a CSV file with the columns time,arrivals, or an export that docs/migrating.md lists"
+)
+
+
+Rows = Sequence[tuple[int, list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class _Candidate:
     labels: tuple[str, ...]
 
 
-def find_column(table: Table, series: str | None) -> Column:
+def find_column(table: Table, series: str | None, *, per_second: bool = False) -> Column:
     """The series of that name, or the only one. Raises `Refused`."""
     if not table.rows:
         what = "the file is empty" if table.place == "line" else "the file holds no values"
@@ -65,8 +74,12 @@ def find_column(table: Table, series: str | None) -> Column:
             what = f"{quoted(','.join(fields))} has {len(fields)} fields, the header has "
             fix = "Write one value for each column, with a point in decimals"
             raise Refused(f"{table.place} {number}", f"{what}{len(names)}", fix)
-    chosen, kept = _chosen(table, names, rows, time, series)
-    cells = [(number, fields[time], fields[chosen.column]) for number, fields in kept]
+    chosen, kept = _chosen(table, names, rows, time, series, per_second=per_second)
+    clock = next((at for at, field in enumerate(rows[0][1]) if CLOCK.fullmatch(field)), time)
+    cells = [
+        (number, " ".join(fields[at] for at in sorted({time, clock})), fields[chosen.column])
+        for number, fields in kept
+    ]
     return Column(chosen.name, names[time], cells)
 
 
@@ -74,7 +87,7 @@ def _plain(name: str) -> str:
     return re.sub(r"\[.*?\]|\(.*?\)|[\s_@$]", "", name).casefold()
 
 
-def _headed(table: Table) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def _headed(table: Table) -> tuple[list[str], Rows]:
     """Names of the columns, and the rows below them."""
     rows = list(table.rows)
     for at, (_, fields) in enumerate(rows[:HEADER_ROWS_MAX]):
@@ -84,13 +97,13 @@ def _headed(table: Table) -> tuple[list[str], list[tuple[int, list[str]]]]:
         below = [row for _, row in rows[at : at + 3] if len(row) == len(fields)]
         if any(all(is_time(row[column]) for row in below) for column in range(len(fields))):
             header = rows[at - 1][1] if at else []
-            if len(header) != len(fields):
+            if len(header) != len(fields) or any(map(is_time, header)):
                 header = [f"column {number}" for number in range(1, len(fields) + 1)]
             return header, rows[at:]
     return rows[0][1], rows[1:]
 
 
-def _time_column(table: Table, names: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> int:
+def _time_column(table: Table, names: Sequence[str], rows: Rows) -> int:
     named = [at for at, name in enumerate(names) if _plain(name) in TIME_NAMES]
     first = rows[0][1] if rows else []
     by_content = [at for at, field in enumerate(first[: len(names)]) if is_time(field)]
@@ -108,10 +121,12 @@ def _time_column(table: Table, names: Sequence[str], rows: Sequence[tuple[int, l
 def _chosen(
     table: Table,
     names: Sequence[str],
-    rows: Sequence[tuple[int, list[str]]],
+    rows: Rows,
     time: int,
     series: str | None,
-) -> tuple[_Candidate, Sequence[tuple[int, list[str]]]]:
+    *,
+    per_second: bool,
+) -> tuple[_Candidate, Rows]:
     sample = list(islice(rows, 0, None, max(1, len(rows) // EXAMINED_ROWS)))
     values, texts = _kinds(names, sample, time)
     exact = next((at for at in values if _plain(names[at]) == PREFERRED[0]), None)
@@ -120,35 +135,63 @@ def _chosen(
     if not values:
         raise Refused(None, *_no_numbers(table, names, sample, time))
     labels = [at for at in texts if _divides(rows, at)]
-    groups = sorted({tuple(fields[at] for at in labels) for _, fields in rows})
-    candidates = [
-        _Candidate(" ".join((*filter(None, group), names[at])), at, group)
-        for group in groups
-        for at in values
-    ]
+    candidates = _candidates(names, rows, values, labels)
     found = _named(candidates, series) if series is not None else _usual(candidates, names)
     if len(found) != 1:
         raise Refused(None, *_ambiguous(found or candidates, series, missing=not found))
-    told = " ".join(sample[0][1][at] for at in texts if _plain(names[at]) in NAMING)
-    if series is None and (level := NOT_ARRIVALS.search(f"{found[0].name} {told}")):
-        what = (
-            f"{' '.join((told, found[0].name)).strip()}: {level[0]!r} is not a number of arrivals"
-        )
+    (one,) = found
+    kept = [row for row in rows if _labels(row[1], labels) == one.labels]
+    told = {_plain(names[at]): kept[0][1][at] for at in texts if _plain(names[at]) in NAMING}
+    if series is None:
+        measure = " ".join((*told.values(), names[one.column]))
+        if told and names[one.column].casefold() in ("count", "samplecount"):
+            measure += " of samples"
+        _refuse_other_measures(one.name, measure, per_second=per_second)
+    of = [text for name, text in told.items() if text and text not in one.labels and name != "unit"]
+    return (replace(one, name=f"{one.name} of {of[0]}") if of else one), kept
+
+
+def _labels(fields: Sequence[str], labels: Sequence[int]) -> tuple[str, ...]:
+    return tuple(fields[at] for at in labels)
+
+
+def _candidates(
+    names: Sequence[str], rows: Rows, values: Sequence[int], labels: Sequence[int]
+) -> Sequence[_Candidate]:
+    """All series that have a value."""
+    found = {
+        (_labels(fields, labels), at): None
+        for _, fields in rows
+        for at in values
+        if not is_absent(fields[at])
+    }
+    return [
+        _Candidate(" ".join((*filter(None, group), names[at])), at, group)
+        for group, at in sorted(found)
+    ]
+
+
+def _refuse_other_measures(name: str, told: str, *, per_second: bool) -> None:
+    if PER_SECOND.search(told):
+        if per_second:
+            return
+        raise Refused(None, f"{told.strip()!r} is a rate", "Add --per-second to read items")
+    if level := NOT_ARRIVALS.search(told):
+        what = f"{told.strip()!r}: {level[0]!r} is not a number of arrivals"
         fix = "Export the arrivals, such as IncomingMessages with the aggregation Total, or read "
-        raise Refused(None, what, f"{fix}it as arrivals with --series {found[0].name!r}")
-    kept = [row for row in rows if tuple(row[1][at] for at in labels) == found[0].labels]
-    return found[0], kept
+        raise Refused(None, what, f"{fix}it as arrivals with --series {name!r}")
 
 
-def _kinds(
-    names: Sequence[str], sample: Sequence[tuple[int, list[str]]], time: int
-) -> tuple[list[int], list[int]]:
-    """The columns of numbers, and those of other texts. Columns without a value are neither."""
+def _kinds(names: Sequence[str], sample: Rows, time: int) -> tuple[list[int], list[int]]:
+    """The columns of numbers and of other texts: neither times nor columns without a value."""
     numbers: list[int] = []
     texts: list[int] = []
     for at in range(len(names)):
         present = [fields[at] for _, fields in sample if not is_absent(fields[at])]
         if at == time or (not present and _plain(names[at]) != PREFERRED[0]):
+            continue
+        times = sum(is_time(text) and not is_value(text) for text in present[:9])
+        if 2 * times > len(present[:9]) or (present and CLOCK.fullmatch(present[0])):
             continue
         numeric = 2 * sum(map(is_value, present)) > len(present)
         is_number = numeric or _plain(names[at]) == PREFERRED[0]
@@ -156,7 +199,7 @@ def _kinds(
     return numbers, texts
 
 
-def _divides(rows: Sequence[tuple[int, list[str]]], at: int) -> bool:
+def _divides(rows: Rows, at: int) -> bool:
     """Whether a column of texts names series: some of its texts repeat, and there are several."""
     return 2 <= len({fields[at] for _, fields in rows}) <= len(rows) / 2
 
@@ -185,9 +228,7 @@ def _ambiguous(
     return what, f"Choose one with --series, such as --series {shown[0]}"
 
 
-def _no_numbers(
-    table: Table, names: Sequence[str], sample: Sequence[tuple[int, list[str]]], time: int
-) -> tuple[str, str]:
+def _no_numbers(table: Table, names: Sequence[str], sample: Rows, time: int) -> tuple[str, str]:
     for at, field in enumerate(sample[0][1]):
         if at != time and re.match(r"[+-]?\d", field):
             what = f"{names[at]} holds {quoted(field)}, which is not a number"

@@ -43,6 +43,7 @@ class Table:
     rows: Sequence[tuple[int, list[str]]]
     place: str = "line"
     rates_possible: bool = False
+    comma_decimal: bool = False
 
 
 def read_table(path: Path) -> Table:
@@ -91,16 +92,22 @@ def _lines(text: str) -> Table:
     middle = re.sub(r'"[^"]*"', "", lines[len(lines) // 2])
     delimiter = chosen[1] if chosen else next((d for d in "\t;" if d in middle), ",")
     rows = list(_delimited(text, delimiter))
-    return Table(_form(rows, delimiter, grafana=bool(chosen)), rows, "line", bool(chosen))
+    form = "Grafana CSV" if chosen else _form(rows[0][1] if rows else [], delimiter)
+    rates = form == "Grafana CSV"
+    return Table(form, rows, rates_possible=rates, comma_decimal=delimiter != ",")
 
 
-def _form(rows: Sequence[tuple[int, list[str]]], delimiter: str, *, grafana: bool) -> str:
-    fields = [field.casefold() for _, row in rows[:1] for field in row]
-    if grafana or fields[:3] == ["series", "time", "value"]:
+def _form(header: Sequence[str], delimiter: str) -> str:
+    names = [name.casefold() for name in header]
+    if (header[:1] == ["Time"] and names[1:2] != ["arrivals"]) or names == [
+        "series",
+        "time",
+        "value",
+    ]:
         return "Grafana CSV"
-    if any(field.startswith("timegenerated") for field in fields):
+    if any(name.startswith("timegenerated") for name in names):
         return "Log Analytics CSV"
-    if fields[:1] in (["full label"], ["label"]):
+    if names[:1] in (["full label"], ["label"]):
         return "CloudWatch CSV"
     return {"\t": "TSV", ";": "CSV with semicolons"}.get(delimiter, "CSV")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 
@@ -92,14 +92,28 @@ def is_time(text: str) -> bool:
     return False
 
 
-def order_of_dates(texts: Iterable[str]) -> tuple[bool, bool]:
-    """Whether the day stands before the month, and whether the texts say so."""
-    firsts, seconds = 0, 0
-    for text in texts:
-        found = re.match(r"(\d{1,2})[/-](\d{1,2})[/-]\d{4}", text)
-        if found:
-            firsts, seconds = max(firsts, int(found[1])), max(seconds, int(found[2]))
-    return firsts > 12, firsts == 0 or firsts > 12 or seconds > 12
+def order_of_dates(texts: Sequence[str]) -> tuple[bool, bool]:
+    """Whether the day stands before the month, and whether the texts tell.
+
+    They tell if a number is above 12, or if one order gives a shorter time from first to last.
+    """
+    pairs = [
+        found for text in texts if (found := re.match(r"(\d{1,2})[/-](\d{1,2})[/-]\d{4}", text))
+    ]
+    if not pairs:
+        return False, True
+    if (day_first := any(int(found[1]) > 12 for found in pairs)) or any(
+        int(found[2]) > 12 for found in pairs
+    ):
+        return day_first, True
+    try:
+        month, day = (
+            abs(time_of(texts[-1], day_first=first) - time_of(texts[0], day_first=first))
+            for first in (False, True)
+        )
+    except (ValueError, TypeError, OverflowError):
+        return False, False
+    return day < month, day != month
 
 
 def is_absent(text: str) -> bool:

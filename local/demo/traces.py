@@ -21,7 +21,7 @@ from statistics import median_low, multimode
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from local.demo.trace_columns import Column, find_column, quoted
-from local.demo.trace_files import Refused, read_table
+from local.demo.trace_files import Refused, Table, read_table
 from local.demo.trace_values import is_absent, order_of_dates, reader_of_numbers, time_of
 
 MINUTE = timedelta(minutes=1)
@@ -160,8 +160,8 @@ def load_trace(path: Path | str, reading: Reading = AS_FOUND) -> Trace:
 
 def _read(path: Path, reading: Reading) -> Trace:
     table = read_table(path)
-    column = find_column(table, reading.series)
-    samples, notices = _samples(column, table.place, table.form, reading)
+    column = find_column(table, reading.series, per_second=reading.per_second)
+    samples, notices = _samples(column, table, reading)
     step, samples, step_notices = _on_steps(samples)
     if reading.per_second:
         samples = [_scaled(sample, step / SECOND) for sample in samples]
@@ -185,19 +185,19 @@ def _scaled(sample: _Sample, factor: float) -> _Sample:
 
 
 def _samples(
-    column: Column, place: str, form: str, reading: Reading
+    column: Column, table: Table, reading: Reading
 ) -> tuple[list[_Sample], tuple[str, ...]]:
     """All values in the order of time, and what was assumed about the times."""
-    day_first, sure = order_of_dates(time for _, time, _ in column.cells)
+    day_first, sure = order_of_dates([time for _, time, _ in column.cells])
     texts = [value for _, _, value in column.cells if not is_absent(value)]
     try:
-        number_of = reader_of_numbers(texts, comma_decimal=form.endswith(("semicolons", "TSV")))
+        number_of = reader_of_numbers(texts, comma_decimal=table.comma_decimal)
     except ValueError as error:
         what = f"the comma in {quoted(str(error))} may mark decimals or thousands"
         raise Refused(None, what, "Export the numbers with a point and without marks") from None
     samples = []
     for at, time, value in column.cells:
-        where = f"{place} {at}"
+        where = f"{table.place} {at}"
         when = _time(where, time, day_first=day_first)
         count = None if is_absent(value) else _arrivals(where, value, number_of)
         samples.append(_Sample(where, when, count))
@@ -307,7 +307,7 @@ def _check_unique(samples: Sequence[_Sample], *, local: bool) -> None:
     if not again:
         return
     before, sample = again[0]
-    if local and len(again) > 1 and again[-1][0].time - before.time < HOUR:
+    if local and HOUR / 2 <= again[-1][0].time - before.time < HOUR:
         what = f"an hour from {_iso(sample.time)} is there twice, {AUTUMN}"
         raise Refused(sample.place, what, IN_UTC)
     what = f"the time {_iso(sample.time)} is already on {before.place}"

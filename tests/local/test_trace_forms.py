@@ -125,13 +125,13 @@ PREAMBLE = (
 )
 FORMS: dict[str, tuple[Any, str]] = {
     "time,arrivals": (lines("{t:%Y-%m-%dT%H:%MZ},{v}", "time,arrivals"), "CSV, column arrivals"),
-    "az": (azure(points()), "the JSON of Azure Monitor, column total"),
+    "az": (azure(points()), "the JSON of Azure Monitor, column total of IncomingMessages"),
     "az, all aggregations": (azure(points(average=1.0, count=7)), "column total"),
     "az, the data alone": (points(), "JSON, column total"),
     "az, the series alone": (azure(points())["value"][0]["timeseries"], "column total"),
     "az, data nested": ([[points()]], "column total"),
     "az, lists": ([[p["timeStamp"], p["total"]] for p in points()], "JSON, column column 2"),
-    "az, table": (AZ_TABLE, "a table of az, column Total"),
+    "az, table": (AZ_TABLE, "a table of az, column Total of Incoming Messages"),
     "az, tsv": (lines("{t:%Y-%m-%dT%H:%M:%SZ}\t{v}"), "TSV, column column 2"),
     "batch": ({"values": [{"resourceid": QUEUE, **azure(points())}]}, "column total"),
     "portal": (
@@ -147,7 +147,7 @@ FORMS: dict[str, tuple[Any, str]] = {
             '"{t.month}/{t.day}/{t.year}, {us}",{v},9,IncomingMessages,PT1M,{s}',
             '"TimeGenerated [UTC]",Total,Average,MetricName,TimeGrain,"Total"',
         ).replace(',"Total"\n', ",Id\n"),
-        "Log Analytics CSV, column Total",
+        "Log Analytics CSV, column Total of IncomingMessages",
     ),
     "Log Analytics, JSON": (LOG_ANALYTICS, "Log Analytics JSON, column count_"),
     "az log-analytics query": (
@@ -187,6 +187,14 @@ FORMS: dict[str, tuple[Any, str]] = {
     "day before month": (lines("{t:%d/%m/%Y %H:%M},{v}", "Date,n") , "CSV, column n"),
     "month by name": (lines("{t:%d-%b-%Y %H:%M:%S},{v}", "Date,n"), "CSV, column n"),
     "without a header": (lines("{t:%Y/%m/%d %H:%M},{v}"), "CSV, column column 2"),
+    "date and time apart": (
+        lines("{t:%Y/%m/%d},{t:%H:%M},{v}", "Date,Time,Count"),
+        "CSV, column Count",
+    ),
+    "text above, without a header": (
+        lines("{t:%Y/%m/%d %H:%M},{v}", "Report,Queue\nExported,2026/11/03 10:00\n"),
+        "CSV, column column 2",
+    ),
     "rows of Excel": (lines("{t:%Y/%m/%d %H:%M};{v};;", "time;n;;"), "column n"),
 }  # fmt: skip
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")
@@ -197,7 +205,7 @@ def read(tmp_path: Path) -> Callable[..., Trace]:
     def read(content: Any, reading: Reading = AS_FOUND, encoding: str = "utf-8") -> Trace:
         text = content if isinstance(content, str | bytes) else json.dumps(content, indent=2)
         path = tmp_path / "export"
-        path.write_bytes(content if isinstance(content, bytes) else text.encode(encoding))
+        path.write_bytes(text.encode(encoding) if isinstance(text, str) else text)
         return load_trace(path, reading)
 
     return read
@@ -237,7 +245,10 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
         (BOTH, "'queue-0 total', 'queue-1 total'", "--series 'queue-0 total'"),
         (prometheus({"q": "a"}, {"q": "b"}), "'q=a value', 'q=b value'", "--series"),
         (azure(points(average=3.0, total=None)), "'average' is not a number of arrivals", "Total"),
+        (azure(points(count=3.0, total=None)), "'count of samples' is not", "Total"),
         (azure(points(), metric="ActiveMessages"), "'ActiveMessages' is not", "IncomingMessages"),
+        (azure(points(), metric="X") | {"value": [{**azure(points())["value"][0],
+         "unit": "CountPerSecond"}]}, "is a rate", "--per-second"),
         (lines("{s},{v}", "time,CpuPercentage"), "not a number of arrivals", "--series"),
         (prometheus({"__name__": "jobs_total"}), "jobs_total is a running total", "increase("),
         (prometheus({}, kind="vector") | {"data": {"result": [{"metric": {}, "value": [1, "2"]}],
@@ -245,8 +256,8 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
         ({"status": "error", "errorType": "bad_data", "error": "x"}, "bad_data", "Repeat"),
         ({"error": {"code": "BadRequest", "message": "m"}}, "BadRequest", "Repeat"),
         (CLOUDWATCH | {"NextToken": "x"}, "one page of several", "NextToken"),
-        (azure([]), "holds no values", "docs/backtest.md"),
-        ({"a": 1}, "no column of times", "docs/backtest.md"),
+        (azure([]), "holds no values", "docs/migrating.md"),
+        ({"a": 1}, "no column of times", "docs/migrating.md"),
         ("0\tPT1M\tns\twesteurope\t2026-11-02/2026-11-03\t1\n", "summary of az", "output json"),
         (lines("{s},{v} req/s", "Time,orders"), "orders holds '300 req/s'", "Formatted data"),
         ("time;n\n2026-11-02;1,300\n", "the comma in '1,300' may mark decimals", "point"),
@@ -384,6 +395,8 @@ def test_the_order_of_day_and_month_is_told_where_the_file_does_not_tell_it(
     assert unsure.start == START
     sure = read("time,n\n" + minutes("2026-11-12T23:59", 2, "%d/%m/%Y %H:%M"))
     assert (sure.start.day, sure.start.month) == (12, 11)
+    shorter = read("time,n\n" + minutes("2026-11-02T23:00", 90, "%d/%m/%Y %H:%M"))
+    assert (shorter.start.day, shorter.start.month, shorter.missing) == (2, 11, None)
     assert not any("month/day" in notice for notice in sure.notices)
 
 
