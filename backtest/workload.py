@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from backtest.arena import Floats
 from backtest.errors import BacktestError
-from local.demo.traces import AS_FOUND, MINUTE, Missing, Reading, Trace, TraceError, load_trace
+from local.demo.trace_samples import MINUTE, Missing
+from local.demo.traces import AS_FOUND, Reading, Trace, TraceError, load_trace
 
 FILLED_MINUTES_MAX = 5
 MISSING = ("zero", "gap")

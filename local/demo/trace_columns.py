@@ -44,10 +44,15 @@ Rows = Sequence[tuple[int, list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One series: the number of the row, the text of the time and that of the value."""
+    """One series. Each cell has the number of the row, the text of the time and of the value.
+
+    `time` is the name of the column of times, and `place` what a row is called: `line` or `row`.
+    """
 
     name: str
     time: str
+    place: str
+    comma_decimal: bool
     cells: Sequence[tuple[int, str, str]]
 
 
@@ -80,7 +85,7 @@ def find_column(table: Table, series: str | None, *, per_second: bool = False) -
         (number, " ".join(fields[at] for at in sorted({time, clock})), fields[chosen.column])
         for number, fields in kept
     ]
-    return Column(chosen.name, names[time], cells)
+    return Column(chosen.name, names[time], table.place, table.comma_decimal, cells)
 
 
 def _plain(name: str) -> str:
