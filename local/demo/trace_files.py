@@ -257,9 +257,7 @@ def _cloudwatch(data: Record) -> Iterator[Record]:
 
 
 def _datapoints(data: Record) -> Iterator[Record]:
-    """The unit of each value stays out: it is no other series."""
-    for point in _dicts(data["Datapoints"]):
-        yield {"Label": data.get("Label"), **{k: v for k, v in point.items() if k != "Unit"}}
+    return ({"Label": data.get("Label"), **point} for point in _dicts(data["Datapoints"]))
 
 
 def _log_analytics(data: Record) -> Iterator[Record]:

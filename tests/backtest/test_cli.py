@@ -78,6 +78,19 @@ def test_a_plot_is_written_as_png_or_html(backtest: CommandLine, suffix: str) ->
     assert len(content) > 20_000
 
 
+def test_the_options_of_a_trace_reach_its_reader(backtest: CommandLine) -> None:
+    rows = "".join(f"2026-11-0{day} 12:0{at},2,3\n" for day in (1, 2) for at in (0, 1, 3))
+    options = "--series b --per-second --time-zone Asia/Tokyo --missing zero"
+    path = backtest.file("two.csv", "time,a,b\n" + rows)
+    trace = backtest.json(path, "--rules", SHIPPED_RULES, *options.split())["trace"]
+    assert (trace["minutes"], trace["arrivals"]) == (1444, 6 * 180)
+    assert trace["notices"][0].startswith("read as CSV, column b, items per second, 1,444 minutes")
+    assert any("read as Asia/Tokyo" in notice for notice in trace["notices"])
+    tuned = ("tune", path, "--rules", SHIPPED_RULES, "--tries", 0)
+    assert "Choose one with --series" in backtest.run(*tuned)[2]
+    assert backtest.run(*tuned, *options.split())[0] == 0
+
+
 def test_an_unwritable_plot_file_is_reported_by_name(backtest: CommandLine) -> None:
     path = backtest.directory / "none" / "plot.png"
     trace = backtest.trace([20] * 30)

@@ -81,7 +81,7 @@ def sparse(counts: Sequence[float]) -> str:
     return without(csv_text(counts), *(at + 1 for at, count in enumerate(counts) if not count))
 
 
-POISSON: list[float] = np.random.default_rng(1).poisson(2, 1440).tolist()
+POISSON: list[float] = np.random.default_rng(1).poisson(4, 1440).tolist()
 BATCHES: list[float] = [500.0 * (minute % 60 in (0, 7)) for minute in range(1440)]
 BUSY: list[float] = [200.0 + minute % 90 for minute in range(1440)]
 
@@ -106,6 +106,13 @@ def test_rows_that_were_lost_are_no_zeros(backtest: CommandLine, zeros: bool) ->
     assert workload.minutes == 1420
     assert workload.arrivals.mean() == pytest.approx(np.mean(counts), rel=0.02)
     assert "not recorded (--missing zero: no arrivals)" in workload.notices[1]
+
+
+def test_values_missing_in_one_run_were_not_recorded(backtest: CommandLine) -> None:
+    counts = [value or 1 for value in POISSON]
+    workload = read(backtest, csv_text([*counts[:700], *[""] * 20, *counts[720:]]))
+    assert workload.minutes == 1420
+    assert "20 missing steps of 1 min, the first on line 702: not recorded" in workload.notices[1]
 
 
 @pytest.mark.parametrize("text", [sparse(POISSON), csv_text(["null", 4, "", 0, 8, "NaN"])])

@@ -175,6 +175,16 @@ FORMS: dict[str, tuple[Any, str]] = {
         "CloudWatch CSV, column Sent",
     ),
     "epoch seconds": (lines("{s},{v}", "time,value"), "CSV, column value"),
+    "epoch nanoseconds": (lines("{s}000000000,{v}", "ts,value"), "CSV, column value"),
+    "a text of its own in each row": (
+        lines("{s},{v},request-{s},eu", "time,n,RequestId,Region"),
+        "CSV, column n",
+    ),
+    "az, two metrics": (
+        {"value": azure(points(average=4.0, total=None), metric="ActiveMessages")["value"]
+         + azure(points())["value"]},
+        "column IncomingMessages total",
+    ),
     "epoch milliseconds": (lines("{s}000,{v}", "ts,value"), "CSV, column value"),
     "decimal comma": (
         lines("{t:%d.%m.%Y %H:%M};{v}", "Zeit;Nachrichten").replace(".5", ",5"),
@@ -261,6 +271,7 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
         ("0\tPT1M\tns\twesteurope\t2026-11-02/2026-11-03\t1\n", "summary of az", "output json"),
         (lines("{s},{v} req/s", "Time,orders"), "orders holds '300 req/s'", "Formatted data"),
         ("time;n\n2026-11-02;1,300\n", "the comma in '1,300' may mark decimals", "point"),
+        ("time,n\n2026-10-25 02:00,1\n2026-10-25 02:00,2\n", "is already on line 2", "delete one"),
         (LOCAL, "has no offset, others have one", "--time-zone"),
         (WORKBOOK, "an Excel workbook", "CSV UTF-8"),
         (b"\x1f\x8b..", "compressed", "Unpack"),
@@ -283,6 +294,7 @@ def test_what_cannot_be_read_alone_is_refused_with_the_way_out(
     ("content", "series", "arrivals"),
     [
         (TWO_COLUMNS, "MAILS", (7.0,) * 4),
+        (lines("{s},{v},7", "time,orders,orders dead"), "Orders", COUNTS),
         (BOTH, "queue-1", (1.0,) * 4),
         (azure(points(average=3.0)), "average", (3.0,) * 4),
         (prometheus({"q": "a"}, {"q": "b"}), "q=b", COUNTS),
@@ -305,6 +317,10 @@ def test_rates_of_prometheus_and_grafana_become_items(read: Callable[..., Trace]
         assert trace.arrivals == pytest.approx([60 * count for count in COUNTS])
         assert "items per second" in trace.read_as
         assert not any("--per-second" in notice for notice in trace.notices)
+    named = lines("{s},{v}", "time,orders per second")
+    assert read(named, Reading(per_second=True)).arrivals[0] == 60 * COUNTS[0]
+    each_15_s = "".join(f"{1793577600 + 15 * at},2\n" for at in range(8))
+    assert read("time,n\n" + each_15_s, Reading(per_second=True)).arrivals == (120.0, 120.0)
 
 
 def test_a_file_is_refused_before_it_fills_the_memory(
