@@ -80,11 +80,11 @@ def test_a_plot_is_written_as_png_or_html(backtest: CommandLine, suffix: str) ->
 
 def test_the_options_of_a_trace_reach_its_reader(backtest: CommandLine) -> None:
     rows = "".join(f"2026-11-0{day} 12:0{at},2,3\n" for day in (1, 2) for at in (0, 1, 3))
-    options = "--series b --per-second --time-zone Asia/Tokyo --missing zero"
+    options = "--series b --per-second --time-zone Asia/Tokyo --missing gap"
     path = backtest.file("two.csv", "time,a,b\n" + rows)
     trace = backtest.json(path, "--rules", SHIPPED_RULES, *options.split())["trace"]
-    assert (trace["minutes"], trace["arrivals"]) == (1444, 6 * 180)
-    assert trace["notices"][0].startswith("read as CSV, column b, items per second, 1,444 minutes")
+    assert (trace["minutes"], trace["arrivals"]) == (8, 8 * 180)
+    assert trace["notices"][0].startswith("read as CSV, column b, items per second, 8 minutes")
     assert any("read as Asia/Tokyo" in notice for notice in trace["notices"])
     tuned = ("tune", path, "--rules", SHIPPED_RULES, "--tries", 0)
     assert "Choose one with --series" in backtest.run(*tuned)[2]
