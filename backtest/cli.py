@@ -18,7 +18,7 @@ from backtest.progress import Progress
 from backtest.report import show
 from backtest.rules_file import Rules, load_rules
 from backtest.study import Study, study
-from backtest.workload import Workload, load_workload
+from backtest.workload import Workload
 
 FAILED, UNUSABLE = 1, 2
 
@@ -58,7 +58,8 @@ def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
         return load_history(rules.resource, options.instance_rate)
     sources = rules.resource.metrics.values()
     cpu = any(is_cpu(source, rules.resource) for source in sources)
-    return (load_cpu(options.trace) if cpu else None) or load_workload(options.trace)
+    found = load_cpu(options.trace) if cpu else None
+    return found or command_line.workload_of(options, options.trace)
 
 
 def _print(result: Study, options: argparse.Namespace) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from backtest.arena import Arena, usual_rate
 from backtest.errors import BadArena
-from backtest.workload import Workload
+from backtest.workload import MISSING, Workload, load_workload
+from local.demo.traces import add_reading, reading_of
 from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 from shared.values import text as texts
 from shared.values.text import whole
@@ -31,7 +32,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "trace",
         type=Path,
         nargs="?",
-        help="CSV with the columns time,arrivals, or time,cpu,instances for rules on CPU",
+        help="CSV with the columns time,arrivals, an export of metrics (docs/migrating.md), or "
+        "CPU and instances for rules on CPU (docs/backtest.md)",
     )
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"
@@ -60,6 +62,13 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     number, minutes = bounded(texts.number, 0), bounded(whole, 0, MINUTES_MAX)
     instances = bounded(whole, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
+    add_reading(parser)
+    add(
+        "--missing",
+        choices=MISSING,
+        help="what steps without a value mean: no arrivals, or not recorded (default: no arrivals "
+        "if the file evidently leaves out empty steps)",
+    )
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
     add("--resource", metavar="NAME", help="the resource, if the rules declare several")
     add(
@@ -122,6 +131,10 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="what a new order does to instances that are starting (default: %(default)s)",
     )
+
+
+def workload_of(options: argparse.Namespace, trace: Path) -> Workload:
+    return load_workload(trace, reading_of(options), options.missing)
 
 
 def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:

@@ -24,13 +24,13 @@ from rich.table import Table
 from backtest.arena import Arena
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BadArena, BadRules
-from backtest.options import add_arena, arena_of, bounded
+from backtest.options import add_arena, arena_of, bounded, workload_of
 from backtest.outcome import course
 from backtest.progress import Progress
 from backtest.replay import replay
 from backtest.rules_file import Rules, load_rules, with_policy
 from backtest.study import no_verdict, unjudged
-from backtest.workload import Workload, load_workload
+from backtest.workload import Workload
 from shared.autoscaling import Resource
 from shared.autoscaling.policies.checks import is_number
 from shared.autoscaling.policy import described
@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     rules = load_rules(options.rules, options.resource)
     ranges = ranges_of(rules.resource.policy, options.rules)
-    workloads = [load_workload(path) for path in options.traces]
+    workloads = [workload_of(options, path) for path in options.traces]
     result = tune(rules, ranges, _parts(options, rules.resource, workloads), options, Progress())
     if options.json:
         sys.stdout.write(json.dumps(result.as_dict()) + "\n")
