@@ -9,19 +9,18 @@ replay, an instance can do one instance-minute a minute, and work beyond that wa
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from backtest.errors import BacktestError
 from backtest.workload import Workload
+from local.demo.trace_files import Refused, read_table
+from local.demo.trace_values import is_absent, time_of
 from shared.autoscaling import Resource
 from shared.autoscaling.declaring import AzureMonitorMetric, MetricSource
 from shared.values.text import number
@@ -53,42 +52,30 @@ def load_cpu(path: Path) -> Workload | None:
     for place, name, time, value in _cells(path):
         kind = re.sub(r"[^a-z]", "", name.lower())
         for pattern in (VALUE, INSTANCES):
-            if pattern.match(kind) and value:
+            if pattern.match(kind) and not is_absent(value):
                 _add(columns.setdefault(pattern.pattern, {}), f"{path}, {place}", time, value)
     found = [columns.get(pattern.pattern, {}) for pattern in (VALUE, INSTANCES)]
     return _workload(path, *found) if all(found) else None
 
 
-def _cells(path: Path) -> list[Cell]:
+def _cells(path: Path) -> Iterator[Cell]:
     """All cells; none if the file is of another form, so that the reader of traces answers."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        return list(_of_json(json.loads(text)) if text.lstrip()[:1] == "{" else _of_csv(text))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error):
-        return []
-
-
-def _of_csv(text: str) -> Iterator[Cell]:
-    reader = csv.reader(text.splitlines())
-    header = next(reader, [])
-    times = [at for at, name in enumerate(header) if TIME.match(name.strip().lower())]
-    for row in reader if times else ():
-        for name, value in zip(header, row, strict=False):
-            yield f"line {reader.line_num}", name, row[times[0]].strip(), value.strip()
-
-
-def _of_json(answer: Any) -> Iterator[Cell]:
-    """The output of ``az monitor metrics list``."""
-    for metric in answer["value"]:
-        name = metric["name"]["value"]
-        for point in (p for series in metric["timeseries"] for p in series["data"]):
-            value = point.get("average")
-            yield name, name, point["timeStamp"], "" if value is None else str(value)
+        table = read_table(path)
+    except Refused:
+        return
+    names = table.rows[0][1] if table.rows else []
+    times = [at for at, name in enumerate(names) if TIME.match(name.lower())]
+    metric = names.index("metric") if "metric" in names and "average" in names else None
+    for line, row in table.rows[1:] if times else ():
+        for name, value in zip(names, row, strict=False):
+            shown = row[metric] if metric is not None and name == "average" else name
+            yield f"{table.place} {line}", shown, row[times[0]], value
 
 
 def _add(column: dict[datetime, float], place: str, time: str, value: str) -> None:
     try:
-        at = datetime.fromisoformat(time)
+        at = time_of(time)
         at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
         parsed = number(value)
     except (ValueError, OverflowError):
