@@ -59,6 +59,10 @@ class Arena:
     """True if finished items are counted even when the rules declare no metric for them."""
     backlog_metric: str | None = None
     """The only metric that sees the backlog. None: every metric that counts waiting items."""
+    cpu: bool = False
+    """True if the work is CPU time in instance-minutes, not items."""
+    start_instances: int | None = None
+    """The instances at the beginning. None: the minimum."""
 
     def __post_init__(self) -> None:
         _at_least("instance rate", self.instance_rate, 1e-9)
@@ -89,12 +93,12 @@ def usual_rate(arrivals: Floats) -> float:
 class Plan:
     """The instances that work, and those that were ordered and are still starting."""
 
-    __slots__ = ("_arena", "_ordered", "capacity")
+    __slots__ = ("_ordered", "arena", "capacity")
 
     def __init__(self, arena: Arena) -> None:
-        self._arena = arena
-        self.capacity = arena.min_instances
-        self._ordered = Capacity(arena.min_instances)
+        self.arena = arena
+        self.capacity = arena.start_instances or arena.min_instances
+        self._ordered = Capacity(self.capacity)
 
     @property
     def ordered(self) -> int:
@@ -104,10 +108,10 @@ class Plan:
         """Order a capacity at the end of ``minute``. Repeating an order changes nothing."""
         if capacity == self.ordered:
             return
-        restart, ordered = self._arena.superseding == "restart", self._ordered
+        restart, ordered = self.arena.superseding == "restart", self._ordered
         if restart or capacity <= self.capacity:  # Scale-in takes effect next minute.
             ordered = Capacity(self.capacity, () if restart else ordered.pending)
-        self._ordered = ordered.order(capacity, minute, max(1, self._arena.dead_time_minutes))
+        self._ordered = ordered.order(capacity, minute, max(1, self.arena.dead_time_minutes))
 
     def set_by_hand(self, capacity: int) -> None:
         """Apply a manual change at once. Pending instances are canceled."""

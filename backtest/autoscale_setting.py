@@ -7,12 +7,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import time
-from typing import Any
-from zoneinfo import ZoneInfo
+from datetime import datetime, time
+from itertools import product
+from typing import Any, TypeVar
+from zoneinfo import available_timezones
 
 from tzlocal.windows_tz import win_tz
 
+from backtest.autoscale_document import DEPLOY, find
 from backtest.autoscale_week import Begins, week
 from backtest.errors import BacktestError
 from shared.autoscaling.declaring import (
@@ -21,43 +23,77 @@ from shared.autoscaling.declaring import (
     Cooldown,
     Limits,
     MetricSource,
+    PlanCapacity,
     ServiceBusQueue,
+    ServiceBusSubscription,
     StorageQueue,
 )
 from shared.autoscaling.policies import MetricRule, MetricRules
 from shared.autoscaling.policies.schedule import WEEKDAYS
 
 OPERATORS = {
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-    "Equals": "==",
-    "NotEquals": "!=",
+    "greaterthan": ">",
+    "greaterthanorequal": ">=",
+    "lessthan": "<",
+    "lessthanorequal": "<=",
+    "equals": "==",
+    "notequals": "!=",
 }
-AGGREGATIONS = ("average", "minimum", "maximum", "total", "count", "last")
+AGGREGATIONS = {name: name for name in ("average", "minimum", "maximum", "total", "count", "last")}
 SUMS = ("total", "count")
 """Aggregations whose value grows with the number of samples."""
-STATISTICS = {"Average": "average", "Min": "minimum", "Max": "maximum", "Sum": "total",
-              "Count": "count"}  # fmt: skip
-UNITS = {"ChangeCount": "instances", "PercentChangeCount": "percent", "ExactCount": "exactly"}
+STATISTICS = {"average": "average", "min": "minimum", "max": "maximum", "sum": "total",
+              "count": "count"}  # fmt: skip
+UNITS = {"changecount": "instances", "percentchangecount": "percent", "exactcount": "exactly"}
+DIRECTIONS = {"increase": "out", "decrease": "in"}
 PLAN = re.compile(
     r"/subscriptions/([\w-]+)/resourceGroups/([\w.()-]+)"
     r"/providers/Microsoft\.Web/serverfarms/([\w-]+)/?",
     re.IGNORECASE,
 )
-BUS = re.compile(r".*/Microsoft\.ServiceBus/namespaces/[^/]+(?:/queues/([^/]+))?/?", re.IGNORECASE)
-QUEUE = re.compile(r".*/storageAccounts/[^/]+/services/queue/queues/([^/]+)/?", re.IGNORECASE)
-COUNTS = {
-    "activemessages": "active", "activemessagecount": "active", "messages": "active",
-    "messagecount": "active", "deadletteredmessages": "dead_letter",
-    "deadlettermessagecount": "dead_letter", "scheduledmessages": "scheduled",
-    "scheduledmessagecount": "scheduled",
+BUS = re.compile(
+    r"(?P<id>.*/Microsoft\.ServiceBus/namespaces/(?P<namespace>[^/]+))"
+    r"(?:/(?P<kind>queues|topics)/(?P<entity>[^/]+)(?:/subscriptions/(?P<subscription>[^/]+))?)?/?",
+    re.IGNORECASE,
+)
+QUEUE = re.compile(
+    r".*/storageAccounts/([^/]+)/(?:services/queue|queueServices/default)/queues/([^/]+)/?",
+    re.IGNORECASE,
+)
+COUNTS = {"active": "ActiveMessages", "dead_letter": "DeadletteredMessages",
+          "scheduled": "ScheduledMessages"}  # fmt: skip
+"""The counts of a queue that the app reads directly, and the metric of the namespace that counts
+the same. Others, such as IncomingMessages, count what happened in a minute."""
+COUNTED = {
+    **{metric.lower(): count for count, metric in COUNTS.items()}, "activemessagecount": "active",
+    "deadlettermessagecount": "dead_letter", "scheduledmessagecount": "scheduled",
 }  # fmt: skip
-"""Metrics of a queue that the app reads directly. Others, such as IncomingMessages, count what
-happened in a minute."""
-DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
-CLOCK = re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)")
+ALL_MESSAGES = ("messages", "messagecount")
+"""Metrics that count dead letters and scheduled messages, too."""
+READ_KEYS = {
+    "profile": "name capacity rules recurrence fixeddate",
+    "rule": "metrictrigger scaleaction",
+    "trigger": "metricname metricnamespace metricresourceuri metricresourcelocation timegrain "
+    "statistic timewindow timeaggregation operator threshold dimensions divideperinstance",
+    "action": "direction type value cooldown",
+}
+"""The keys of each part of a setting that are read, or that mean nothing for the app."""
+PER_INSTANCE = "As in Azure, the length of a queue is divided by the number of instances"
+DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
+CLOCK = re.compile(r"(?:(\d+)(?:\.| days?, ))?(\d+):(\d+):(\d+)(?:\.0+)?")
+DAYS = dict(
+    zip(
+        ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+        WEEKDAYS,
+        strict=True,
+    )
+)
+ZONES = {
+    **{name.lower(): name for name in available_timezones()},
+    **{name.lower(): zone for name, zone in win_tz.items()},
+}
+"""The IANA name of each time zone. Azure uses the names of Windows."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +117,20 @@ class ConvertedProfile:
     when: When | None = None
     fallback: int | None = None
     """The number of instances while metrics are missing, if it is above the minimum."""
+    ends: str = ""
+    """The name of the recurring profile that this copy of the default profile ends."""
+
+    def is_like(self, other: ConvertedProfile) -> bool:
+        """True if both profiles scale alike, whenever they apply."""
+        return (self.limits, self.policy, self.fallback) == (
+            other.limits, other.policy, other.fallback
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What the rules file is generated from. ``notes`` describe differences from the original."""
+    """What the rules file is generated from. ``notes`` describe differences from the original, and
+    ``left_out`` names what was not converted."""
 
     name: str
     target: AppServicePlan
@@ -94,6 +139,7 @@ class Converted:
     profiles: tuple[ConvertedProfile, ...]
     cooldown: Cooldown
     notes: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -102,22 +148,46 @@ class _Collected:
 
     metrics: dict[str, MetricSource] = field(default_factory=dict)
     cooldowns: dict[str, set[float]] = field(default_factory=lambda: {"out": set(), "in": set()})
+    owners: dict[str, list[str]] = field(default_factory=dict)
+    """The namespaces or accounts that need a connection, by the name of the first connection."""
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def connection(self, first: str, owner: str) -> str:
+        """The name of the connection of this namespace or account."""
+        owners = self.owners.setdefault(first, [])
+        if owner.lower() not in owners:
+            owners.append(owner.lower())
+        number = owners.index(owner.lower()) + 1
+        return first if number == 1 else f"{first}{number}"
+
+    def check_keys(self, part: str, given: Mapping[str, Any], place: str) -> None:
+        """Note the keys of this part of the setting that nothing reads."""
+        for key in given.keys() - set(READ_KEYS[part].split()):
+            if given[key] not in (None, "", [], {}):
+                self.left_out.append(f"{place}.{key}")
 
 
-def convert(document: Any) -> Converted:
-    """Convert a JSON document. Raises a BacktestError that names the key with the problem."""
-    setting = _setting(document)
-    target = _target(setting)
-    collected = _Collected()
-    profiles = [_profile(p, f"profiles[{n}]", collected) for n, p in enumerate(_listed(setting))]
-    ends = {_ended_profile(p.name): p for p in profiles if _ended_profile(p.name)}
-    regular = _regular(profiles, ends)
+def convert(document: Any, name: str | None = None) -> Converted:
+    """Convert a JSON document: its only setting, or the one with that name.
+
+    Raises a BacktestError that names the key with the problem.
+    """
+    found = find(document, name)
+    setting, target = found.properties, _target(found.properties)
+    collected = _Collected(notes=list(found.notes), left_out=list(found.left_out))
+    profiles = [
+        profile
+        for n, given in enumerate(_listed(setting))
+        for profile in _profiles(given, f"profiles[{n}]", collected)
+    ]
+    regular = _regular(profiles)
     fixed = [p for p in profiles if p.when and p.when.fixed]
-    timed = [*fixed, *_recurring(profiles, ends, collected)]
+    timed = [*fixed, *_recurring(profiles, regular, collected)]
     if not collected.metrics:
-        raise BacktestError("profiles: no rule has a metricTrigger, so nothing would be measured")
-    collected.notes += _left_out(setting)
+        collected.metrics["plan-capacity"] = PlanCapacity(target)
+        collected.notes.append("no rule reads a metric, so only the limits of the profiles apply")
+    _add_left_out(setting, collected)
     if any(profile.fallback for profile in (regular, *timed)):
         collected.notes.append(
             "capacity.default of the default profile applies to all profiles (see Guards.missing)"
@@ -130,49 +200,39 @@ def convert(document: Any) -> Converted:
         profiles=tuple(timed),
         cooldown=_cooldown(collected),
         notes=tuple(dict.fromkeys(collected.notes)),
+        left_out=tuple(dict.fromkeys(collected.left_out)),
     )
 
 
-def _regular(
-    profiles: Sequence[ConvertedProfile], ends: Mapping[str, ConvertedProfile]
-) -> ConvertedProfile:
+def _regular(profiles: Sequence[ConvertedProfile]) -> ConvertedProfile:
     """The default profile.
 
-    If there are recurring profiles, Azure does not store the default profile itself. Instead, it
-    stores a copy of the default profile for the end of each recurring one.
+    If there are recurring profiles, Azure need not store the default profile itself. Instead, it
+    stores a copy of the default profile for the end of each recurring one. Without such a copy, a
+    recurring profile applies at all times, so any of them can stand for the default profile.
     """
-    plain = [p for p in profiles if p.when is None and not _ended_profile(p.name)]
-    if not plain and not ends:
-        raise BacktestError(
-            "profiles: there is no default profile, that is, one without recurrence or fixedDate"
-        )
-    return plain[0] if plain else replace(next(iter(ends.values())), name="default", when=None)
-
-
-def _setting(document: Any) -> Mapping[str, Any]:
-    """The properties of the setting. The document may be a template, a resource, or just the
-    properties."""
-    setting = document
-    if isinstance(setting, dict) and isinstance(setting.get("resources"), list):
-        kind = "microsoft.insights/autoscalesettings"
-        settings = [r for r in setting["resources"] if str(r.get("type", "")).lower() == kind]
-        if not settings:
-            raise BacktestError(
-                "resources: no resource is of type Microsoft.Insights/autoscaleSettings"
-            )
-        setting = settings[0]
-    if isinstance(setting, dict) and isinstance(setting.get("properties"), dict):
-        setting = setting["properties"]
-    if not isinstance(setting, dict) or "profiles" not in setting:
-        raise BacktestError("not an autoscale setting: expected a JSON object with profiles")
-    return setting
+    plain = [p for p in profiles if p.when is None]
+    if len(plain) > 1:
+        names = ", ".join(p.name for p in plain)
+        raise BacktestError(f"profiles: {names} are default profiles, but there can be only one")
+    recurring = [p for p in profiles if p.when and not p.when.fixed]
+    copies = [p for p in recurring if p.ends]
+    for profile in (*plain, *copies, *recurring):
+        return profile if profile.when is None else replace(profile, name="default", when=None)
+    raise BacktestError(
+        "profiles: there is no default profile, that is, one without recurrence or fixedDate"
+    )
 
 
 def _target(setting: Mapping[str, Any]) -> AppServicePlan:
-    uri = str(setting.get("targetResourceUri", ""))
+    uri = str(setting.get("targetresourceuri") or "")
+    if not uri:
+        raise BacktestError(f"targetResourceUri is empty. {DEPLOY}")
     plan = PLAN.fullmatch(uri)
     if plan is None:
-        raise BacktestError(f"targetResourceUri = {uri!r} is not an App Service Plan")
+        raise BacktestError(
+            f"targetResourceUri = {uri!r} is not an App Service Plan. This app scales nothing else"
+        )
     return AppServicePlan(*plan.groups())
 
 
@@ -183,37 +243,64 @@ def _listed(setting: Mapping[str, Any]) -> list[Any]:
     return profiles
 
 
-def _profile(given: Any, place: str, collected: _Collected) -> ConvertedProfile:
+def _profiles(given: Any, place: str, collected: _Collected) -> Iterator[ConvertedProfile]:
+    """Yield the profile, once for each time of day at which it begins."""
     try:
-        capacity = given["capacity"]
-        limits = Limits(max(int(capacity["minimum"]), 1), int(capacity["maximum"]))
-        default = int(capacity.get("default", limits.minimum))
+        collected.check_keys("profile", given, place)
+        limits, fallback = _capacity(given["capacity"], f"{place}.capacity", collected)
         rules = tuple(
-            _rule(rule, f"{place}.rules[{n}]", collected) for n, rule in enumerate(given["rules"])
+            _rule(rule, f"{place}.rules[{n}]", collected)
+            for n, rule in enumerate(given.get("rules") or [])
         )
-        name = str(given["name"])
-        when = _when(given, place)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        policy = MetricRules(rules) if rules else None
+        name, ends = _names_of(str(given["name"]))
+        whens = list(_whens(given, place, collected))
+    except KeyError as error:
+        raise BacktestError(f"{place}: the key {error} is missing") from error
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BacktestError(f"{place}: {type(error).__name__}: {error}") from error
-    fallback = min(default, limits.maximum) if default > limits.minimum else None
-    return ConvertedProfile(name, limits, MetricRules(rules) if rules else None, when, fallback)
+    for when in whens:
+        yield ConvertedProfile(name, limits, policy, when, fallback, ends if when else "")
+
+
+def _capacity(
+    given: Mapping[str, Any], place: str, collected: _Collected
+) -> tuple[Limits, int | None]:
+    """The limits, and the number of instances while metrics are missing if it is above the
+    minimum."""
+    least, most = int(given["minimum"]), int(given["maximum"])
+    if most < 1:
+        raise BacktestError(f"{place}.maximum = {most}: a plan has at least one instance")
+    if least < 1:
+        collected.notes.append(
+            f"{place}.minimum = {least} becomes 1, because a plan has at least one instance"
+        )
+    limits = Limits(max(least, 1), most)
+    default = int(given.get("default") or 0)
+    return limits, min(default, most) if default > limits.minimum else None
 
 
 def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> MetricRule:
-    trigger, action = given["metricTrigger"], given["scaleAction"]
-    direction = _direction(action, trigger)
-    aggregation = str(trigger.get("timeAggregation", "Average")).lower()
-    comparison, unit = OPERATORS.get(trigger["operator"]), UNITS.get(action["type"])
-    if direction is None or comparison is None or unit is None or aggregation not in AGGREGATIONS:
-        raise BacktestError(
-            f"{place}: direction {action['direction']!r}, operator {trigger['operator']!r}, type "
-            f"{action['type']!r} or timeAggregation {aggregation!r} is not supported"
-        )
-    collected.cooldowns[direction].add(_seconds(action.get("cooldown", "PT5M"), place))
+    trigger, action = given["metrictrigger"], given["scaleaction"]
+    for part, keys in (("rule", given), ("trigger", trigger), ("action", action)):
+        collected.check_keys(part, keys, place)
+    unit = _one_of(UNITS, action["type"], f"{place}.scaleAction.type")
+    comparison = _one_of(OPERATORS, trigger["operator"], f"{place}.metricTrigger.operator")
+    given_aggregation = trigger.get("timeaggregation") or "Average"
+    key = f"{place}.metricTrigger.timeAggregation"
+    aggregation = _one_of(AGGREGATIONS, given_aggregation, key)
+    direction = _direction(action, comparison, f"{place}.scaleAction.direction")
+    collected.cooldowns[direction].add(_seconds(action.get("cooldown") or "PT5M", place))
     threshold = float(trigger["threshold"])
     if not math.isfinite(threshold):
         raise BacktestError(f"{place}: threshold = {threshold} is not a finite number")
-    metric = _metric(trigger, collected)
+    step = 1 if action.get("value") is None else int(action["value"])
+    if step < 1:
+        raise BacktestError(
+            f"{place}.scaleAction.value = {step} never changes the capacity: set it to 1 or more, "
+            "or delete the rule"
+        )
+    metric, per_instance = _metric(trigger, place, collected)
     if aggregation in SUMS and not isinstance(collected.metrics[metric], AzureMonitorMetric):
         collected.notes.append(
             f"{place}: {aggregation} of {metric} is read every 15 s instead of once a minute, so "
@@ -224,78 +311,169 @@ def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> Metric
         comparison=comparison,
         threshold=threshold,
         direction=direction,  # type: ignore[arg-type]
-        by=max(int(action["value"]), 1),
+        by=step,
         unit=unit,  # type: ignore[arg-type]
         aggregation=aggregation,
-        window_seconds=_seconds(trigger.get("timeWindow", "PT10M"), place),
-        per_instance=bool(trigger.get("dividePerInstance")),
+        window_seconds=_seconds(trigger.get("timewindow") or "PT10M", place),
+        per_instance=per_instance,
     )
 
 
-def _direction(action: Mapping[str, Any], trigger: Mapping[str, Any]) -> str | None:
+def _one_of(known: Mapping[str, T], value: Any, place: str) -> T:
+    """The value for this key, in any case."""
+    found = known.get(str(value).lower())
+    if found is None:
+        raise BacktestError(f"{place} = {value!r} is not supported: use one of {', '.join(known)}")
+    return found
+
+
+def _direction(action: Mapping[str, Any], comparison: str, place: str) -> str:
     """The direction of a rule. ``az monitor autoscale rule create --scale to 5`` writes the
     direction "None"; then the comparison of the trigger determines the direction."""
-    if action["direction"] == "None" and action["type"] == "ExactCount":
-        return "out" if str(trigger["operator"]).startswith("GreaterThan") else "in"
-    return {"Increase": "out", "Decrease": "in"}.get(action["direction"])
+    if str(action["direction"]).lower() == "none" and action["type"].lower() == "exactcount":
+        return "out" if comparison.startswith(">") else "in"
+    return _one_of(DIRECTIONS, action["direction"], place)
 
 
-def _metric(trigger: Mapping[str, Any], collected: _Collected) -> str:
-    """The name of the metric in the rules. Its source is added to ``collected``."""
-    source = _source(trigger, collected)
+def _metric(trigger: Mapping[str, Any], place: str, collected: _Collected) -> tuple[str, bool]:
+    """The name of the metric in the rules, and whether its value is divided by the capacity.
+
+    The source of the metric is added to ``collected``.
+    """
+    source, per_instance = _source(trigger, place, collected)
     for name, existing in collected.metrics.items():
         if existing == source:
-            return name
-    last = str(trigger.get("metricResourceUri", "")).rstrip("/").split("/")[-1]
-    base = re.sub(r"[^A-Za-z0-9._~-]+", "-", f"{last}-{trigger['metricName']}").strip("-").lower()
+            return name, per_instance
+    last = str(trigger["metricresourceuri"]).rstrip("/").split("/")[-1]
+    base = re.sub(r"[^A-Za-z0-9._~-]+", "-", f"{last}-{trigger['metricname']}").strip("-").lower()
     name, number = base, 1
     while name in collected.metrics:
         number += 1
         name = f"{base}-{number}"
     collected.metrics[name] = source
-    return name
+    return name, per_instance
 
 
-def _source(trigger: Mapping[str, Any], collected: _Collected) -> MetricSource:
-    uri, metric = str(trigger.get("metricResourceUri", "")), str(trigger["metricName"])
-    if queue := QUEUE.fullmatch(uri):
-        collected.notes.append(f"{queue[1]} is read from the account of AzureWebJobsStorage")
-        return StorageQueue(queue[1])
-    bus, selected = BUS.fullmatch(uri), _selected(trigger, collected)
-    if bus and bus[1]:
-        # A queue's metrics are metrics of its namespace, selected by the dimension EntityName.
-        uri, selected = uri[: bus.start(1)].rsplit("/queues", 1)[0], {"EntityName": [bus[1]]}
-    queues = selected.get("EntityName", []) if bus else []
-    count = COUNTS.get(metric.lower())
-    if len(queues) == 1 and count:
+def _source(
+    trigger: Mapping[str, Any], place: str, collected: _Collected
+) -> tuple[MetricSource, bool]:
+    uri, metric = str(trigger["metricresourceuri"]), str(trigger["metricname"])
+    divides = str(trigger.get("divideperinstance")).lower() == "true"
+    selected = _selected(trigger, place, collected)
+    queue, bus = QUEUE.fullmatch(uri), BUS.fullmatch(uri)
+    if queue and metric.lower() in ("approximatemessagecount", *ALL_MESSAGES):
+        connection = collected.connection("AzureWebJobsStorage", queue[1])
         collected.notes.append(
-            f"{metric} of queue {queues[0]} is read directly through ServiceBusConnection, not "
-            "from Azure Monitor"
+            f"queue {queue[2]} of account {queue[1]} is read through {connection}: set it to this "
+            f"account, or name another connection. {PER_INSTANCE}"
         )
-        return ServiceBusQueue(queues[0], count)  # type: ignore[arg-type]
+        return StorageQueue(queue[2], connection), True
+    if bus is None:
+        return _monitored(uri, metric, selected, trigger, place, collected), divides
+    count = "active" if metric.lower() in ALL_MESSAGES else COUNTED.get(metric.lower())
+    if bus["subscription"] and not count:
+        raise BacktestError(f"{place}: Azure Monitor has no {metric} of a topic's subscription")
+    if bus["entity"]:
+        selected["EntityName"] = [bus["entity"]]
+    entities = selected.get("EntityName", [])
+    is_length = bool(bus["entity"] and count)
+    is_queue = str(bus["kind"]).lower() != "topics"
+    if count and len(entities) == len(selected) == 1 and (bus["subscription"] or is_queue):
+        collected.notes += _differences(metric, entities[0], bus["kind"], is_length or divides)
+        collected.notes += _unlike_average(trigger, place)
+        return _counted(bus, entities[0], count, collected), is_length or divides
+    # The metrics of a queue or topic are those of its namespace, selected by a dimension.
+    if count:
+        metric = "Messages" if metric.lower() in ALL_MESSAGES else COUNTS[count]
+    source = _monitored(bus["id"], metric, selected, trigger, place, collected)
+    return source, is_length or divides
+
+
+def _counted(
+    bus: re.Match[str], entity: str, count: str, collected: _Collected
+) -> ServiceBusQueue | ServiceBusSubscription:
+    connection = collected.connection("ServiceBusConnection", bus["namespace"])
+    subscription = bus["subscription"]
+    what = f"subscription {subscription} of topic {entity}" if subscription else f"queue {entity}"
+    collected.notes.append(
+        f"{what} of namespace {bus['namespace']} is read directly through {connection}, not from "
+        f"Azure Monitor: set {connection} to this namespace"
+    )
+    if subscription:
+        return ServiceBusSubscription(entity, subscription, count, connection)  # type: ignore[arg-type]
+    return ServiceBusQueue(entity, count, connection)  # type: ignore[arg-type]
+
+
+def _differences(metric: str, entity: str, kind: str | None, divided: bool) -> Iterator[str]:
+    """How a count that is read directly differs from the metric of Azure Monitor."""
+    if metric.lower() in ALL_MESSAGES:
+        yield (
+            f"{metric} of {entity} includes dead letters and scheduled messages in Azure. Here, "
+            "only active messages count: check the thresholds"
+        )
+    if kind is None:
+        yield (
+            f"the setting does not tell whether {entity} is a queue or a topic. It is read as a "
+            "queue: for a topic, use ServiceBusSubscription"
+        )
+    if kind is not None:
+        yield f"the thresholds of {entity} are per instance. {PER_INSTANCE}"
+    elif not divided:
+        yield f"the thresholds of {entity} are totals, because dividePerInstance is not set"
+
+
+def _unlike_average(trigger: Mapping[str, Any], place: str) -> Iterator[str]:
+    statistic = str(trigger.get("statistic") or "Average")
+    if statistic.lower() != "average":
+        yield f"{place}: the statistic {statistic} is not applied, because the app reads the count"
+
+
+def _monitored(
+    uri: str,
+    metric: str,
+    selected: Mapping[str, Sequence[str]],
+    trigger: Mapping[str, Any],
+    place: str,
+    collected: _Collected,
+) -> AzureMonitorMetric:
     collected.notes.append(
         f"{metric} of {uri.rstrip('/').rsplit('/', maxsplit=1)[-1]} is read from Azure Monitor, "
         "so its values arrive minutes late, as they do for the autoscale setting. "
         "The app needs the role Monitoring Reader on this resource"
     )
-    statistic = STATISTICS.get(str(trigger.get("statistic", "Average")), "average")
-    grain = str(trigger.get("timeGrain", "PT1M"))
-    return AzureMonitorMetric(uri, metric, statistic, grain, _filter(selected))  # type: ignore[arg-type]
+    statistic = trigger.get("statistic") or "Average"
+    seconds = _seconds(trigger.get("timegrain") or "PT1M", place)
+    if seconds < 60 or seconds % 60:
+        raise BacktestError(f"{place}: timeGrain = {seconds:g} s is not a number of whole minutes")
+    namespace = str(trigger.get("metricnamespace") or "")
+    is_usual = f"/providers/{namespace}/".lower() in f"{uri}/".lower()
+    return AzureMonitorMetric(
+        uri,
+        metric,
+        _one_of(STATISTICS, statistic, f"{place}.metricTrigger.statistic"),  # type: ignore[arg-type]
+        f"PT{seconds / 60:.0f}M",
+        _filter(selected),
+        namespace="" if is_usual else namespace,
+    )
 
 
-def _selected(trigger: Mapping[str, Any], collected: _Collected) -> dict[str, list[str]]:
+def _selected(
+    trigger: Mapping[str, Any], place: str, collected: _Collected
+) -> dict[str, list[str]]:
     """The values of each dimension that the rule selects."""
     selected = dict[str, list[str]]()
     for dimension in trigger.get("dimensions") or []:
-        given = {str(key).lower(): value for key, value in dimension.items()}
-        name, values = str(given["dimensionname"]), [str(v) for v in given.get("values") or []]
-        if str(given.get("operator", "Equals")).lower() == "equals":
-            selected[name] = values
-        else:
+        name, values = str(dimension["dimensionname"]), list(map(str, dimension["values"] or []))
+        condition = str(dimension.get("operator") or "Equals")
+        if condition.lower() != "equals":
+            collected.left_out.append(f"{place}: the condition {condition} on dimension {name}")
             collected.notes.append(
-                f"{trigger['metricName']}: the condition {given['operator']} on dimension {name} "
+                f"{trigger['metricname']}: the condition {condition} on dimension {name} "
                 "is not converted, so all of its values count"
             )
+        elif values != ["*"]:
+            name = "EntityName" if name.lower() == "entityname" else name
+            selected[name] = values
     return selected
 
 
@@ -307,69 +485,100 @@ def _filter(selected: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _when(given: Mapping[str, Any], place: str) -> When | None:
-    if fixed := given.get("fixedDate"):
-        zone = _zone(fixed.get("timeZone"), place)
-        return When((), str(fixed["start"])[:19], str(fixed["end"])[:19], zone, fixed=True)
-    if not (recurrence := given.get("recurrence")):
-        return None
-    schedule = recurrence["schedule"]
-    days = tuple(day[:3] for day in schedule["days"])
-    if unknown := [day for day in days if day not in WEEKDAYS]:
-        raise BacktestError(f"{place}: {unknown[0]!r} is not a day of the week")
-    start = time(int(schedule["hours"][0]), int(schedule["minutes"][0]))
-    zone = _zone(schedule.get("timeZone"), place)
-    return When(days, start.isoformat("minutes"), "", zone)
+def _whens(given: Mapping[str, Any], place: str, collected: _Collected) -> Iterator[When | None]:
+    """Yield when the profile begins: at each combination of the hours and minutes."""
+    if fixed := given.get("fixeddate"):
+        zone = _zone(fixed.get("timezone"), place)
+        start, end = (_local(fixed[key], f"{place}.fixedDate.{key}") for key in ("start", "end"))
+        if zone != "UTC" and any(len(str(fixed[key])) > 19 for key in ("start", "end")):
+            collected.notes.append(f"{place}: start and end are read as local time of {zone}")
+        yield When((), start, end, zone, fixed=True)
+    elif recurrence := given.get("recurrence"):
+        schedule = recurrence["schedule"]
+        if (frequency := str(recurrence.get("frequency") or "Week")).lower() != "week":
+            raise BacktestError(f"{place}: frequency = {frequency!r} is not supported: use Week")
+        days = tuple(_day(day, place) for day in schedule["days"])
+        zone = _zone(schedule.get("timezone"), place)
+        hours, minutes = schedule["hours"], schedule["minutes"]
+        if not (days and hours and minutes):
+            raise BacktestError(f"{place}: days, hours and minutes need at least one value each")
+        for hour, minute in product(hours, minutes):
+            yield When(days, time(int(hour), int(minute)).isoformat("minutes"), "", zone)
+    else:
+        yield None
+
+
+def _local(text: Any, place: str) -> str:
+    """The time without an offset. Azure reads it as local time of the time zone."""
+    try:
+        return datetime.fromisoformat(str(text)[:19]).isoformat()
+    except ValueError:
+        raise BacktestError(
+            f"{place} = {text!r} is not a time such as 2026-03-01T00:00:00"
+        ) from None
+
+
+def _day(name: Any, place: str) -> str:
+    if (day := DAYS.get(str(name).lower())) is None:
+        raise BacktestError(f"{place}: {name!r} is not a day of the week, such as Monday")
+    return day
 
 
 def _zone(name: Any, place: str) -> str:
-    """The IANA name of a time zone. Azure uses the names of Windows."""
-    text = win_tz.get(str(name or "UTC"), str(name or "UTC"))
-    try:
-        ZoneInfo(text)
-    except (KeyError, ValueError, OSError):
-        raise BacktestError(f"{place}: time zone {text!r} is unknown") from None
-    return text
+    """The IANA name of a time zone."""
+    if (zone := ZONES.get(str(name or "UTC").lower())) is None:
+        raise BacktestError(f"{place}: time zone {name!r} is unknown")
+    return zone
 
 
-def _ended_profile(name: str) -> str:
-    """If the profile called ``name`` marks the end of a recurring profile, the name of that
-    recurring profile. Otherwise empty.
+def _names_of(name: str) -> tuple[str, str]:
+    """The profile's name, and the name of the recurring profile that it ends, or empty.
 
-    The portal stores the end of a recurring profile as another profile, whose name is JSON.
+    The portal stores the end of a recurring profile as a copy of the default profile, whose name is
+    JSON.
     """
     try:
         end = json.loads(name)
     except ValueError:
-        return ""
-    return str(end.get("for", "")) if isinstance(end, dict) else ""
+        return name, ""
+    if not isinstance(end, dict) or not end.get("for"):
+        return name, ""
+    return f"{end.get('name', 'default')} after {end['for']}", str(end["for"])
 
 
 def _recurring(
-    profiles: Sequence[ConvertedProfile],
-    ends: Mapping[str, ConvertedProfile],
-    collected: _Collected,
+    profiles: Sequence[ConvertedProfile], regular: ConvertedProfile, collected: _Collected
 ) -> Iterator[ConvertedProfile]:
-    """Yield each recurring profile with the intervals in which it applies."""
-    begins = [
-        Begins(n, p.when.weekdays, p.when.start, ends_another=bool(_ended_profile(p.name)))
-        for n, p in enumerate(profiles)
-        if p.when and not p.when.fixed
-    ]
-    if len({p.when.time_zone for p in profiles if p.when and not p.when.fixed}) > 1:
+    """Yield each recurring profile with the intervals in which it applies.
+
+    A copy of the default profile that differs from it is a profile like others.
+    """
+    recurring = [p for p in profiles if p.when and not p.when.fixed]
+    # If a copy and a profile begin at the same time, the profile, which comes later, applies.
+    recurring.sort(key=lambda profile: not profile.ends)
+    begins = list[Begins]()
+    for n, profile in enumerate(recurring):
+        assert profile.when is not None
+        is_default = bool(profile.ends) and profile.is_like(regular)
+        begins.append(Begins(n, profile.when.weekdays, profile.when.start, is_default))
+        if profile.ends and not is_default:
+            collected.notes.append(
+                f"the profile {profile.name} differs from the default profile, so it is kept"
+            )
+    if len({p.when.time_zone for p in recurring if p.when}) > 1:
         collected.notes.append(
             "the recurring profiles use different time zones: check the times at which one profile "
             "ends and the next begins"
         )
-    for each in begins:
-        name = profiles[each.profile].name
-        if not each.ends_another and name not in ends:
+    ended = {profile.ends for profile in recurring}
+    for profile in recurring:
+        if not profile.ends and profile.name not in ended:
             collected.notes.append(
-                f"profile {name} has no end in the setting. As in Azure, it applies until the next "
-                "recurring profile begins"
+                f"profile {profile.name} has no end in the setting. As in Azure, it applies until "
+                "the next recurring profile begins"
             )
     for interval in week(begins):
-        profile = profiles[interval.profile]
+        profile = recurring[interval.profile]
         assert profile.when is not None
         when = When(interval.weekdays, interval.start, interval.end, profile.when.time_zone)
         yield replace(profile, when=when)
@@ -386,18 +595,21 @@ def _cooldown(collected: _Collected) -> Cooldown:
     return Cooldown(longest["out"], longest["in"], scale_out_pierces=False)
 
 
-def _left_out(setting: Mapping[str, Any]) -> Iterator[str]:
-    if setting.get("enabled") is False:
-        yield "the setting is disabled, but the rules converted from it are active"
+def _add_left_out(setting: Mapping[str, Any], collected: _Collected) -> None:
+    if str(setting.get("enabled")).lower() == "false":
+        collected.notes.append(
+            "the setting is disabled, but the rules converted from it are active"
+        )
     if setting.get("notifications"):
-        yield "notifications are not converted: see WebhookUrl"
-    mode = (setting.get("predictiveAutoscalePolicy") or {}).get("scaleMode", "Disabled")
-    if mode != "Disabled":
-        yield "predictive scaling is not converted"
+        collected.left_out.append("notifications (see WebhookUrl)")
+    predictive = setting.get("predictiveautoscalepolicy")
+    mode = predictive.get("scalemode") if isinstance(predictive, dict) else None
+    if str(mode or "Disabled").lower() != "disabled":
+        collected.left_out.append("predictive scaling (see SeasonalFloor)")
 
 
 def _seconds(text: Any, place: str) -> float:
-    """The seconds of a duration such as ``PT10M``. Some tools write it as ``00:10:00``."""
+    """The seconds of a duration such as ``PT10M``. Some tools write it as ``0:10:00``."""
     iso, clock = DURATION.fullmatch(str(text)), CLOCK.fullmatch(str(text))
     parts = iso.groups() if iso else clock.groups() if clock else ()
     if not any(parts):

@@ -11,13 +11,14 @@ from rich.console import Console
 
 from backtest import import_autoscale, tune
 from backtest import options as command_line
+from backtest.cpu import is_cpu, load_cpu
 from backtest.errors import BacktestError
 from backtest.history import load_history
 from backtest.progress import Progress
 from backtest.report import show
 from backtest.rules_file import Rules, load_rules
 from backtest.study import Study, study
-from backtest.workload import Workload, load_workload
+from backtest.workload import Workload
 
 FAILED, UNUSABLE = 1, 2
 
@@ -53,12 +54,17 @@ def _study(options: argparse.Namespace) -> Study:
 
 
 def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
-    if options.from_history is None:
-        return load_workload(options.trace)
-    return load_history(rules.resource, options.instance_rate)
+    if options.from_history is not None:
+        return load_history(rules.resource, options.instance_rate)
+    sources = rules.resource.metrics.values()
+    cpu = any(is_cpu(source, rules.resource) for source in sources)
+    found = load_cpu(options.trace) if cpu else None
+    return found or command_line.workload_of(options, options.trace)
 
 
 def _print(result: Study, options: argparse.Namespace) -> None:
+    if options.plot and result.unjudged:
+        raise BacktestError(f"--plot: {result.no_verdict}")
     if options.plot:
         from backtest.plot import draw  # noqa: PLC0415  slow to import and rarely needed
 

@@ -82,7 +82,7 @@ class FaultyApp(App):
         self.counts: Counter[str] = Counter()
         self._state = ScalingState()
         self._entries: Sequence[LogEntry] = ()
-        super().__init__(resource, Plan(arena), rules.timing, arena.backlog_metric)
+        super().__init__(resource, Plan(arena), rules.timing)
         self._arena = arena
         self._rates = rates
         self._random = Random(seed)  # noqa: S311  reproducible faults, not secrets

@@ -22,7 +22,8 @@ import numpy as np
 
 from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload
-from local.demo.traces import MINUTE, minutes_of
+from local.demo.trace_samples import MINUTE
+from local.demo.traces import minutes_of
 from shared.autoscaling import Resource
 from shared.autoscaling.backlogs import counts_backlog
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry

@@ -1,7 +1,7 @@
 """``python -m backtest import-autoscale setting.json``: convert Azure Monitor's rules to Python.
 
-The input is an autoscale setting as returned by ``az monitor autoscale show`` or the REST API, or
-an ARM template. The output is a scaling_rules.py.
+The input is an autoscale setting as returned by ``az monitor autoscale show`` or ``list`` or by the
+REST API, or an ARM template without expressions. The output is a scaling_rules.py.
 https://learn.microsoft.com/azure/azure-monitor/autoscale/autoscale-understanding-settings
 """
 
@@ -15,13 +15,17 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+from backtest.autoscale_document import DEPLOY, TERRAFORM, WRITE
 from backtest.autoscale_setting import Converted, ConvertedProfile, convert
 from backtest.errors import BacktestError
+from backtest.rules_file import NOT_CONVERTED
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.declaring import Limits
+from shared.autoscaling.declaring import AzureMonitorMetric, Limits
 from shared.autoscaling.policies import MetricRules
 from shared.settings import load
 from shared.settings.json_files import read_json
+
+SOURCES = {".tf": "HCL", ".tfvars": "HCL", ".hcl": "HCL", ".bicep": "Bicep"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -30,12 +34,19 @@ def run(arguments: Sequence[str]) -> int:
         prog="python -m backtest import-autoscale",
         description="Convert an autoscale setting of Azure Monitor to a scaling_rules.py.",
     )
-    parser.add_argument("setting", type=Path, metavar="SETTING.json")
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="SETTING.json",
+        help="the output of az monitor autoscale show or list, an answer of the REST API, or an "
+        "ARM template whose only expressions are parameters with literal defaults",
+    )
+    parser.add_argument("--setting", metavar="NAME", help="the setting, if the file has several")
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="write here; an existing file is kept"
     )
     options = parser.parse_args(arguments)
-    converted = convert(_read(options.setting))
+    converted = convert(_read(options.file), options.setting)
     source = written(converted)
     _check(source)
     _put(source, options.output)
@@ -48,8 +59,14 @@ def _read(path: Path) -> Any:
         return read_json(path)
     except OSError as error:
         raise BacktestError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise BacktestError(f"{path}: not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        language = SOURCES.get(path.suffix) or ("HCL" if _is_terraform(path) else "")
+        what = f"{language} is not read. {DEPLOY}" if language else f"not JSON: {error}. {WRITE}"
+        raise BacktestError(f"{path}: {what}") from error
+
+
+def _is_terraform(path: Path) -> bool:
+    return TERRAFORM.encode() in path.read_bytes()
 
 
 def _check(source: str) -> None:
@@ -77,6 +94,13 @@ def _put(source: str, output: Path | None) -> None:
 def _print_notes(converted: Converted) -> None:
     for note in converted.notes:
         sys.stderr.write(f"note: {note}\n")
+    sys.stderr.write(f"Not converted: {'; '.join(converted.left_out) or 'nothing'}.\n")
+    unseen = [n for n, s in converted.metrics.items() if isinstance(s, AzureMonitorMetric)]
+    if unseen:
+        sys.stderr.write(
+            f"A trace of arrivals has no data of {', '.join(unseen)}: see docs/backtest.md, "
+            "Rules on CPU.\n"
+        )
 
 
 INDENT = "    "
@@ -100,6 +124,7 @@ def written(converted: Converted) -> str:
         "from shared.settings import Settings",
         "",
         *[f"# {' '.join(note.split())}" for note in converted.notes],  # one line each
+        *[f"{NOT_CONVERTED}{' '.join(each.split())}" for each in converted.left_out],
         "",
         "",
         "def resources(settings: Settings) -> Sequence[Resource]:",
@@ -123,8 +148,13 @@ def written(converted: Converted) -> str:
 
 def _names(converted: Converted) -> set[str]:
     sources = {type(source).__name__ for source in converted.metrics.values()}
-    names = {"AppServicePlan", "Cooldown", "Limits", "Resource", "MetricRule", "MetricRules"}
-    names |= {"Profile", "Rule", "Schedule"} if converted.profiles else set()
+    names = {"AppServicePlan", "Cooldown", "Limits", "Resource"}
+    profiles = (converted.default, *converted.profiles)
+    if any(profile.policy for profile in profiles):
+        names |= {"MetricRule", "MetricRules"}
+    if converted.profiles or converted.default.policy is None:
+        names |= {"Profile", "Schedule"}
+    names |= {"Rule"} if converted.profiles else set()
     return names | sources | ({"Guards", "Missing"} if converted.default.fallback else set())
 
 

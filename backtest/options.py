@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backtest.arena import Arena, usual_rate
-from backtest.workload import Workload
+from backtest.errors import BadArena
+from backtest.workload import MISSING, Workload, load_workload
+from local.demo.traces import add_reading, reading_of
 from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 from shared.values import text as texts
 from shared.values.text import whole
@@ -26,7 +28,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="python -m backtest tune TRACE... --rules FILE fits the numbers of the rules. "
         "python -m backtest import-autoscale SETTING.json converts rules of Azure Monitor.",
     )
-    parser.add_argument("trace", type=Path, nargs="?", help="CSV with the columns time,arrivals")
+    parser.add_argument(
+        "trace",
+        type=Path,
+        nargs="?",
+        help="CSV with the columns time,arrivals, an export of metrics (docs/migrating.md), or "
+        "CPU and instances for rules on CPU (docs/backtest.md)",
+    )
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"
     )
@@ -54,6 +62,13 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     number, minutes = bounded(texts.number, 0), bounded(whole, 0, MINUTES_MAX)
     instances = bounded(whole, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
+    add_reading(parser)
+    add(
+        "--missing",
+        choices=MISSING,
+        help="what steps without a value mean: no arrivals, or not recorded (default: no arrivals "
+        "if the file evidently leaves out empty steps)",
+    )
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
     add("--resource", metavar="NAME", help="the resource, if the rules declare several")
     add(
@@ -118,11 +133,21 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def workload_of(options: argparse.Namespace, trace: Path) -> Workload:
+    return load_workload(trace, reading_of(options), options.missing)
+
+
 def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
     """Raises BadArena if the options and the trace do not describe an arena."""
     rate = options.instance_rate
+    low, high, start = options.min_instances, options.max_instances, workload.start_instances
+    cpu = start is not None
+    if cpu and rate is not None:
+        raise BadArena("--instance-rate: a trace of CPU has no items. Leave the option out")
+    if rate is None:
+        rate = 1.0 if cpu else usual_rate(workload.arrivals)
     return Arena(
-        instance_rate=usual_rate(workload.arrivals) if rate is None else rate,
+        instance_rate=rate,
         dead_time_minutes=options.dead_time_minutes,
         age_limit_minutes=options.age_limit_minutes,
         switch_cost=options.switch_cost,
@@ -130,9 +155,11 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
         service_learned=options.learn or options.learn_finished,
         finished_counted=options.learn_finished,
         backlog_metric=options.backlog_metric,
-        min_instances=options.min_instances,
-        max_instances=options.max_instances,
+        min_instances=low,
+        max_instances=high,
         superseding=options.superseding,
+        cpu=cpu,
+        start_instances=None if start is None else min(max(start, low), high),
     )
 
 

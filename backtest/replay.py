@@ -13,6 +13,7 @@ from random import Random
 from typing import Literal
 
 from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
+from backtest.cpu import is_cpu
 from backtest.progress import ignore
 from backtest.workload import Workload
 from shared.autoscaling import AzureMonitorMetric, Limits, Resource
@@ -26,54 +27,55 @@ from shared.autoscaling.actions import (
 )
 from shared.autoscaling.backlogs import counts_backlog
 from shared.autoscaling.deciding.decide import Decision, EntryKind
+from shared.autoscaling.deciding.validation import CONNECTED
 from shared.autoscaling.declaring import Goal, Mode, PushedMetric, Throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance
 
-Feed = Literal["backlog", "finished", "incoming", "0"]
+Feed = Literal["backlog", "finished", "incoming", "cpu", "0"]
 
 
 @dataclass(slots=True)
 class Minute:
-    """Items: left at the end of the minute, finished in it, and come in it."""
+    """Items: left at the end of the minute, finished in it, and come in it. CPU in percent."""
 
     backlog: float
     finished: float = 0.0
     incoming: float = 0.0
+    cpu: float = 0.0
 
     def of(self, feed: Feed) -> float:
-        if feed == "backlog":
-            return self.backlog
-        if feed == "0":
-            return 0.0
-        return self.finished if feed == "finished" else self.incoming
+        return 0.0 if feed == "0" else float(getattr(self, feed))
 
 
-def feeds(resource: Resource, backlog_metric: str | None = None) -> Mapping[str, Feed]:
+def feeds(resource: Resource, arena: Arena) -> Mapping[str, Feed]:
     """By metric. All that count waiting items see the whole backlog, or only the one named."""
-    return {name: _feed(resource, name, backlog_metric) for name in resource.metrics}
+    return {name: _feed(resource, name, arena) for name in resource.metrics}
 
 
-def _feed(resource: Resource, name: str, backlog_metric: str | None) -> Feed:
+def _feed(resource: Resource, name: str, arena: Arena) -> Feed:
+    if arena.cpu:
+        return "cpu" if is_cpu(resource.metrics[name], resource) else "0"
     if name == resource.throughput.completed_metric:
         return "finished"
     if name == resource.throughput.incoming_metric:
         return "incoming"
-    if backlog_metric is not None:
-        return "backlog" if name == backlog_metric else "0"
+    if arena.backlog_metric is not None:
+        return "backlog" if name == arena.backlog_metric else "0"
     return "backlog" if counts_backlog(resource.metrics[name]) else "0"
 
 
-def not_in_a_trace(resource: Resource, fed: Mapping[str, Feed]) -> list[str]:
-    """Metrics whose zeros say nothing, for nobody knows what they would have been: CPU, say.
+def not_in_a_trace(resource: Resource, arena: Arena) -> list[str]:
+    """The metrics of which the trace has no data, such as CPU in a trace of arrivals.
 
-    That there are neither dead letters nor scheduled messages is true of a trace.
+    That there are neither dead letters nor scheduled messages is true of a trace of arrivals.
     """
+    unknown = PushedMetric | CONNECTED if arena.cpu else PushedMetric
     return [
         name
-        for name, source in resource.metrics.items()
-        if fed[name] == "0" and isinstance(source, PushedMetric)
+        for name, feed in feeds(resource, arena).items()
+        if feed == "0" and isinstance(resource.metrics[name], unknown)
     ]
 
 
@@ -109,7 +111,6 @@ class App:
         resource: Resource,
         plan: Plan,
         timing: ActionTiming = TIMING,
-        backlog_metric: str | None = None,
     ) -> None:
         self.resource = resource
         self.plan = plan
@@ -118,7 +119,7 @@ class App:
         self.orders: list[Order] = []
         self.rule_error = ""
         self.false_alarms = 0
-        fed = feeds(resource, backlog_metric).items()
+        fed = feeds(resource, plan.arena).items()
         self._feeds = sorted(fed, key=lambda one: one[1] == "backlog")
         self._unpublished: list[tuple[datetime, Metric]] = []
         self._delays = Random(0)  # noqa: S311  reproducible delays, not secrets
@@ -253,7 +254,7 @@ def replay(
     progress: Callable[[int], None] = ignore,
 ) -> Replay:
     """From the minimum of instances on, one decision per minute and metric."""
-    app = App(in_arena(resource, arena), Plan(arena), timing, arena.backlog_metric)
+    app = App(in_arena(resource, arena), Plan(arena), timing)
     return run(app, arena, workload, progress)
 
 
@@ -265,7 +266,8 @@ def run(app: App, arena: Arena, workload: Workload, progress: Callable[[int], No
         app.begin(minute, began)
         capacity.append(plan.capacity)
         backlog = queue.serve(arrivals, plan.capacity)
-        app.end(minute, ends, Minute(backlog, queue.finished, arrivals))
+        cpu = 100 * queue.finished / (arena.instance_rate * plan.capacity)
+        app.end(minute, ends, Minute(backlog, queue.finished, arrivals, cpu))
         began = ends
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +23,19 @@ def show(study: Study, console: Console) -> None:
     console.print(_meaning(study), style="dim", highlight=False)
     if study.faults:
         _show_faults(study, console)
+    for sentence in _certainty(study):
+        console.print(sentence, highlight=False, markup=False)
+
+
+def _certainty(study: Study) -> Iterator[str]:
+    """How sure the answer is: what was not converted, and which minutes have no data."""
+    if study.rules.left_out:
+        yield f"Not converted from the autoscale setting: {'; '.join(study.rules.left_out)}."
+    missing = study.workload.without_data
+    if missing:
+        yield f"Minutes of the trace without data: {missing:,}. The notes above say how they count."
+    elif missing == 0:
+        yield "Every minute of the trace has data."
 
 
 def _show_faults(study: Study, console: Console) -> None:
@@ -39,9 +54,11 @@ def _show_faults(study: Study, console: Console) -> None:
 def _title(study: Study) -> str:
     arena, workload = study.arena, study.workload
     days = workload.minutes / 1440
+    work = f"{workload.arrivals.sum():,.0f} items; an instance serves {arena.instance_rate:.4g} a "
+    if arena.cpu:
+        work = f"{workload.arrivals.sum():,.0f} instance-minutes of CPU; an instance serves 1 a "
     return (
-        f"[bold]{workload.name}[/bold]: {workload.minutes:,} minutes ({days:.1f} days), "
-        f"{workload.arrivals.sum():,.0f} items; an instance serves {arena.instance_rate:.4g} a "
+        f"[bold]{workload.name}[/bold]: {workload.minutes:,} minutes ({days:.1f} days), {work}"
         f"minute, {arena.min_instances}-{arena.max_instances} instances"
     )
 
@@ -74,6 +91,8 @@ def _row(score: Score, above: str) -> tuple[str, ...]:
 
 
 def _verdict(study: Study) -> str:
+    if study.unjudged:
+        return f"No verdict: {study.no_verdict}."
     policies = study.as_dict()["policies"]
     mine = policies[RULES]
     cost = f"Your rules cost {mine['regret_dp']:.1%} more than the best schedule known"

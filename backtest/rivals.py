@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
@@ -68,7 +68,7 @@ def original(arena: Arena, workload: Workload) -> Schedule:
         policy=Threshold("backlog", upper=upper, lower=upper / 10),
         cooldown=Cooldown(600, 600),
     )
-    return replay(arena, workload, resource).capacity
+    return replay(replace(arena, cpu=False), workload, resource).capacity
 
 
 class AzureMonitor:

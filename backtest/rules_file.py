@@ -25,6 +25,8 @@ PLACEHOLDERS = {
     "AzureWebJobsStorage": "UseDevelopmentStorage=true",
 }
 
+NOT_CONVERTED = "# not converted: "
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -33,6 +35,8 @@ class Rules:
     resource: Resource
     timing: ActionTiming
     notices: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What ``import-autoscale`` has noted in the file as not converted."""
 
 
 def load_rules(path: Path, name: str | None = None) -> Rules:
@@ -49,7 +53,9 @@ def load_rules(path: Path, name: str | None = None) -> Rules:
         failure_hold_seconds=settings.failure_hold_seconds,
         deadline_seconds=settings.action_deadline_seconds,
     )
-    return Rules(resource, timing, notices)
+    marked = [line.partition(NOT_CONVERTED) for line in path.read_text("utf-8").splitlines()]
+    left_out = tuple(rest for start, mark, rest in marked if mark and not start)
+    return Rules(resource, timing, notices, left_out)
 
 
 def _settings(path: Path) -> tuple[Settings, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from backtest.rivals import RIVALS
 from backtest.rules_file import Rules
 from backtest.workload import Workload
 from shared.autoscaling import Goal, Mode, Resource
+from shared.autoscaling.policy import described
 
 RULES = "rules"
 
@@ -36,6 +37,14 @@ class Study:
     J_lp: float
     notices: tuple[str, ...] = ()
     faults: Mapping[str, Any] = field(default_factory=dict)
+    unjudged: tuple[str, ...] = ()
+    """The metrics that the rules read and of which the trace has no data. With any, the rules are
+    not among the courses, because what they did says nothing about them."""
+
+    @property
+    def no_verdict(self) -> str:
+        """Why the rules are not judged, and what to do."""
+        return no_verdict(self.unjudged, self.arena)
 
     @property
     def best_cost(self) -> float:
@@ -63,6 +72,8 @@ class Study:
                 "actions": best.actions,
             },
         }
+        if self.unjudged:
+            result["not_judged"] = {"metrics": list(self.unjudged), "reason": self.no_verdict}
         return {**result, "faults": dict(self.faults)} if self.faults else result
 
     def _with_regret(self, score: Score) -> dict[str, Any]:
@@ -86,7 +97,8 @@ def study(
     play = partial(course, arena, workload.arrivals)
     with progress.task("your rules", minutes):
         replayed, faults = _replayed(arena, workload, rules, progress, faults_seed)
-    schedules: dict[str, Schedule] = {RULES: replayed.capacity}
+    blind = unjudged(rules.resource, arena)
+    schedules: dict[str, Schedule] = {} if blind else {RULES: replayed.capacity}
     for name, rival in RIVALS.items():
         with progress.task(name, minutes):
             schedules[name] = rival(arena, workload)
@@ -104,6 +116,25 @@ def study(
         J_lp=bound,
         notices=(*workload.notices, *rules.notices, *_rule_notices(rules, arena, replayed)),
         faults=faults,
+        unjudged=blind,
+    )
+
+
+def unjudged(resource: Resource, arena: Arena) -> tuple[str, ...]:
+    """The metrics that the policy reads, or may read, and of which the trace has no data."""
+    read = described(resource.policy).metric_names
+    unknown = not_in_a_trace(in_arena(resource, arena), arena)
+    return tuple(name for name in unknown if read is None or name in read)
+
+
+def no_verdict(metrics: Sequence[str], arena: Arena) -> str:
+    """Why rules on these metrics are not judged, and what to do."""
+    given = "CPU and instances" if arena.cpu else "arrivals"
+    return (
+        f"your rules cannot be judged from {given} alone: the trace has no data of "
+        f"{', '.join(metrics)}. A trace of CPU and instances has data of CpuPercentage: see Rules "
+        "on CPU in docs/backtest.md. If your own policy does not read a metric, set its "
+        "metric_names. If a metric is the backlog: --backlog-metric NAME"
     )
 
 
@@ -137,7 +168,7 @@ def _not_as_declared(resource: Resource, arena: Arena) -> Iterator[str]:
         )
     if resource.mode is not Mode.ACTIVE:
         yield f"replayed as active, though the rules say {resource.mode}"
-    fed = [n for n, feed in feeds(resource, arena.backlog_metric).items() if feed == "backlog"]
+    fed = [n for n, feed in feeds(resource, arena).items() if feed == "backlog"]
     if len(fed) > 1:
         yield (
             f"{' and '.join(fed)} each see the whole backlog: a rule that adds them sees double; "
@@ -148,14 +179,15 @@ def _not_as_declared(resource: Resource, arena: Arena) -> Iterator[str]:
 def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ...]:
     """What the user should know of how the rules fared."""
     said = list(_not_as_declared(rules.resource, arena))
-    fed = _feeds(rules, arena)
-    if "backlog" not in fed.values():
-        said.append("no metric of the resource counts waiting items: its rules saw only zeros")
-    elif unknown := not_in_a_trace(in_arena(rules.resource, arena), fed):
+    read = described(rules.resource.policy).metric_names
+    fed, unknown = _feeds(rules, arena), not_in_a_trace(in_arena(rules.resource, arena), arena)
+    if unknown:
         said.append(
             f"not in a trace: {', '.join(unknown)}. Rules on these saw zeros: they never asked for "
             "more, and never stood in the way of less"
         )
+    elif read != () and not {"backlog", "cpu"} & set(fed.values()):
+        said.append("no metric of the resource counts waiting items: its rules saw only zeros")
     if replayed.rule_error:
         said.append(f"the rules failed: {replayed.rule_error}")
     if replayed.false_alarms:
@@ -166,7 +198,7 @@ def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ..
 
 
 def _feeds(rules: Rules, arena: Arena) -> Mapping[str, Feed]:
-    return feeds(in_arena(rules.resource, arena), arena.backlog_metric)
+    return feeds(in_arena(rules.resource, arena), arena)
 
 
 def _above(cost: float, reference: float) -> float:

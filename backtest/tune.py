@@ -24,12 +24,14 @@ from rich.table import Table
 from backtest.arena import Arena
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BadArena, BadRules
-from backtest.options import add_arena, arena_of, bounded
+from backtest.options import add_arena, arena_of, bounded, workload_of
 from backtest.outcome import course
 from backtest.progress import Progress
 from backtest.replay import replay
 from backtest.rules_file import Rules, load_rules, with_policy
-from backtest.workload import Workload, load_workload
+from backtest.study import no_verdict, unjudged
+from backtest.workload import Workload
+from shared.autoscaling import Resource
 from shared.autoscaling.policies.checks import is_number
 from shared.autoscaling.policy import described
 from shared.values.text import whole
@@ -79,8 +81,8 @@ def run(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     rules = load_rules(options.rules, options.resource)
     ranges = ranges_of(rules.resource.policy, options.rules)
-    workloads = [load_workload(path) for path in options.traces]
-    result = tune(rules, ranges, _parts(options, workloads), options, Progress())
+    workloads = [workload_of(options, path) for path in options.traces]
+    result = tune(rules, ranges, _parts(options, rules.resource, workloads), options, Progress())
     if options.json:
         sys.stdout.write(json.dumps(result.as_dict()) + "\n")
     else:
@@ -133,7 +135,7 @@ def _is_range(bounds: object) -> bool:
 
 
 def _parts(
-    options: argparse.Namespace, workloads: Sequence[Workload]
+    options: argparse.Namespace, resource: Resource, workloads: Sequence[Workload]
 ) -> tuple[list[Part], list[Part]]:
     """The part to fit and the later part of each trace, both in the arena of the whole trace."""
     fitted, later = [], []
@@ -144,6 +146,8 @@ def _parts(
                 f"{MINUTES_MIN} minutes"
             )
         arena, cut = arena_of(options, workload), int(workload.minutes * FITTED_SHARE)
+        if blind := unjudged(resource, arena):
+            raise BadRules(no_verdict(blind, arena))
         fitted.append(_part(workload.part(0, cut), arena))
         later.append(_part(workload.part(cut, workload.minutes), arena))
     return fitted, later

@@ -1,8 +1,10 @@
 """Reads a trace file into arrivals per minute for the arena.
 
-The parser is that of ``python -m local --trace``. Here, however, missing rows do not count as zero
-arrivals. A gap of up to five minutes gets the mean of the minutes beside it. A longer gap is cut
-out: the next minutes follow at once, with their own time of day.
+The parser is that of ``python -m local --trace``. Here, however, steps without a value count as no
+arrivals only if the user says so (``--missing zero``), or if the file evidently leaves empty
+minutes out. Otherwise they were not recorded: a gap of up to five minutes gets the mean of the
+minutes beside it, and a longer gap is cut out: the next minutes follow at once, with their own time
+of day.
 """
 
 from __future__ import annotations
@@ -18,10 +20,15 @@ from numpy.typing import NDArray
 
 from backtest.arena import Floats
 from backtest.errors import BacktestError
-from local.demo.traces import MINUTE, Trace, TraceError, load_trace
+from local.demo.trace_samples import MINUTE, Missing
+from local.demo.traces import AS_FOUND, Reading, Trace, TraceError, load_trace
 
 FILLED_MINUTES_MAX = 5
-GAP_NOTICE = "missing steps"
+MISSING = ("zero", "gap")
+MISSING_PLACES, MISSING_SHARE, SMALL_ROW = 3, 0.1, 5
+"""How many places, which share of the steps, and how many items in the smallest row tell a file
+that leaves out empty steps. Of five items a step on average, one step in 150 is empty.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,11 @@ class Workload:
     arrivals: Floats
     starts: Sequence[datetime]
     notices: tuple[str, ...] = ()
+    without_data: int | None = None
+    """Minutes of the trace without data. None: not known."""
+    start_instances: int | None = None
+    """The instances at the beginning, if the arrivals are CPU time in instance-minutes, not items.
+    """
 
     @property
     def minutes(self) -> int:
@@ -50,15 +62,41 @@ class Workload:
         return Workload(self.name, self.arrivals[first:end], self.starts[first:end], self.notices)
 
 
-def load_workload(path: Path) -> Workload:
-    """Raises BacktestError with file, line, value and what to do."""
+def load_workload(path: Path, reading: Reading = AS_FOUND, missing: str | None = None) -> Workload:
+    """``missing`` is one of ``MISSING``. Raises BacktestError with file, place and what to do."""
     try:
-        trace = load_trace(path)
+        trace = load_trace(path, reading)
     except TraceError as error:
         raise BacktestError(str(error)) from error
-    if not any(GAP_NOTICE in notice for notice in trace.notices):
-        return _workload(path, trace, np.arange(trace.minutes), trace.notices)
-    return _without_gaps(path, trace)
+    kept, arrivals = np.arange(trace.minutes), np.array(trace.arrivals)
+    notices: tuple[str, ...] = ()
+    if trace.missing:
+        how = missing or ("zero" if leaves_out_empty(trace.missing) else "gap")
+        notices = (_told(trace.missing, how, chosen=missing is not None),)
+        if how == "gap":
+            kept, arrivals, filled = _without_gaps(trace)
+            notices += filled
+    form = f"{trace.read_as}, {len(kept):,} minutes, {sum(trace.arrivals):,.10g} items in the file"
+    starts = [trace.start + MINUTE * int(minute) for minute in kept]
+    without = int((np.asarray(trace.covered) == 0).sum())
+    return Workload(path.name, arrivals[kept], starts, (form, *trace.notices, *notices), without)
+
+
+def leaves_out_empty(missing: Missing) -> bool:
+    """Whether steps are missing because nothing arrived, rather than because nobody recorded them.
+
+    No other row says 0, several places lack rows, and the arrivals are so few, or so many rows are
+    missing, that empty steps are to be expected.
+    """
+    expected = missing.smallest <= SMALL_ROW or missing.share >= MISSING_SHARE
+    return not missing.zeros and missing.places >= MISSING_PLACES and expected
+
+
+def _told(missing: Missing, how: str, *, chosen: bool) -> str:
+    if how == "zero":
+        why = "" if chosen else ", because no row of the file is 0 (--missing gap: not recorded)"
+        return f"{missing.text}: read as no arrivals{why}"
+    return f"{missing.text}: not recorded{'' if chosen else ' (--missing zero: no arrivals)'}"
 
 
 def workload_of(name: str, start: datetime, arrivals: Floats) -> Workload:
@@ -66,14 +104,8 @@ def workload_of(name: str, start: datetime, arrivals: Floats) -> Workload:
     return Workload(name, arrivals, [start + MINUTE * int(m) for m in range(len(arrivals))])
 
 
-def _workload(
-    path: Path, trace: Trace, kept: NDArray[np.int64], notices: tuple[str, ...]
-) -> Workload:
-    arrivals = np.asarray(trace.arrivals, dtype=np.float64)[kept]
-    return Workload(path.name, arrivals, [trace.start + MINUTE * int(m) for m in kept], notices)
-
-
-def _without_gaps(path: Path, trace: Trace) -> Workload:
+def _without_gaps(trace: Trace) -> tuple[NDArray[np.int64], Floats, tuple[str, ...]]:
+    """The minutes that are kept, the arrivals of all minutes, and what was done."""
     covered = np.where(np.asarray(trace.covered) > 1 - 1e-9, 1.0, trace.covered)
     partly = (covered > 0) & (covered < 1)
     partly[-1] = False  # A trace may end within a minute.
@@ -82,16 +114,13 @@ def _without_gaps(path: Path, trace: Trace) -> Workload:
     kept = np.ones(trace.minutes, dtype=bool)
     filled, cut = [], []
     for first, end in _runs(covered == 0):
-        if end - first <= FILLED_MINUTES_MAX:
+        if first > 0 and end < trace.minutes and end - first <= FILLED_MINUTES_MAX:
             arrivals[first:end] = (arrivals[first - 1] + arrivals[end]) / 2
             filled.append(end - first)
         else:
             kept[first:end] = False
             cut.append(end - first)
-    notices = tuple(n for n in trace.notices if GAP_NOTICE not in n)
-    notices += _gap_notices(int(partly.sum()), filled, cut)
-    whole = Trace(trace.start, tuple(arrivals), trace.notices)
-    return _workload(path, whole, np.flatnonzero(kept), notices)
+    return np.flatnonzero(kept), arrivals, _gap_notices(int(partly.sum()), filled, cut)
 
 
 def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tuple[str, ...]:
@@ -104,8 +133,8 @@ def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tupl
         ),
         (
             len(cut),
-            f"longer gaps ({len(cut)}, {sum(cut)} min in all): cut out; the next minutes follow "
-            "at once",
+            f"gaps at the ends or longer ({len(cut)}, {sum(cut)} min in all): cut out; the next "
+            "minutes follow at once",
         ),
     )
     return tuple(text for count, text in notices if count)

@@ -9,7 +9,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from local.demo.settings_files import (
     refuse_second_demo,
 )
 from local.demo.system import LocalSystem, local_system
-from local.demo.traces import Trace, TraceError, busiest, load_trace
+from local.demo.traces import Trace, TraceError, add_reading, busiest, load_trace, reading_of
 from local.demo.view import watch
 from local.demo.watching import PartEnded
 from local.functions_host.errors import HostStartFailed
@@ -48,11 +48,11 @@ SUMMARY = "Stopped. Totals of the run (backlog in messages, age in minutes of th
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
-        trace = load_trace(options.trace)
+        trace = load_trace(options.trace, reading_of(options))
     except TraceError as error:
         print(error, file=sys.stderr)
         return 2
-    for notice in trace.notices:
+    for notice in _notices(trace):
         print(f"notice: {notice}", file=sys.stderr)
     try:
         refuse_second_demo(options.state / RUNNING_SETTINGS.name)
@@ -64,6 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{error}. Choose another folder with --state FOLDER", file=sys.stderr)
         return FAILED
     return _play(trace, options)
+
+
+def _notices(trace: Trace) -> Iterator[str]:
+    yield f"{trace.read_as}, {trace.minutes:,} minutes"
+    yield from trace.notices
+    if trace.missing:
+        yield f"{trace.missing.text}: read as no arrivals"
 
 
 def _play(trace: Trace, options: argparse.Namespace) -> int:
@@ -175,8 +182,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--trace",
         type=Path,
         default=BUNDLED_TRACE,
-        help="CSV file with the columns time,arrivals (default: three days of NASA-HTTP)",
+        help=(
+            "CSV file with the columns time,arrivals, or an export of metrics: see "
+            "docs/migrating.md (default: three days of NASA-HTTP)"
+        ),
     )
+    add_reading(parser)
     parser.add_argument("--minutes", type=_positive, help="trace minutes to run (default: all)")
     parser.add_argument(
         "--json", action="store_true", help="show no live view; print one JSON object at the end"

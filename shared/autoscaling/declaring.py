@@ -85,6 +85,7 @@ class AzureMonitorMetric:
     ``EntityName eq 'orders'``; without it, Azure Monitor aggregates over all dimensions.
     ``streamed=True`` takes the metric from the event hub instead, where a diagnostic setting sends
     it. Streamed records that are divided by a dimension are not read: see docs/events.md.
+    ``namespace`` is that of a custom metric, such as ``azure.applicationinsights``.
     """
 
     resource_id: str
@@ -93,6 +94,7 @@ class AzureMonitorMetric:
     time_grain: str = "PT1M"
     filter: str = ""
     streamed: bool = False
+    namespace: str = ""
 
 
 PushedMetric = HubMetric | AzureMonitorMetric

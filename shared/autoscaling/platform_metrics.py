@@ -113,6 +113,7 @@ def _alike(
     source: AzureMonitorMetric, regions: Mapping[str, str], denied: Collection[str]
 ) -> _Alike:
     subscription_id, namespace = subscription_and_namespace(source.resource_id)
+    namespace = source.namespace or namespace
     key = resource_key(source)
     region = regions.get(key, "")
     if subscription_id in denied or not region:

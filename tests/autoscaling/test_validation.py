@@ -104,6 +104,10 @@ def test_a_valid_declaration_has_no_problems() -> None:
             {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "total", "1 min")}},
             "metrics['cpu'].time_grain = '1 min': must be a duration such as 'PT1M'",
         ),
+        (
+            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", streamed=True, namespace="n")}},
+            "metrics['cpu'].namespace = 'n': must be text, and empty for a streamed metric",
+        ),
         ({"metrics": {"capacity": SOURCE}}, "this name is reserved"),
         ({"metrics": {"a/b": SOURCE}}, "metrics['a/b']: the name must match"),
         ({"metrics": {"backlog": "queue"}}, "must be a metric source"),

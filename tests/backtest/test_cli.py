@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 
 import pytest
@@ -54,6 +55,8 @@ def test_the_options_set_the_arena(backtest: CommandLine) -> None:
         "service_learned": False,
         "finished_counted": False,
         "backlog_metric": None,
+        "cpu": False,
+        "start_instances": None,
         "metrics": {"demo-demo-backlog": "backlog"},
     }
 
@@ -76,6 +79,19 @@ def test_a_plot_is_written_as_png_or_html(backtest: CommandLine, suffix: str) ->
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG" if suffix == "png" else b"<!doctype html>")
     assert len(content) > 20_000
+
+
+def test_the_options_of_a_trace_reach_its_reader(backtest: CommandLine) -> None:
+    times = [f"2026-11-0{day} 12:{at:02}" for day in (1, 2) for at in range(20) if at % 9 != 5]
+    options = "--series b --per-second --time-zone Asia/Tokyo --missing gap"
+    path = backtest.file("two.csv", "time,a,b\n" + "".join(f"{t},2,3\n" for t in times))
+    trace = backtest.json(path, "--rules", SHIPPED_RULES, *options.split())["trace"]
+    assert (trace["minutes"], trace["arrivals"]) == (40, 40 * 180)
+    assert trace["notices"][0].startswith("read as CSV, column b, items per second, 40 minutes")
+    assert any("read as Asia/Tokyo" in notice for notice in trace["notices"])
+    tuned = ("tune", path, "--rules", SHIPPED_RULES, "--tries", 0)
+    assert "Choose one with --series" in backtest.run(*tuned)[2]
+    assert backtest.run(*tuned, *options.split())[0] == 0
 
 
 def test_an_unwritable_plot_file_is_reported_by_name(backtest: CommandLine) -> None:
@@ -118,12 +134,12 @@ def test_a_broken_safety_rule_leads_to_exit_code_1(
     [
         ("", "the file is empty"),
         ("time,arrivals\n", "no row"),
-        ("when,what\n2026-03-01T00:00:00Z,3\n", "no column 'time' and 'arrivals'"),
+        ("when,what\nnoon,3\n", "'when,what' has no column of times"),
+        ("time,a,b\n2026-03-01T00:00:00Z,3,4\n", "Choose one with --series"),
         (csv_text([3, -4]), "line 3: arrivals '-4' is negative"),
         (csv_text([3, "many"]), "line 3: arrivals 'many' is not a number"),
-        (csv_text([3, "nan"]), "line 3"),
+        (csv_text([3, "inf"]), "line 3"),
         (csv_text([3]) + csv_text([4]).split("\n", 1)[1], "is already on line 2"),
-        (csv_text([3, 4], timedelta(minutes=-1)), "Sort the rows by time"),
         (csv_text([3, 4], timedelta(hours=1)), "from 1 s to 30 min apart"),
         ("time,arrivals\nyesterday,3\n", "line 2: 'yesterday' is not a time"),
         (b"time,arrivals\n\xff\xfe", "not UTF-8"),
@@ -262,3 +278,151 @@ def test_metrics_that_a_trace_cannot_provide_are_named_in_a_notice(backtest: Com
     assert notice.startswith("not in a trace: cpu. Rules on these saw zeros")
     named = backtest.json(*options, "--backlog-metric", "cpu")["trace"]["notices"]
     assert not any("not in a trace" in notice for notice in named)
+
+
+PLAN_ID = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group"
+    "/providers/Microsoft.Web/serverfarms/plan"
+)
+CPU_RULES = f"""
+# not converted: notifications (see WebhookUrl)
+from shared.autoscaling import *
+
+
+def resources(settings):
+    plan = AppServicePlan("00000000-0000-0000-0000-000000000001", "group", "plan")
+    load = AzureMonitorMetric("{PLAN_ID}", "CpuPercentage")
+    metrics = {{"load": load, "jobs": StorageQueue("jobs")}}
+    rules = (MetricRule("load", ">", 70, "out"), MetricRule("load", "<", 30, "in"))
+    return [Resource("plan", plan, metrics, MetricRules(rules), Limits(1, 20))]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unseen"),
+    [
+        ("CpuPercentage", "CpuPercentage", "load"),
+        ("CpuPercentage", "MemoryPercentage", "load"),
+        ("MetricRules(rules)", "any_of(BacklogTarget('jobs'), MetricRules(rules))", "load"),
+        ("MetricRules(rules)", "lambda seen: Recommendation(seen.capacity, '')", "load"),
+    ],
+)
+def test_rules_on_a_metric_that_the_trace_does_not_have_get_no_verdict(
+    backtest: CommandLine, before: str, after: str, unseen: str
+) -> None:
+    rules = backtest.file("rules.py", CPU_RULES.replace(before, after))
+    options = (backtest.trace([20] * 30), "--rules", rules)
+    result = backtest.json(*options)
+    assert list(result["policies"]) == POLICIES[1:]
+    assert result["not_judged"]["metrics"] == [unseen]
+    code, out, _ = backtest.run(*options)
+    said = " ".join(out.split())
+    assert code == 0
+    assert "No verdict: your rules cannot be judged from arrivals alone" in said
+    assert "Your rules cost" not in said
+    assert backtest.run(*options, "--plot", backtest.directory / "plot.png")[0] == 2
+
+
+def test_a_metric_without_data_that_no_rule_reads_does_not_prevent_a_verdict(
+    backtest: CommandLine,
+) -> None:
+    rules = CPU_RULES.replace("MetricRules(rules)", "BacklogTarget('jobs')")
+    result = backtest.json(backtest.trace([20] * 30), "--rules", backtest.file("rules.py", rules))
+    assert list(result["policies"]) == POLICIES
+    assert "not_judged" not in result
+
+
+CPU_JSON = json.dumps(
+    {
+        "value": [
+            {
+                "name": {"value": name},
+                "timeseries": [{"data": [
+                    {"timeStamp": f"2026-11-02T00:{minute:02}:00Z", "average": value}
+                    for minute in range(40) if minute != 30
+                ]}],
+            }
+            for name, value in (("ObservedMetricValue", 75.0), ("ObservedCapacity", 4.0))
+        ]
+    }
+)  # fmt: skip
+
+
+def cpu_csv(header: str, row: str) -> str:
+    rows = [f"2026-11-02T00:{minute:02}:00Z,{row}" for minute in range(40) if minute != 30]
+    return "\n".join((header, *rows))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        cpu_csv("time,cpu,instances", "75,4"),
+        cpu_csv("TimeGenerated [UTC],ObservedMetricValue,ObservedCapacity", "75.0,4.0"),
+        cpu_csv("time,arrivals,Instances,CpuPercentage (Avg)", "900,4,75"),
+        CPU_JSON,
+    ],
+)
+def test_rules_on_cpu_are_judged_by_cpu_and_instances(backtest: CommandLine, text: str) -> None:
+    options = (backtest.file("cpu", text), "--rules", backtest.file("rules.py", CPU_RULES))
+    result = backtest.json(*options)
+    assert result["arena"]["metrics"] == {"load": "cpu", "jobs": "0"}
+    assert (result["arena"]["instance_rate"], result["arena"]["start_instances"]) == (1, 4)
+    assert result["trace"]["arrivals"] == pytest.approx(39 * 3)
+    assert list(result["policies"]) == POLICIES
+    assert result["policies"]["rules"]["actions"] == 1  # 75 % of four instances, then 60 % of five
+    assert result["policies"]["original"]["violation_minutes"] == 0  # It sees a backlog, as before.
+    said = " ".join(backtest.run(*options)[1].split())
+    assert "Your rules cost" in said
+    assert said.endswith(
+        "Not converted from the autoscale setting: notifications (see WebhookUrl). "
+        "Minutes of the trace without data: 1. The notes above say how they count."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (cpu_csv("time,cpu,instances", "250,4"), (), "CPU = 250: must be 0 to 100"),
+        (cpu_csv("time,cpu,instances", "75,0"), (), "instances = 0: must be 1 to 1000"),
+        (cpu_csv("time,cpu,instances", "much,4"), (), "line 2: '2026-11-02T00:00:00Z', 'much'"),
+        (cpu_csv("time,cpu,cpu,instances", "75,75,4"), (), "a second value"),
+        (cpu_csv("time,cpu,instances", "75,4"), ("--instance-rate", 5), "no items"),
+        (
+            "time,cpu,instances\n2026-11-02T00:00Z,75,4\n2026-11-02T00:05Z,75,4",
+            (),
+            "2 of 6 minutes have both CPU and instances",
+        ),
+        (cpu_csv("time,cpu,nodes", "75,4"), (), "cpu.csv"),
+    ],
+)
+def test_a_trace_of_cpu_that_cannot_be_used_is_refused(
+    backtest: CommandLine, text: str, options: tuple[object, ...], message: str
+) -> None:
+    rules = backtest.file("rules.py", CPU_RULES)
+    code, _, err = backtest.run(backtest.file("cpu.csv", text), "--rules", rules, *options)
+    assert code == 2
+    assert message in " ".join(err.split())
+
+
+@pytest.mark.parametrize("metric", ["jobs", "other"])
+def test_a_trace_of_cpu_has_data_of_no_backlog_and_no_other_plan(
+    backtest: CommandLine, metric: str
+) -> None:
+    other = f'"other": AzureMonitorMetric("{PLAN_ID}-2", "CpuPercentage"), "jobs"'
+    rules = CPU_RULES.replace('"load", "<", 30', f'"{metric}", "<", 30').replace(
+        '"jobs":', f"{other}:"
+    )
+    trace = backtest.file("cpu.csv", cpu_csv("time,cpu,instances", "75,4"))
+    result = backtest.json(trace, "--rules", backtest.file("rules.py", rules))
+    assert result["not_judged"]["metrics"] == [metric]
+    assert "from CPU and instances alone" in result["not_judged"]["reason"]
+
+
+def test_limits_by_the_clock_are_judged(backtest: CommandLine) -> None:
+    schedule = "Schedule((), Profile('all day', 2, 3))"
+    metrics = "metrics = {'plan-capacity': PlanCapacity(plan)}"
+    lines = CPU_RULES.replace("MetricRules(rules)", schedule).splitlines()
+    text = "\n".join(f"    {metrics}" if "metrics =" in line else line for line in lines)
+    result = backtest.json(backtest.trace([20] * 30), "--rules", backtest.file("rules.py", text))
+    assert "rules" in result["policies"]
+    assert not any("saw only zeros" in notice for notice in result["trace"]["notices"])

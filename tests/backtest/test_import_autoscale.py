@@ -16,7 +16,14 @@ from backtest.autoscale_week import Begins, Holds, week
 from backtest.cli import main
 from backtest.errors import BacktestError
 from backtest.import_autoscale import written
-from shared.autoscaling import AzureMonitorMetric, Resource, Schedule, ServiceBusQueue
+from shared.autoscaling import (
+    AzureMonitorMetric,
+    Resource,
+    Schedule,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
+)
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.state import ScalingState
@@ -40,7 +47,7 @@ def loaded(document: Any) -> Resource:
     return resource
 
 
-def decided(now: datetime, capacity: int, **values: float) -> int | None:
+def decided(now: datetime, capacity: int, document: Any = None, **values: float) -> int | None:
     """The decision after ten minutes of constant values."""
     times = [now - timedelta(seconds=15 * n) for n in range(40, -1, -1)]
     series = {**values, CAPACITY_METRIC: float(capacity)}
@@ -48,7 +55,7 @@ def decided(now: datetime, capacity: int, **values: float) -> int | None:
         name.replace("_", "-"): Window(tuple(MetricValue(t, value) for t in times))
         for name, value in series.items()
     }
-    return decide(loaded(example()), ScalingState(histories), now).desired
+    return decide(loaded(document or example()), ScalingState(histories), now).desired
 
 
 @pytest.mark.parametrize(
@@ -75,13 +82,19 @@ def test_the_converted_rules_decide_like_the_setting(
     assert decided(now, capacity, **{**known, **values}) == desired
 
 
+DAY_NAMES = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+PLAN = example()["properties"]["targetResourceUri"]
 BUS = (
     "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/my-group/providers"
     "/Microsoft.ServiceBus/namespaces/my-bus"
 )
 ORDERS = {"DimensionName": "EntityName", "Operator": "Equals", "Values": ["orders"]}
 PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter="EntityName eq 'orders'")
+TWO_CONDITIONS = "EntityName eq 'orders' and Zone eq '1'"
+TOPIC, IS_T = f"{BUS}/topics/t", "EntityName eq 't'"
+ACCOUNT = BUS.replace("ServiceBus/namespaces/my-bus", "Storage/storageAccounts/mystore")
+QUEUES = f"{ACCOUNT}/services/queue/queues"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +104,30 @@ PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter="EntityName eq 'orde
         ("DeadletteredMessages", BUS, [ORDERS], ServiceBusQueue("orders", "dead_letter")),
         ("ScheduledMessages", f"{BUS}/queues/orders", [], ServiceBusQueue("orders", "scheduled")),
         ("MessageCount", f"{BUS}/queues/orders", [], ServiceBusQueue("orders")),
+        ("ActiveMessageCount", f"{TOPIC}/subscriptions/eu", [], ServiceBusSubscription("t", "eu")),
+        ("ActiveMessageCount", TOPIC, [], AzureMonitorMetric(BUS, "ActiveMessages", filter=IS_T)),
+        ("MessageCount", TOPIC, [], AzureMonitorMetric(BUS, "Messages", filter=IS_T)),
+        (
+            "ActiveMessages",
+            BUS,
+            [{**ORDERS, "Values": ["*"]}],
+            AzureMonitorMetric(BUS, "ActiveMessages"),
+        ),
+        (
+            "ApproximateMessageCount",
+            f"{QUEUES}/jobs",
+            [],
+            StorageQueue("jobs"),
+        ),
+        ("messagecount", f"{ACCOUNT}/queueServices/default/queues/jobs", [], StorageQueue("jobs")),
+        ("Transactions", f"{QUEUES}/q", [], AzureMonitorMetric(f"{QUEUES}/q", "Transactions")),
+        (
+            "ActiveMessages",
+            BUS,
+            [ORDERS, {**ORDERS, "DimensionName": "Zone", "Values": ["1"]}],
+            AzureMonitorMetric(BUS, "ActiveMessages", filter=TWO_CONDITIONS),
+        ),
+        ("Transactions", ACCOUNT, [], AzureMonitorMetric(ACCOUNT, "Transactions")),
         ("IncomingMessages", BUS, [ORDERS], PULLED),
         ("IncomingMessages", f"{BUS}/queues/orders/", [], PULLED),
         ("IncomingMessages", BUS, [], replace(PULLED, filter="")),
@@ -110,18 +147,106 @@ PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter="EntityName eq 'orde
         ),
     ],
 )
-def test_a_metric_of_service_bus_becomes_the_source_that_counts_the_same(
-    metric: str, uri: str, dimensions: list[Any], source: Any
+@pytest.mark.parametrize("key", ["dimensions", "Dimensions"])  # the portal writes a capital
+def test_a_metric_becomes_the_source_that_counts_the_same(
+    metric: str, uri: str, dimensions: list[Any], source: Any, key: str
 ) -> None:
-    document = example()
-    for profile in document["properties"]["profiles"]:
-        for rule in profile["rules"]:
-            rule["metricTrigger"] |= {
-                "metricName": metric, "metricResourceUri": uri, "dimensions": dimensions,
-                "statistic": "Average",
-            }  # fmt: skip
+    document = setting(trigger(metric, uri, **{key: dimensions}))
     assert set(convert(document).metrics.values()) == {source}
     assert loaded(document).metrics == convert(document).metrics
+
+
+def test_equal_names_in_two_namespaces_or_accounts_are_two_metrics() -> None:
+    """Otherwise, the second backlog is never read, and does not prevent scale-in."""
+    jobs = f"{QUEUES}/orders"
+    document = setting(
+        *[
+            trigger("ActiveMessages", uri, dimensions=[ORDERS])
+            for uri in (BUS, f"{BUS}-2", BUS.upper())
+        ],
+        *[trigger("ApproximateMessageCount", uri) for uri in (jobs, jobs.replace("my", "your"))],
+    )
+    converted = convert(document)
+    assert list(converted.metrics.values()) == [
+        ServiceBusQueue("orders"),
+        ServiceBusQueue("orders", connection="ServiceBusConnection2"),
+        StorageQueue("orders"),
+        StorageQueue("orders", connection="AzureWebJobsStorage2"),
+    ]
+    for text in ("my-bus-2 is read directly through ServiceBusConnection2", "account yourstore"):
+        assert text in " ".join(converted.notes)
+    assert loaded(document).metrics == converted.metrics
+
+
+@pytest.mark.parametrize(
+    ("namespace", "kept"),
+    [
+        ("azure.applicationinsights", "azure.applicationinsights"),
+        ("Microsoft.Web/serverFarms", ""),
+        ("", ""),
+    ],
+)
+def test_the_namespace_of_a_custom_metric_is_kept(namespace: str, kept: str) -> None:
+    (source,) = convert(
+        setting(trigger("waiting", PLAN, metricNamespace=namespace))
+    ).metrics.values()
+    assert source == AzureMonitorMetric(PLAN, "waiting", namespace=kept)
+
+
+@pytest.mark.parametrize(
+    ("metric", "uri", "divides", "per_instance", "note"),
+    [
+        (
+            "MessageCount",
+            f"{BUS}/queues/orders",
+            False,
+            True,
+            "thresholds of orders are per instance",
+        ),
+        ("ActiveMessageCount", f"{TOPIC}/subscriptions/eu", None, True, "of t are per instance"),
+        ("ActiveMessageCount", TOPIC, None, True, ""),
+        (
+            "ApproximateMessageCount",
+            f"{QUEUES}/q",
+            None,
+            True,
+            "is divided by",
+        ),
+        ("ActiveMessages", BUS, None, False, "thresholds of orders are totals"),
+        ("ActiveMessages", BUS, "true", True, ""),
+        ("CpuPercentage", PLAN, False, False, ""),
+    ],
+)
+def test_the_length_of_a_queue_is_divided_by_the_instances_as_in_azure(
+    metric: str, uri: str, divides: Any, per_instance: bool, note: str
+) -> None:
+    """learn.microsoft.com, "Best practices for autoscale"."""
+    entity = {"dimensions": [ORDERS]} if uri == BUS else {}
+    converted = convert(setting(trigger(metric, uri, dividePerInstance=divides, **entity)))
+    assert converted.default.policy is not None
+    assert [rule.per_instance for rule in converted.default.policy.rules] == [per_instance]
+    assert note in " ".join(converted.notes)
+
+
+def trigger(metric: str, uri: str, **more: Any) -> dict[str, Any]:
+    return {"metricName": metric, "metricResourceUri": uri, **more,
+            "operator": "LessThan", "threshold": 5}  # fmt: skip
+
+
+def setting(*triggers: Any, **more: Any) -> dict[str, Any]:
+    """A setting with one default profile, whose rules scale in."""
+    action = {"direction": "Decrease", "type": "ChangeCount", "value": "1", "cooldown": "PT1M"}
+    return {
+        "targetResourceUri": PLAN,
+        "profiles": [
+            {
+                "name": "Default",
+                "capacity": {"minimum": "1", "maximum": "9", "default": "1"},
+                "rules": [{"metricTrigger": each, "scaleAction": action} for each in triggers],
+                **more,
+            }
+        ],
+    }
 
 
 DAY, WEEKEND = Begins(0, WEEK[:5], "08:30"), Begins(1, ("Sat",), "00:00")
@@ -174,14 +299,180 @@ def test_a_recurring_profile_without_an_end_applies_at_all_times_and_is_noted() 
         assert any(rule.holds(moment, "UTC") for rule in schedule.rules)
 
 
-@pytest.mark.parametrize("form", ["rest", "cli", "template"])
-def test_every_export_format_of_a_setting_is_read(form: str) -> None:
-    rest = example()
-    cli = rest["properties"]
-    kind = {"type": "Microsoft.Insights/autoscaleSettings"}
-    template = {"resources": [{"type": "else"}, {**kind, **rest}]}
-    document = {"rest": rest, "cli": cli, "template": template}[form]
-    assert written(convert(document)) == written(convert(rest))
+def cased(value: Any, change: Any) -> Any:
+    """The document with its keys, enums, weekdays and zones in another case."""
+    if isinstance(value, dict):
+        return {change(k): v if k == "name" else cased(v, change) for k, v in value.items()}
+    if isinstance(value, list):
+        return [cased(each, change) for each in value]
+    is_name = (
+        not isinstance(value, str) or value.startswith("/") or "T" in value or "orders" in value
+    )
+    return value if is_name or value in METRICS else change(value)
+
+
+METRICS = ("ActiveMessages", "CpuPercentage", "ApproximateMessageCount")
+KIND = {"type": "Microsoft.Insights/autoscaleSettings", "location": "[resourceGroup().location]"}
+REST = example()
+FLAT = {**REST["properties"], "name": "workers-autoscale", "systemData": None, "tags": {}}
+PARAMETERS = {"planId": {"type": "string", "defaultValue": "[variables('PLAN')]"}}
+TEMPLATE = {
+    "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+    "parameters": {**PARAMETERS, "days": {"defaultValue": ["Monday"]}},
+    "variables": {"plan": PLAN},
+    "resources": [
+        {"type": "Microsoft.Web/serverfarms", "name": "[parameters('planId')]"},
+        {**KIND, **REST},
+    ],
+}
+CLOCKS = json.loads(
+    json.dumps(FLAT).replace('"PT10M"', '"0:10:00"').replace('"PT5M"', '"00:05:00.0000000"')
+    .replace('"PT20M"', '"0:20:00"').replace('"PT1M"', '"0:01:00"')
+)  # fmt: skip
+
+
+def nested(template: Any) -> Any:
+    properties = {"template": {"resources": [template, *template.get("resources", [])]}}
+    return {"type": "Microsoft.Resources/deployments", "properties": properties}
+
+
+def in_template(changed_setting: Any, **more: Any) -> Any:
+    return {**TEMPLATE, "resources": [{**KIND, "properties": changed_setting, **more}]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        REST,
+        FLAT,
+        [FLAT],
+        {"value": [REST], "nextLink": None},
+        TEMPLATE,
+        {**TEMPLATE, "languageVersion": "2.0",
+         "resources": {"plan": {**KIND, "existing": True}, "scale": {**KIND, **REST}}},
+        in_template({**REST["properties"], "targetResourceUri": "[parameters('planid')]"}),
+        in_template({**REST["properties"], "targetResourceUri": "[ variables( 'plan' ) ]"}),
+        cased(REST, str.lower),
+        cased(REST, str.upper),
+        CLOCKS,
+    ],
+)  # fmt: skip
+def test_every_export_format_of_a_setting_is_read(document: Any) -> None:
+    """The CLI, its lists and its older clock forms, the REST API, templates without expressions."""
+    assert code(document) == code(REST)
+
+
+def code(document: Any, name: str | None = None) -> list[str]:
+    """The rules file without its comments, and without names that have another case."""
+    source = written(convert(document, name)).lower()
+    return [line for line in source.splitlines() if not line.startswith("#")]
+
+
+def test_one_of_several_settings_is_chosen_by_its_name() -> None:
+    other = {**FLAT, "name": "other", "profiles": FLAT["profiles"][-1:]}
+    for several in ([FLAT, other], {"resources": [{**KIND, **REST}, {**KIND, **other}]}):
+        assert code(several, "other") == code(other)
+        with pytest.raises(BacktestError, match="2 autoscale settings: workers-autoscale, other"):
+            convert(several)
+        with pytest.raises(BacktestError, match="--setting third: 0 settings have this name"):
+            convert(several, "third")
+
+
+def test_a_value_that_comes_from_a_parameter_is_told() -> None:
+    document = in_template({**FLAT, "targetResourceUri": "[parameters('planId')]"})
+    assert convert(document).notes[0] == f"parameters('planId') is read as its default, {PLAN!r}"
+
+
+PARIS = {
+    "timeZone": "Romance Standard Time",
+    "start": "2026-03-01T00:00:00Z",
+    "end": "2026-03-02T00:00:00Z",
+}
+RECURRENCE = {"frequency": "Week", "schedule": {
+    "timeZone": "UTC", "days": DAY_NAMES, "hours": [8, 20], "minutes": [0]}}  # fmt: skip
+
+
+def recurring(name: str, most: int, hours: list[int], *rules: Any) -> dict[str, Any]:
+    schedule = {**RECURRENCE["schedule"], "hours": hours}  # type: ignore[dict-item]
+    (profile,) = setting(
+        *rules, name=name, capacity={"minimum": str(most), "maximum": str(most)},
+        recurrence={"frequency": "Week", "schedule": schedule},
+    )["profiles"]  # fmt: skip
+    return dict(profile)
+
+
+def test_each_of_several_hours_begins_a_profile() -> None:
+    day, end = (
+        recurring("Day", 5, [8, 20]),
+        recurring('{"name":"Default","for":"Day"}', 2, [12, 22]),
+    )
+    document = {**setting(), "profiles": [day, end]}
+    at = {9: 5, 13: 2, 19: 2, 21: 5, 23: 2}
+    assert {h: decided(OFFICE.replace(hour=h), 3, document, plan_capacity=3) for h in at} == at
+
+
+def test_copies_of_the_default_profile_that_differ_are_kept() -> None:
+    profiles = [
+        recurring("Day", 5, [8]),
+        recurring("Evening", 6, [18]), recurring('{"name":"Default","for":"Day"}', 2, [12, 18]),
+        recurring('{"name":"Default","for":"Evening"}', 3, [22, 8]),
+    ]  # fmt: skip
+    document = {**setting(), "profiles": profiles}
+    at = {9: 5, 13: 2, 19: 6, 23: 3, 3: 3}
+    assert {h: decided(OFFICE.replace(hour=h), 4, document, plan_capacity=4) for h in at} == at
+    assert "Default after Evening differs" in " ".join(convert(document).notes)
+
+
+def test_recurring_profiles_need_no_default_profile() -> None:
+    """Each lasts until the next one begins. Terraform's documentation has such an example."""
+    document = {**setting(), "profiles": [recurring("Day", 5, [8]), recurring("Night", 2, [20])]}
+    at = {7: 2, 9: 5, 19: 5, 21: 2}
+    assert {h: decided(OFFICE.replace(hour=h), 3, document, plan_capacity=3) for h in at} == at
+
+
+def test_limits_without_rules_are_converted() -> None:
+    document = setting(capacity={"minimum": "4", "maximum": "6"})
+    assert [decided(OFFICE, n, document, plan_capacity=n) for n in (2, 5, 8)] == [4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("document", "note"),
+    [
+        (setting(trigger("MessageCount", f"{BUS}/queues/q")), "includes dead letters"),
+        (setting(trigger("Messages", BUS, dimensions=[ORDERS])), "includes dead letters"),
+        (setting(trigger("ActiveMessages", BUS, dimensions=[ORDERS])), "a queue or a topic"),
+        (setting(trigger("MessageCount", f"{BUS}/queues/q", statistic="Max")), "the statistic Max"),
+        (setting(capacity={"minimum": "0", "maximum": "3"}), "capacity.minimum = 0 becomes 1"),
+        ({**setting(), "enabled": "False"}, "the setting is disabled"),
+        (in_template(setting(), condition="[parameters('on')]"), "only if [parameters('on')]"),
+        ({"value": [setting()], "nextLink": "https://x"}, "continues at nextLink"),
+        (
+            {**FLAT, "profiles": [*setting()["profiles"], *setting(fixedDate=PARIS)["profiles"]]},
+            "local time of Europe/Paris",
+        ),
+    ],
+)  # fmt: skip
+def test_a_note_tells_each_difference(document: Any, note: str) -> None:
+    assert note in " ".join(convert(document).notes)
+    assert note in written(convert(document))
+
+
+@pytest.mark.parametrize(
+    ("document", "left_out"),
+    [
+        (setting(), ()),
+        ({**setting(), "notifications": [{}]}, ("notifications (see WebhookUrl)",)),
+        ({**setting(), "predictiveAutoscalePolicy": {"scaleMode": "forecastOnly"}},
+         ("predictive scaling (see SeasonalFloor)",)),
+        (setting(trigger("Cpu", PLAN, weight=3)), ("profiles[0].rules[0].weight",)),
+        (setting(trigger("Cpu", PLAN, dimensions=[{**ORDERS, "Operator": "NotEquals"}])),
+         ("profiles[0].rules[0]: the condition NotEquals on dimension EntityName",)),
+        (in_template({**setting(), "notifications": "[parameters('mail')]"}),
+         ("notifications, a template expression",)),
+    ],
+)  # fmt: skip
+def test_what_is_not_converted_is_named(document: Any, left_out: tuple[str, ...]) -> None:
+    assert convert(document).left_out == left_out
 
 
 def test_the_default_profile_is_found_in_the_copies_that_the_portal_makes() -> None:
@@ -244,9 +535,10 @@ def test_a_window_that_is_longer_than_the_usual_history_is_kept() -> None:
 
 
 def test_notes_name_what_is_not_converted() -> None:
-    notes = " ".join(convert(example()).notes)
-    for word in ("notifications", "Monitoring Reader", "capacity.default", "cooldowns"):
-        assert word in notes
+    converted = convert(example())
+    for word in ("Monitoring Reader", "capacity.default", "cooldowns"):
+        assert word in " ".join(converted.notes)
+    assert "# not converted: notifications" in written(converted)
 
 
 def changed(*path: Any, value: Any) -> Any:
@@ -259,6 +551,9 @@ def changed(*path: Any, value: Any) -> Any:
 
 
 TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
+EXPRESSION = (
+    "is a template expression. Deploy it, and convert the output of: az monitor autoscale show"
+)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +561,62 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
     [
         ([], "not an autoscale setting"),
         ({"resources": []}, "no resource is of type"),
+        ({"resource": {"azurerm_monitor_autoscale_setting": {}}}, "JSON of Terraform is not read"),
+        (in_template({**FLAT, "targetResourceUri": "[resourceId('a/b', 'c')]"}), EXPRESSION),
+        (in_template({**FLAT, "targetResourceUri": "[parameters('none')]"}), EXPRESSION),
+        ({**FLAT, "targetResourceUri": "[parameters('planId')]"}, EXPRESSION),
+        (in_template({**FLAT, "profiles": "[concat(parameters('a'), '')]"}), EXPRESSION),
+        (in_template(setting(trigger("Cpu", "[resourceId('a', 'b')]"))), EXPRESSION),
+        (in_template({**FLAT, "profiles": {"copy": [{"count": 2}]}}), "profiles has a copy loop"),
+        (
+            in_template(FLAT, copy={"name": "loop", "count": 2}),
+            "has a copy loop, a template expression. Deploy it",
+        ),
+        ({**FLAT, "targetResourceUri": ""}, "targetResourceUri is empty"),
+        (
+            {
+                **in_template({**FLAT, "targetResourceUri": "[variables('a')]"}),
+                "variables": {"a": "[variables('b')]", "b": "[variables('a')]"},
+            },
+            EXPRESSION,
+        ),
+        ({"resources": [nested(nested(TEMPLATE))]}, "in a nested deployment"),
+        (
+            {
+                "resources": [
+                    {
+                        "type": "Microsoft.Resources/deployments",
+                        "properties": {"template": TEMPLATE},
+                    }
+                ]
+            },
+            "in a nested deployment, such as a module of Bicep. Deploy it",
+        ),
+        (setting(trigger("Cpu", PLAN, timeGrain="PT30S")), "timeGrain = 30 s"),
+        (setting(trigger("Cpu", PLAN, statistic="Median")), "statistic = 'Median'"),
+        (setting(trigger("IncomingMessages", f"{TOPIC}/subscriptions/s")), "of a topic's subscr"),
+        (setting(capacity={"minimum": "0", "maximum": "0"}), "capacity.maximum = 0: a plan has"),
+        (setting(recurrence={**RECURRENCE, "frequency": "Day"}), "frequency = 'Day'"),
+        (
+            changed("profiles", 0, "recurrence", "schedule", "minutes", value=[10**20]),
+            "profiles[0]: OverflowError",
+        ),
+        (setting(fixedDate={"start": "soon", "end": "later"}), "fixedDate.start = 'soon'"),
+        ({**FLAT, "profiles": [FLAT["profiles"][-1]] * 2}, "Default, Default are default profiles"),
+        (changed("profiles", 0, "rules", 0, "scaleAction", "value", value="0"), "value = 0 never"),
+        (
+            changed(
+                "profiles", 0, "rules", 0, "scaleAction", "type", value="ServiceAllowedNextValue"
+            ),
+            "'ServiceAllowedNextValue' is not supported",
+        ),
         (changed("profiles", value=[]), "profiles must be a list with at least one profile"),
         (changed("profiles", value={"a": 1}), "profiles must be a list with at least one profile"),
         (changed("targetResourceUri", value="/subscriptions/x"), "is not an App Service Plan"),
-        (changed(*TRIGGER, "operator", value="About"), "profiles[0].rules[0]: "),
+        (
+            changed(*TRIGGER, "operator", value="About"),
+            "profiles[0].rules[0].metricTrigger.operator = 'About'",
+        ),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),
         (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
         (changed(*TRIGGER, "threshold", value="much"), "profiles[0]: ValueError"),
@@ -279,14 +626,17 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
         ),
         (
             changed("profiles", 0, "recurrence", "schedule", "days", value=["Caturday"]),
-            "'Cat' is not a day",
+            "'Caturday' is not a day",
         ),
         (
             changed("profiles", 0, "recurrence", "schedule", "hours", value=[]),
-            "profiles[0]: IndexError",
+            "hours and minutes need at least one",
         ),
         (changed("profiles", 0, "rules", 0, "metricTrigger", value="x"), "profiles[0]: "),
-        (changed("profiles", 3, "capacity", value={"minimum": "1"}), "profiles[3]: KeyError"),
+        (
+            changed("profiles", 3, "capacity", value={"minimum": "1"}),
+            "profiles[3]: the key 'maximum' is missing",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_converted_is_refused_with_the_place(
@@ -303,12 +653,33 @@ def test_the_command_writes_a_file_and_never_overwrites_one(
     output = tmp_path / "scaling_rules.py"
     words = ["import-autoscale", str(EXAMPLE), "--output", str(output)]
     assert main(words) == 0
-    assert "note: notifications" in capsys.readouterr().err
+    last = capsys.readouterr().err.splitlines()[-2:]
+    assert last[0] == "Not converted: notifications (see WebhookUrl)."
+    assert last[1].startswith("A trace of arrivals has no data of workers-cpupercentage")
     assert "MetricRules(" in output.read_text()
     assert main(words) == 2
     assert "already exists" in capsys.readouterr().err
     assert main(["import-autoscale", str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("main.tf", 'resource "azurerm_monitor_autoscale_setting" "a" {}', "HCL is not read"),
+        ("asp", 'resource "azurerm_monitor_autoscale_setting" "a" {}', "HCL is not read"),
+        ("main.bicep", "resource a 'Microsoft.Insights/autoscaleSettings@2022-10-01'", "Bicep is"),
+        ("show.json", "Name    Enabled\n------  ----", "not JSON: "),
+    ],
+)
+def test_another_format_is_refused_with_the_command_that_writes_the_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert main(["import-autoscale", str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "az monitor autoscale show --resource-group" in error
 
 
 def test_the_limits_of_the_resource_cover_those_of_all_profiles() -> None:

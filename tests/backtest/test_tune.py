@@ -38,6 +38,16 @@ def resources(settings):
 """
 
 
+def test_rules_on_a_metric_without_data_are_not_tuned(backtest: CommandLine) -> None:
+    text = TUNABLE_RULES.replace("StorageQueue", "HubMetric").replace(
+        'HubMetric("jobs")', "HubMetric()"
+    )
+    rules = backtest.file("rules.py", text)
+    code, _, err = backtest.run("tune", backtest.trace([20] * 60), "--rules", rules)
+    assert code == 2
+    assert "cannot be judged from arrivals alone: the trace has no data of jobs" in err
+
+
 def test_tuning_improves_a_poor_policy_on_traffic_that_was_not_used(
     backtest: CommandLine,
 ) -> None:

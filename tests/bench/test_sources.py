@@ -47,5 +47,5 @@ def test_without_the_known_lag_late_metrics_never_let_the_capacity_back_in(
 
 def test_there_is_a_setting_for_every_statistic_and_every_kind_of_change() -> None:
     rules = [r for each in SETTINGS.values() for p in each["profiles"] for r in p["rules"]]
-    assert {rule["metricTrigger"]["statistic"] for rule in rules} == set(STATISTICS)
-    assert {rule["scaleAction"]["type"] for rule in rules} == set(UNITS)
+    assert {rule["metricTrigger"]["statistic"].lower() for rule in rules} == set(STATISTICS)
+    assert {rule["scaleAction"]["type"].lower() for rule in rules} == set(UNITS)

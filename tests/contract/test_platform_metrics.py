@@ -333,6 +333,14 @@ async def test_a_metric_that_does_not_exist_does_not_affect_others_of_its_resour
     assert "Failed to find metric configuration for metric: CpuPercent" in str(answers[wrong])
 
 
+async def test_a_custom_metric_is_read_in_its_namespace(azure: Azure) -> None:
+    custom = AzureMonitorMetric(PLAN, "CpuPercentage", namespace="azure.applicationinsights")
+    azure.publish(CPU, 1, 50)
+    await azure.metrics.read([CPU, custom])
+    asked = [each.query.get("metricnamespace") for each in azure.arm.requests]
+    assert sorted(asked, key=str) == [None, "azure.applicationinsights"]
+
+
 async def test_metrics_of_one_resource_share_a_request(azure: Azure) -> None:
     incoming = AzureMonitorMetric(BUS, "IncomingMessages", "total", filter=DONE.filter)
     azure.publish(DONE, 9, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +36,20 @@ def test_a_failed_nightly_run_is_reported_with_its_reason_and_the_exit_code(
     night = NightlyDemo({}, "", 1, error=failed["night"]["error"])
     assert str(_night(night)) == failed["night"]["error"]
     assert cli._report({"night": {"error": ""}}, as_json=True) == 0
+
+
+def test_the_options_of_a_trace_reach_its_reader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, state = tmp_path / "two.csv", tmp_path / "a file"
+    trace.write_text(
+        "time,a,b\n2026-11-02T00:00Z,3,4\n2026-11-02T00:02Z,3,4\n2026-11-02T00:03Z,3,4\n"
+    )
+    state.touch()  # The demo cannot start here.
+    arguments = ["--trace", str(trace), "--state", str(state)]
+    assert cli.main(arguments) == 2
+    assert "Choose one with --series" in capsys.readouterr().err
+    assert cli.main([*arguments, "--series", "b"]) == 1
+    told = capsys.readouterr().err
+    assert "notice: read as CSV, column b, 4 minutes" in told
+    assert "1 missing steps of 1 min, the first before line 3: read as no arrivals" in told

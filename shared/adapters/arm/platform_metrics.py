@@ -223,6 +223,7 @@ class AzurePlatformMetrics:
             "interval": query.grain,
             "timespan": f"{_time(query.start(now))}/{_time(now)}",
             **({"$filter": query.filter} if query.filter else {}),
+            **({"metricnamespace": query.namespace} if query.sources[0].namespace else {}),
         }
         path = f"{resource_id}/providers/Microsoft.Insights/metrics"
         request = HttpRequest("GET", self._arm.format_url(path), params=parameters)

@@ -352,6 +352,8 @@ def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
         yield f".time_grain = {source.time_grain!r}: must be a duration such as 'PT1M'"
     if not isinstance(source.filter, str) or (source.filter and source.streamed):
         yield f".filter = {source.filter!r}: must be text, and empty for a streamed metric"
+    if not isinstance(source.namespace, str) or (source.namespace and source.streamed):
+        yield f".namespace = {source.namespace!r}: must be text, and empty for a streamed metric"
     if not isinstance(source.streamed, bool):
         yield f".streamed = {source.streamed!r}: must be True or False"
 
