@@ -263,7 +263,8 @@ def _datapoints(data: Record) -> Iterator[Record]:
 def _log_analytics(data: Record) -> Iterator[Record]:
     for table in list(_dicts(data["tables"]))[:1]:
         names = [_cell(column.get("name")) for column in _dicts(table.get("columns"))]
-        for row in table.get("rows") or ():
+        rows = table.get("rows")
+        for row in rows if isinstance(rows, list) else ():
             if isinstance(row, list):
                 yield dict(zip(names, row, strict=False))
 
