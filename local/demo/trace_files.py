@@ -180,14 +180,10 @@ def _records(data: Any) -> tuple[str, Iterable[Any]]:
     return "JSON", data
 
 
-def _is_nested(data: Any) -> bool:
+def _is_nested(data: Sequence[Any]) -> bool:
     """Whether a list holds one list of records, as a JMESPath query without `[]` leaves it."""
-    return (
-        len(data) == 1
-        and isinstance(data[0], list)
-        and isinstance(data[0][:1], list)
-        and any(isinstance(one, dict | list) for one in data[0])
-    )
+    inner = data[0] if len(data) == 1 and isinstance(data[0], list) else ()
+    return any(isinstance(one, dict | list) for one in inner)
 
 
 def _records_of_answer(data: Record) -> tuple[str, Iterable[Any]]:
