@@ -25,7 +25,15 @@ from local.demo.settings_files import (
     refuse_second_demo,
 )
 from local.demo.system import LocalSystem, local_system
-from local.demo.traces import Trace, TraceError, add_reading, busiest, load_trace, reading_of
+from local.demo.traces import (
+    PLAIN,
+    Trace,
+    TraceError,
+    add_reading,
+    busiest,
+    load_trace,
+    reading_of,
+)
 from local.demo.view import watch
 from local.demo.watching import PartEnded
 from local.functions_host.errors import HostStartFailed
@@ -67,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _notices(trace: Trace) -> Iterator[str]:
-    yield f"{trace.read_as}, {trace.minutes:,} minutes"
+    if trace.read_as != PLAIN:
+        yield f"{trace.read_as}, {trace.minutes:,} minutes"
     yield from trace.notices
     if trace.missing:
         yield f"{trace.missing.text}: read as no arrivals"

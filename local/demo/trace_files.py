@@ -180,14 +180,10 @@ def _records(data: Any) -> tuple[str, Iterable[Any]]:
     return "JSON", data
 
 
-def _is_nested(data: Any) -> bool:
+def _is_nested(data: Sequence[Any]) -> bool:
     """Whether a list holds one list of records, as a JMESPath query without `[]` leaves it."""
-    return (
-        len(data) == 1
-        and isinstance(data[0], list)
-        and isinstance(data[0][:1], list)
-        and any(isinstance(one, dict | list) for one in data[0])
-    )
+    inner = data[0] if len(data) == 1 and isinstance(data[0], list) else ()
+    return any(isinstance(one, dict | list) for one in inner)
 
 
 def _records_of_answer(data: Record) -> tuple[str, Iterable[Any]]:
@@ -263,7 +259,8 @@ def _datapoints(data: Record) -> Iterator[Record]:
 def _log_analytics(data: Record) -> Iterator[Record]:
     for table in list(_dicts(data["tables"]))[:1]:
         names = [_cell(column.get("name")) for column in _dicts(table.get("columns"))]
-        for row in table.get("rows") or ():
+        rows = table.get("rows")
+        for row in rows if isinstance(rows, list) else ():
             if isinstance(row, list):
                 yield dict(zip(names, row, strict=False))
 

@@ -28,6 +28,7 @@ NUMBER = "Write the number of items in that step, such as 19"
 ISO = "Write ISO 8601: 1995-07-11T04:00:00Z"
 AUTUMN = "as local times do at the clock change in autumn"
 SPRING = "as in local times at the clock change in spring. Name their zone with --time-zone"
+STEPS = "Give rows from 1 s to 30 min apart, such as the number of events in each minute"
 SUNDAY = 6
 IN_UTC = "Export the times in UTC, or name their time zone, such as --time-zone Europe/Berlin"
 Notices = tuple[str, ...]
@@ -185,7 +186,7 @@ def on_steps(
     step, moved = _usual_step(spans), 0
     if not STEP_MIN <= step <= STEP_MAX:
         what = f"the rows are {spoken(step)} apart"
-        raise Refused(samples[1].place, what, "Give rows from 1 s to 30 min apart")
+        raise Refused(samples[1].place, what, STEPS)
     _check_length(samples, step)
     start = samples[0].time
     if any(span % step for span in spans):
@@ -214,6 +215,8 @@ def _usual_step(spans: Sequence[timedelta]) -> timedelta:
     if all(span % step == timedelta() for span in spans):
         return step
     middle = median_low(spans)
+    if middle < STEP_MIN / 2:
+        return middle
     unit = MINUTE if middle >= 0.75 * MINUTE else 5 * SECOND if middle >= 5 * SECOND else SECOND
     steps = [max(1, round(span / unit)) for span in spans]
     usual, times = Counter(steps).most_common(1)[0]

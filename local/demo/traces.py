@@ -51,6 +51,8 @@ class Reading:
 
 
 AS_FOUND = Reading()
+PLAIN = "read as CSV, column arrivals"
+"""The form that needs no word."""
 
 
 @dataclass(frozen=True, slots=True)
