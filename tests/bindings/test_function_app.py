@@ -229,6 +229,6 @@ async def test_a_total_in_a_policy_for_values_per_instance_is_logged_at_start(
     declared = resource(policy=TargetTracking("backlog", 100))
     monkeypatch.setattr("scaling_rules.resources", lambda _: [declared])
     importlib.reload(app.module)
-    await app.call("metric_collector", Mock(spec=func.TimerRequest))
+    await App(app.module).call("metric_collector", Mock(spec=func.TimerRequest))
     (line,) = [each for each in caplog.records if getattr(each, "action", "") == "rule_doubtful"]
     assert "Use ValuePerInstance('backlog', …) instead of TargetTracking" in line.message
