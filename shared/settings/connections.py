@@ -33,7 +33,7 @@ IDENTITY = ("credential", "clientId", "managedIdentityResourceId", "tenantId", "
 NAMESPACE = "fullyQualifiedNamespace"
 ACCOUNT = ("accountName", *(f"{service}ServiceUri" for service in HOST_SERVICES))
 ACCOUNT_NAME = re.compile("[A-Za-z0-9]{3,24}")
-HOST_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?")
 IDENTITY_ID = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/"
     r"Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+",
@@ -86,6 +86,11 @@ class ServiceBusConnection:
     namespace: str = ""
     identity: Identity = SYSTEM_ASSIGNED
     transport: AmqpTransport = OVER_TCP
+
+    @property
+    def entity(self) -> str:
+        """The only entity that the key allows; empty if it allows all."""
+        return dict(_pairs(self.connection_string)).get("entitypath", "")
 
     @property
     def host(self) -> str:
@@ -254,19 +259,18 @@ def identity_of(section: Section, addresses: Collection[str]) -> Identity:
 def namespace_of(section: Section) -> str:
     """The host name of the namespace, also if it is given as a URL; empty if it is not set. Raises
     ValueError."""
-    given = section.get(NAMESPACE)
-    url = urlsplit(given if "://" in given or not given else f"sb://{given}")
-    host, place = url.hostname or "", section.name_of(NAMESPACE)
-    if url.netloc.lower() != host and host in STAND_INS:
-        return url.netloc
-    is_host = url.scheme in ("", "https", "sb") and HOST_NAME.fullmatch(host or "none")
-    if not is_host or url.path.strip("/") or url.query or (url.port and "://" not in given):
+    given, place = section.get(NAMESPACE), section.name_of(NAMESPACE)
+    if not given:
+        return ""
+    url = urlsplit(given if "://" in given else f"sb://{given}")
+    if url.scheme not in ("https", "sb") or not HOST.fullmatch(url.netloc) or url.path.strip("/"):
         such = "must be only the host name of the namespace, such as NAME.servicebus.windows.net"
         raise ValueError(f"{place}: {such}")
-    if host and "." not in host and host not in STAND_INS:
+    host = str(url.hostname)
+    if "." not in host and host not in STAND_INS:
         whole = f"must be the whole host name, such as {host}.servicebus.windows.net"
         raise ValueError(f"{place} = {given!r}: {whole}")
-    return host
+    return host if "://" in given and host not in STAND_INS else url.netloc
 
 
 def service_url(section: Section, service: str) -> str:
@@ -275,7 +279,7 @@ def service_url(section: Section, service: str) -> str:
     name = f"{service}ServiceUri"
     if url := section.get(name):
         others = [each for each in HOST_SERVICES if f".{each}." in url and each != service]
-        if not re.fullmatch(rf"(?i:{HTTPS}|{LOOPBACK})(/[\w-]*)?", url) or others:
+        if not re.fullmatch(rf"(?i:{HTTPS}|{LOOPBACK})(/[^\s?#]*)?", url) or others:
             such = f"must be an address such as https://ACCOUNT.{service}.core.windows.net"
             raise ValueError(f"{section.name_of(name)}: {such}")
         return url
@@ -349,7 +353,7 @@ def emulator_string(section: Section) -> str:
     """
     given = dict(_pairs(section.text)).get("developmentstorageproxyuri", "http://127.0.0.1")
     proxy = urlsplit(given)
-    if proxy.scheme not in ("http", "https") or not HOST_NAME.fullmatch(proxy.hostname or ""):
+    if proxy.scheme not in ("http", "https") or not HOST.fullmatch(proxy.netloc):
         such = "must be an address such as http://azurite"
         raise ValueError(f"{section.name}: its DevelopmentStorageProxyUri {such}")
     endpoints = "".join(

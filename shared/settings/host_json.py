@@ -52,7 +52,7 @@ def host_value(document: Mapping[str, Any], path: str, default: Any) -> Any:
         if found is None:
             return default
         value = value[found]
-    return value
+    return default if value is None else value
 
 
 def _put(document: dict[str, Any], keys: list[str], text: str) -> None:

@@ -76,6 +76,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     }
     for kind, name in sorted(needed, key=str):
         _attempt(all_problems, partial(connects[kind], name))
+    all_problems += _attempt(all_problems, partial(_wrong_entities, loaded, declared or ())) or []
     own_handling = _attempt(all_problems, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
         all_problems.append(
@@ -87,6 +88,23 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     namespaces = namespace_ids(_bus_hosts(loaded, declared), loaded.service_bus_namespace_ids)
     resources = {each.name: with_counts(each, namespaces) for each in declared}
     return Checked(loaded, resources, data_set_periods or (), outage_classes or (), own_handling)
+
+
+def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]:
+    """A problem for each queue or topic that the key of its connection does not allow. Raises
+    SettingsError."""
+    sources = [source for each in declared for source in each.metrics.values()]
+    used = [(each.connection, each.queue) for each in sources if isinstance(each, ServiceBusQueue)]
+    used += [(s.connection, s.topic) for s in sources if isinstance(s, ServiceBusSubscription)]
+    if loaded.processing_period_hours:
+        queues = (loaded.processing_queue, loaded.working_queue)
+        used += [(PROCESSING_CONNECTION, queue) for queue in queues]
+    return [
+        f"{name}: its EntityPath is {entity!r}, so its key does not allow {used_entity!r}. Use a "
+        "key of the namespace"
+        for name, used_entity in used
+        if (entity := loaded.service_bus(name).entity).lower() not in ("", used_entity.lower())
+    ]
 
 
 def _bus_hosts(loaded: Settings, declared: Sequence[Resource]) -> Mapping[str, str]:
