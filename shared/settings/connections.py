@@ -215,11 +215,11 @@ class Section:
 def section_of(environ: Mapping[str, str], name: str) -> Section:
     """The section of that name, or with the prefix of the host. Raises ValueError."""
     section = Section(name)
+    given = {same_name(key): value.strip() for key, value in environ.items() if value.strip()}
     for prefix in (f"AzureWebJobs{name}", name):
         start = f"{same_name(prefix)}:"
-        given = {same_name(key): value.strip() for key, value in environ.items() if value.strip()}
         properties = {k.removeprefix(start): v for k, v in given.items() if k.startswith(start)}
-        section = Section(prefix, given.get(same_name(prefix), ""), properties)
+        section = Section(prefix, environ.get(prefix, "").strip(), properties)
         if section.text or properties:
             break
     for key, value in {"": section.text, **section.properties}.items():
