@@ -13,7 +13,7 @@ from azure.identity.aio import (
 from azure.storage.queue.aio import QueueServiceClient
 
 from shared import settings
-from shared.adapters.azure.credentials import chain_of
+from shared.adapters.azure.credentials import Login, chain_of
 from shared.settings import SETTINGS, SettingsError
 from shared.settings.connections import (
     EventHubConnection,
@@ -104,6 +104,19 @@ async def test_a_connection_logs_in_with_the_identity_that_its_settings_name(
     assert "hunter2" not in repr(bus)
     async with chain_of(identity) as login:
         assert type(login) is credential
+
+
+@pytest.mark.parametrize(
+    ("variables", "credential"),
+    [({}, DefaultAzureCredential), ({"IDENTITY_ENDPOINT": "http://x"}, ManagedIdentityCredential)],
+)
+async def test_a_developer_may_log_in_with_the_settings_of_a_deployed_app(
+    variables: dict[str, str], credential: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    async with Login(Identity("c", only_managed=True)) as login:
+        assert type(login._chain) is credential
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from azure.core.exceptions import ClientAuthenticationError
 
 from shared.adapters.azure.transport import is_loopback
 from shared.settings.connections import SYSTEM_ASSIGNED, Identity
+from shared.settings.variables import has_managed_identity
 from shared.values.redaction import redacting
 
 T = TypeVar("T")
@@ -63,6 +65,8 @@ class Login:
 
     def __init__(self, identity: Identity = SYSTEM_ASSIGNED) -> None:
         logging.getLogger("azure.identity").setLevel(logging.ERROR)  # it logs what it also raises
+        if not has_managed_identity():  # a command with the settings of a deployed app
+            identity = replace(identity, only_managed=False)
         self._chain = chain_of(identity)
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
