@@ -134,6 +134,11 @@ def add_file(path: Path) -> None:
         os.environ.setdefault(name, value)
 
 
+def has_managed_identity() -> bool:
+    """Whether this process runs where App Service offers a managed identity."""
+    return "IDENTITY_ENDPOINT" in os.environ
+
+
 def override(name: str, value: str) -> None:
     """Override a setting for this process only, with an option of the command line."""
     os.environ[name] = value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -40,11 +39,6 @@ class Variables(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._given)
-
-
-def has_managed_identity() -> bool:
-    """Whether this process runs where App Service offers a managed identity."""
-    return "IDENTITY_ENDPOINT" in os.environ
 
 
 def same_name(name: str) -> str:

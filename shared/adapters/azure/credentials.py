@@ -13,8 +13,8 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import ClientAuthenticationError
 
 from shared.adapters.azure.transport import is_loopback
+from shared.settings import has_managed_identity
 from shared.settings.connections import SYSTEM_ASSIGNED, Identity
-from shared.settings.variables import has_managed_identity
 from shared.values.redaction import redacting
 
 T = TypeVar("T")
