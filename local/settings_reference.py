@@ -20,7 +20,11 @@ INTRODUCTION = """# Settings
 These are app settings of the Function App, or `Values` of `local.settings.json` ([an example](../local.settings.json.example)). The app reads them once, at start.
 
 - If settings or rules are wrong, no function of the app runs except two: `settings_check` fails every minute with one message that lists all problems, and `GET /api/dashboard` returns the same list with status 503 to a caller with a key. An unknown setting whose name resembles a known one causes a warning. `python -m shared validate` shows both.
-- A schedule has six cron fields, seconds first, or the form `hh:mm:ss` with less than 24 hours. `1.00:00:00` is a day.
+- Names are compared without case, as by the Functions host. `%NAME%` in a schedule or a name of an entity is replaced by that setting.
+- A schedule has six cron fields, seconds first, or the form `hh:mm:ss` with less than 24 hours. `1.00:00:00` is a day. The app reads cron fields as the host does: names such as `Monday` or `Jan`, lists, ranges and steps, and neither `?`, `L`, `#` nor day 7.
+- A connection is a connection string, or an address such as `NAME__fullyQualifiedNamespace`, `NAME__accountName` or `NAME__queueServiceUri` with an identity. `NAME__credential=managedidentity` uses managed identity only, `NAME__clientId` or `NAME__managedIdentityResourceId` names a user-assigned identity, and `NAME__tenantId`, `NAME__clientId` and `NAME__clientSecret` together name an app registration.
+- `python -m shared validate --settings FILE` also reads the settings of a deployed app, as `az functionapp config appsettings list` and the portal's Advanced edit show them. It writes of a Key Vault reference that it cannot be used, because only Azure resolves it.
+- The app also checks `host.json` and the settings that override it (`AzureFunctionsJobHost__…`): `messageEncoding` of the queues must be `none`.
 - Give a value marked *secret* as a Key Vault reference, or use a managed identity instead. The app never logs it.
 - *Used by* names functions; *rules* means `scaling_rules.py`.
 - The settings from `SubscriptionId` to `ThresholdDown` are required only if your rules read them.

@@ -190,7 +190,7 @@ def _connection(services: Services, function: Function) -> EventHubConnection:
     found = services.settings.connection(name, function=function.name)
     hub = trigger.text("eventHubName")
     if not found.connection_string:
-        return EventHubConnection(name, hub, found.namespace.lower(), client_id=found.client_id)
+        return EventHubConnection(name, hub, found.namespace.lower(), identity=found.identity)
     connection = event_hub_connection({name: found.connection_string}, name, hub)
     if not isinstance(connection, EventHubConnection):
         raise HostStartFailed(f"function {function.name}: {connection or f'{name} is empty'}")
@@ -201,4 +201,4 @@ def _tables(storage: Connection) -> StorageConnection:
     if storage.connection_string:
         return StorageConnection(STORAGE, storage.connection_string)
     url = storage.storage_url("table")
-    return StorageConnection(STORAGE, table_url=url, client_id=storage.client_id)
+    return StorageConnection(STORAGE, table_url=url, identity=storage.identity)

@@ -25,6 +25,7 @@ from local.functions_host.services import HostOptions, Listener, ListenerFactory
 from local.functions_host.storage_queues import StorageQueues
 from local.functions_host.worker import Outcome, Worker
 from local.functions_host.worker_deaths import DEATHS_MAX, WorkerDeaths
+from shared.settings.host_json import APP_FOLDER
 
 CLOSING_SECONDS_MAX = 20.0
 """After the last invocation, listeners have this long to close their connections."""
@@ -170,12 +171,12 @@ class FunctionsHost:
 
     async def _start(self) -> None:
         settings = read_app_settings(self._app_dir, {**os.environ, **self._given_settings})
-        config = self._given_config or read_host_json(self._app_dir)
+        config = self._given_config or read_host_json(self._app_dir, settings.values)
         if config.ignored:
             names = ", ".join(config.ignored)
             log_event(logging.WARNING, "host_json_ignored", f"host.json: no effect here: {names}")
         self._environment = dict(os.environ)
-        os.environ.update(settings.values)
+        os.environ.update({**settings.values, APP_FOLDER: str(self._app_dir)})
         functions = read_functions(await self._load(), settings)
         self._functions = tuple(with_default_retry(each, config.retry) for each in functions)
         services = self._create_services(settings, config)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import FIXED_DELAY, RetryPolicy
-from local.functions_host.schedule import parse_time_span
 from local.functions_host.storage_queues import MessageEncoding
-from shared.settings.json_files import read_json
+from shared.settings.host_json import HOST_JSON, host_document, host_value
+from shared.settings.schedules import parse_time_span
 
 Parsed = TypeVar("Parsed")
 
@@ -63,21 +63,16 @@ class JsonReader:
         return tuple(_unread(self._document, self.read, ""))
 
     def _value(self, key: str, default: Any) -> Any:
-        self.read.add(key)
-        value: Any = self._document
-        for part in key.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                return default
-            value = value[part]
-        return value
+        self.read.add(key.lower())
+        return host_value(self._document, key, default)
 
 
 def _unread(section: Mapping[str, Any], read: set[str], path: str) -> Iterator[str]:
     for key, value in section.items():
         name = f"{path}{key}"
-        if name in read:
+        if name.lower() in read:
             continue
-        if any(each.startswith(f"{name}.") for each in read) and isinstance(value, Mapping):
+        if any(each.startswith(f"{name.lower()}.") for each in read) and isinstance(value, Mapping):
             yield from _unread(value, read, f"{name}.")
         else:
             yield name
@@ -155,15 +150,13 @@ class HostConfig:
     """Settings in host.json that this host does not support."""
 
 
-def read_host_json(app_dir: Path) -> HostConfig:
-    """Read `app_dir`/host.json. Without the file, all values are defaults."""
-    path = app_dir / "host.json"
-    if not path.is_file():
-        return HostConfig()
+def read_host_json(app_dir: Path, settings: Mapping[str, str] | None = None) -> HostConfig:
+    """Read `app_dir`/host.json and the settings that override it. Without the file, all values are
+    defaults."""
     try:
-        document = read_json(path)
+        document = host_document(app_dir, settings or {})
     except ValueError as error:
-        raise HostStartFailed(f"{path}: {error}") from error
+        raise HostStartFailed(f"{app_dir / HOST_JSON}: {error}") from error
     return parse_host_json(document)
 
 

@@ -7,7 +7,7 @@ has the tables of docs/settings.md, which `make settings` generates from these f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from shared.settings.amqp_transport import AMQP_TRANSPORT
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.settings.data_sets import DataSetSettings
 from shared.settings.fields import Environ, Section, Setting, SettingsModel, settings_of
+from shared.settings.files import FORMS, NoSettings, values_of
 from shared.settings.ingestion import IngestionSettings
 from shared.settings.json_files import read_json
 from shared.settings.nightly import NightlySettings
@@ -30,6 +31,7 @@ from shared.settings.scaling import (
     Schedules,
     SingleResource,
 )
+from shared.settings.variables import Variables, ambiguous
 from shared.values.redaction import redacted
 
 __all__ = ["Settings", "SettingsError", "SingleResource", "add_file", "load", "parse"]
@@ -108,28 +110,33 @@ SETTINGS = {setting.name: setting for section in SECTIONS for setting in section
 
 
 def add_file(path: Path) -> None:
-    """Add the ``Values`` of a local.settings.json to the environment.
+    """Add the settings in a file to the environment: those of a local.settings.json, or those of a
+    deployed app as Azure lists them.
 
     A variable that is already set keeps its value. Raises SettingsError if the file cannot be
     read or is not such a file.
     """
     try:
         document = read_json(path)
-        pairs = {str(key): str(value) for key, value in document["Values"].items()}
+        values = values_of(document)
     except FileNotFoundError as error:
         of_demo = path.parent.name == DEMO_FOLDER
         todo = "Start the demo with `make run`" if of_demo else "Copy local.settings.json.example"
         raise SettingsError([f"{path}: there is no such file. {todo}, or name another"]) from error
-    except KeyError as error:
-        raise SettingsError([f'{path}: has no "Values". Write {{"Values": {{…}}}}']) from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        form = 'the file must have the form {"Values": {"Name": "text"}}'
-        raise SettingsError([f"{path}: {type(error).__name__}: {error}; {form}"]) from error
+    except NoSettings as error:
+        raise SettingsError([f"{path}: {error}"]) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError([f"{path}: {type(error).__name__}: {error}; {FORMS}"]) from error
     if (writer := writer_of(document)) and not is_running(writer):
         ended = f"{path}: process {writer}, to which its settings lead, has ended"
         raise SettingsError([f"{ended}: start the demo again with `make run`, or delete the file"])
-    for key, value in pairs.items():
-        os.environ.setdefault(key, value)
+    for name, value in values.items():
+        os.environ.setdefault(name, value)
+
+
+def has_managed_identity() -> bool:
+    """Whether this process runs where App Service offers a managed identity."""
+    return "IDENTITY_ENDPOINT" in os.environ
 
 
 def override(name: str, value: str) -> None:
@@ -137,9 +144,9 @@ def override(name: str, value: str) -> None:
     os.environ[name] = value
 
 
-def writer_of(document: Mapping[str, Any]) -> int | None:
+def writer_of(document: Any) -> int | None:
     """The ID of the process that wrote the settings file; None if the file does not name it."""
-    process = document.get("Process")
+    process = document.get("Process") if isinstance(document, dict) else None
     return process if isinstance(process, int) and process > 0 else None
 
 
@@ -162,7 +169,9 @@ def load(environ: Environ | None = None) -> Settings:
 
 def parse(environ: Environ | None = None) -> tuple[Settings, list[str]]:
     """The settings and their problems. The default replaces a value that cannot be parsed."""
-    return _read(Settings, os.environ if environ is None else environ)
+    variables = Variables(os.environ if environ is None else environ)
+    settings, problems = _read(Settings, variables)
+    return settings, [*problems, *ambiguous(variables, SETTINGS)]
 
 
 def _read(model: type[M], environ: Environ) -> tuple[M, list[str]]:

@@ -1,16 +1,22 @@
-"""Connections to services: a connection string, or an address used with a managed identity.
+"""Connections to services: a connection string, or an address used with an identity.
 
 They are looked up in the same way as by the Functions host: ``AzureWebJobs<name>`` before
-``<name>``, and ``<name>__<suffix>`` for an address.
+``<name>``, and ``<name>__<property>`` for an address and its identity. Names are compared without
+case. What the host would read otherwise or not at all is a problem that names the setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import TypeVar
+from urllib.parse import urlsplit
 
-from shared.settings.amqp_transport import OVER_TCP, AmqpTransport, amqp_transport
+from shared.settings.amqp_transport import OVER_TCP, STAND_INS, AmqpTransport, amqp_transport
+from shared.settings.fields import HTTPS, LOOPBACK
+from shared.settings.variables import QUOTED, UNRESOLVED, is_quoted, is_unresolved, same_name
 
 AZURITE_KEY = (  # published by Microsoft and the same for every user
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -21,6 +27,44 @@ SERVICES = ("queue", "table")
 HOST_SERVICES = ("blob", *SERVICES)
 """The Functions host also keeps the leases of timers in blobs."""
 
+PORTS = {"Blob": 10000, "Queue": 10001, "Table": 10002}
+MANAGED_IDENTITY = "managedidentity"
+IDENTITY = ("credential", "clientId", "managedIdentityResourceId", "tenantId", "clientSecret")
+NAMESPACE = "fullyQualifiedNamespace"
+ACCOUNT = ("accountName", *(f"{service}ServiceUri" for service in HOST_SERVICES))
+ACCOUNT_NAME = re.compile("[A-Za-z0-9]{3,24}")
+HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?")
+IDENTITY_ID = re.compile(
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/"
+    r"Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who logs in. If all fields are empty, it is the app's system-assigned identity, or the login
+    of the developer elsewhere.
+
+    ``client_id`` or ``resource_id`` names a user-assigned identity. With ``client_secret``,
+    ``client_id`` and ``tenant_id`` name an app registration.
+    """
+
+    client_id: str = ""
+    resource_id: str = ""
+    tenant_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    only_managed: bool = False
+    """Whether no other login is tried than the managed identity."""
+
+    def __str__(self) -> str:
+        name = self.client_id or self.resource_id
+        kind = "client ID" if self.client_id else "resource ID"
+        return f"the app's identity{name and f' ({kind} {name})'}"
+
+
+SYSTEM_ASSIGNED = Identity()
+
 
 @dataclass(frozen=True, slots=True)
 class StorageConnection:
@@ -30,8 +74,7 @@ class StorageConnection:
     connection_string: str = field(default="", repr=False)
     queue_url: str = ""
     table_url: str = ""
-    client_id: str = ""
-    """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
+    identity: Identity = SYSTEM_ASSIGNED
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +84,13 @@ class ServiceBusConnection:
     name: str
     connection_string: str = field(default="", repr=False)
     namespace: str = ""
-    client_id: str = ""
-    """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
+    identity: Identity = SYSTEM_ASSIGNED
     transport: AmqpTransport = OVER_TCP
+
+    @property
+    def entity(self) -> str:
+        """The only entity that the key allows; empty if it allows all."""
+        return dict(_pairs(self.connection_string)).get("entitypath", "")
 
     @property
     def host(self) -> str:
@@ -60,86 +107,187 @@ class EventHubConnection:
     namespace: str
     """The host name of the namespace, in lower case."""
     connection_string: str = field(default="", repr=False)
-    client_id: str = ""
-    """The client ID of a user-assigned identity; empty for the app's system-assigned identity."""
+    identity: Identity = SYSTEM_ASSIGNED
     transport: AmqpTransport = OVER_TCP
 
 
 Namespace = TypeVar("Namespace", ServiceBusConnection, EventHubConnection)
+T = TypeVar("T")
 
 
-def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection | str:
+def _or_problem(read: Callable[..., T]) -> Callable[..., T | str]:
+    """The function returns the text of a ValueError instead of raising it."""
+
+    @wraps(read)
+    def called(*args: object) -> T | str:
+        try:
+            return read(*args)
+        except ValueError as error:
+            return str(error)
+
+    return called
+
+
+@_or_problem
+def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection:
     """The connection, or the problem with its settings."""
-    prefix = _prefix(environ, name)
-    if text := tidy(environ.get(prefix, "")):
-        spelled_out = _spelled_out(text)
-        keys = _keys(spelled_out)
-        if {"accountname", "accountkey"} <= keys or keys & {"queueendpoint", "tableendpoint"}:
-            return StorageConnection(name, spelled_out)
-        return f"{prefix}: must be a storage connection string such as UseDevelopmentStorage=true"
-    addresses = _addresses(environ, prefix)
-    account = addresses.get("accountName")
-    default = f"https://{account}.{{}}.core.windows.net" if account else ""
+    found = section_of(environ, name)
+    if found.text:
+        return StorageConnection(name, _storage_string(found))
+    identity = identity_of(found, ACCOUNT)
     services = HOST_SERVICES if name == HOST_STORAGE else SERVICES
-    names = [f"{service}ServiceUri" for service in services]
-    urls = [
-        addresses.get(each, default.format(service))
-        for each, service in zip(names, services, strict=True)
-    ]
+    urls = [service_url(found, service) for service in services]
     if all(urls):
         *_, queue, table = urls
-        return StorageConnection(name, "", queue, table, addresses.get("clientId", ""))
-    return (
-        f"{prefix} = '': set a storage connection string or, for managed identity, "
-        f"{prefix}__accountName, or {' and '.join(f'{prefix}__{each}' for each in names)}"
+        return StorageConnection(name, "", queue, table, identity)
+    addresses = " and ".join(found.name_of(f"{service}ServiceUri") for service in services)
+    raise ValueError(
+        f"{found.name} = '': set a storage connection string or, for managed identity, "
+        f"{found.name_of('accountName')}, or {addresses}"
     )
 
 
-def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection | str:
+@_or_problem
+def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection:
     """The connection, or the problem with its settings."""
-    prefix = _prefix(environ, name)
-    if text := tidy(environ.get(prefix, "")):
-        if _is_namespace(text):
-            found = ServiceBusConnection(name, text)
-            return _reached(found, found.host, environ)
-        return f"{prefix}: must be a Service Bus connection string: Endpoint=sb://…"
-    addresses = _addresses(environ, prefix)
-    if namespace := addresses.get("fullyQualifiedNamespace"):
-        client_id = addresses.get("clientId", "")
-        found = ServiceBusConnection(name, "", namespace, client_id)
-        return _reached(found, namespace, environ)
-    return (
-        f"{prefix} = '': set a Service Bus connection string or, for managed identity, "
-        f"{prefix}__fullyQualifiedNamespace"
+    found = section_of(environ, name)
+    if found.text:
+        _check_namespace_string(found, "a Service Bus")
+        connection = ServiceBusConnection(name, found.text)
+        return _reached(connection, connection.host, environ)
+    identity = identity_of(found, (NAMESPACE,))
+    if namespace := namespace_of(found):
+        return _reached(ServiceBusConnection(name, "", namespace, identity), namespace, environ)
+    raise ValueError(
+        f"{found.name} = '': set a Service Bus connection string or, for managed identity, "
+        f"{found.name_of(NAMESPACE)}"
     )
 
 
+@_or_problem
 def event_hub_connection(
     environ: Mapping[str, str], name: str, hub: str
-) -> EventHubConnection | str | None:
+) -> EventHubConnection | None:
     """The connection, or the problem with its settings; None if no connection is set."""
-    prefix = _prefix(environ, name)
-    if text := tidy(environ.get(prefix, "")):
-        if not _is_namespace(text):
-            return f"{prefix}: must be an Event Hubs connection string: Endpoint=sb://…"
-        fields = dict(_pairs(text))
+    found = section_of(environ, name)
+    if found.text:
+        _check_namespace_string(found, "an Event Hubs")
+        fields = dict(_pairs(found.text))
         if fields.get("entitypath", hub).lower() != hub.lower():
-            return (
-                f"{prefix}: its EntityPath is {fields['entitypath']!r}, but EventHubName is {hub!r}"
+            raise ValueError(
+                f"{found.name}: its EntityPath is {fields['entitypath']!r}, but EventHubName is "
+                f"{hub!r}"
             )
         host = _host(fields["endpoint"]).lower()
-        return _reached(EventHubConnection(name, hub, host, text), host, environ)
-    addresses = _addresses(environ, prefix)
-    if namespace := addresses.get("fullyQualifiedNamespace"):
-        host, client_id = namespace.lower(), addresses.get("clientId", "")
-        return _reached(EventHubConnection(name, hub, host, "", client_id), host, environ)
+        return _reached(EventHubConnection(name, hub, host, found.text), host, environ)
+    identity = identity_of(found, (NAMESPACE,))
+    if namespace := namespace_of(found):
+        host = namespace.lower()
+        return _reached(EventHubConnection(name, hub, host, "", identity), host, environ)
+    if found.properties:
+        raise ValueError(f"{found.name_of(NAMESPACE)} = '': must be set with the other settings")
     return None
 
 
-def _reached(connection: Namespace, host: str, environ: Mapping[str, str]) -> Namespace | str:
-    """The connection with its transport, or the problem with the settings of the transport."""
+def _reached(connection: Namespace, host: str, environ: Mapping[str, str]) -> Namespace:
+    """The connection with its transport. Raises ValueError for a wrong transport."""
     transport = amqp_transport(environ, host)
-    return transport if isinstance(transport, str) else replace(connection, transport=transport)
+    if isinstance(transport, str):
+        raise ValueError(transport)
+    return replace(connection, transport=transport)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The settings of a connection: the connection string, or the properties by name."""
+
+    name: str
+    text: str = field(default="", repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def get(self, name: str) -> str:
+        return self.properties.get(same_name(name), "")
+
+    def name_of(self, name: str) -> str:
+        return f"{self.name}__{name}"
+
+
+def section_of(environ: Mapping[str, str], name: str) -> Section:
+    """The section of that name, or with the prefix of the host. Raises ValueError."""
+    section = Section(name)
+    given = {same_name(key): value.strip() for key, value in environ.items() if value.strip()}
+    for prefix in (f"AzureWebJobs{name}", name):
+        start = f"{same_name(prefix)}:"
+        properties = {k.removeprefix(start): v for k, v in given.items() if k.startswith(start)}
+        section = Section(prefix, environ.get(prefix, "").strip(), properties)
+        if section.text or properties:
+            break
+    for key, value in {"": section.text, **section.properties}.items():
+        place = section.name_of(key) if key else section.name
+        if is_unresolved(value):
+            raise ValueError(f"{place}: {UNRESOLVED}")
+        if is_quoted(value):
+            raise ValueError(f"{place}: {QUOTED}")
+    return replace(section, text=tidy(section.text))
+
+
+def identity_of(section: Section, addresses: Collection[str]) -> Identity:
+    """Who logs in to the connection, which may have these addresses. Raises ValueError."""
+    known = {same_name(name): name for name in (*addresses, *IDENTITY)}
+    for name in section.properties:
+        if name not in known:
+            raise ValueError(f"{section.name_of(name)}: must be one of {', '.join(known.values())}")
+    credential, client, resource, tenant, secret = map(section.get, IDENTITY)
+    named = [section.name_of(name) for name in IDENTITY]
+    if credential.lower() not in ("", MANAGED_IDENTITY):
+        raise ValueError(f"{named[0]} = {credential!r}: must be {MANAGED_IDENTITY} or empty")
+    if client and resource:
+        raise ValueError(f"{named[1]} and {named[2]}: only one of them may be set")
+    if client.startswith("/"):
+        raise ValueError(f"{named[1]} = {client!r}: must be only the ID; see {named[2]}")
+    if resource and not IDENTITY_ID.fullmatch(resource):
+        raise ValueError(
+            f"{named[2]} = {resource!r}: must be the resource ID of a user-assigned identity"
+        )
+    if (tenant or secret) and (credential or not (tenant and client and secret)):
+        raise ValueError(
+            f"{named[3]}, {named[1]} and {named[4]}: must be set together, and without {named[0]}"
+        )
+    return Identity(client, resource, tenant, secret, bool(credential))
+
+
+def namespace_of(section: Section) -> str:
+    """The host name of the namespace, also if it is given as a URL; empty if it is not set. Raises
+    ValueError."""
+    given, place = section.get(NAMESPACE), section.name_of(NAMESPACE)
+    if not given:
+        return ""
+    url = urlsplit(given if "://" in given else f"sb://{given}")
+    if url.scheme not in ("https", "sb") or not HOST.fullmatch(url.netloc) or url.path.strip("/"):
+        such = "must be only the host name of the namespace, such as NAME.servicebus.windows.net"
+        raise ValueError(f"{place}: {such}")
+    host = str(url.hostname)
+    if "." not in host and host not in STAND_INS:
+        whole = f"must be the whole host name, such as {host}.servicebus.windows.net"
+        raise ValueError(f"{place} = {given!r}: {whole}")
+    return host if "://" in given and host not in STAND_INS else url.netloc
+
+
+def service_url(section: Section, service: str) -> str:
+    """The address of ``blob``, ``queue`` or ``table``; empty if it is not set. Raises
+    ValueError."""
+    name = f"{service}ServiceUri"
+    if url := section.get(name):
+        others = [each for each in HOST_SERVICES if f".{each}." in url and each != service]
+        if not re.fullmatch(rf"(?i:{HTTPS}|{LOOPBACK})(/[^\s?#]*)?", url) or others:
+            such = f"must be an address such as https://ACCOUNT.{service}.core.windows.net"
+            raise ValueError(f"{section.name_of(name)}: {such}")
+        return url
+    account = section.get("accountName")
+    if account and not ACCOUNT_NAME.fullmatch(account):
+        place = section.name_of("accountName")
+        raise ValueError(f"{place}: must be only the name of the storage account, not its address")
+    return account and f"https://{account}.{service}.core.windows.net"
 
 
 def account_of(connection: StorageConnection) -> str:
@@ -155,8 +303,17 @@ def tidy(connection_string: str) -> str:
     return ";".join(f"{key.strip()}{sign}{value.strip()}" for key, sign, value in parts)
 
 
-def _is_namespace(connection_string: str) -> bool:
-    return dict(_pairs(connection_string)).get("endpoint", "").lower().startswith("sb://")
+def _check_namespace_string(section: Section, kind: str) -> None:
+    parts = dict(_pairs(section.text))
+    if not parts.get("endpoint", "").lower().startswith("sb://"):
+        raise ValueError(f"{section.name}: must be {kind} connection string: Endpoint=sb://…")
+    keys = ("SharedAccessKeyName", "SharedAccessKey")
+    missing = [key for key in keys if key.lower() not in parts]
+    if missing and "sharedaccesssignature" not in parts:
+        raise ValueError(
+            f"{section.name}: has no {' and no '.join(missing)}. Copy the whole connection string "
+            f"or, for managed identity, set {section.name_of(NAMESPACE)} instead"
+        )
 
 
 def _host(endpoint: str) -> str:
@@ -168,34 +325,42 @@ def _pairs(connection_string: str) -> list[tuple[str, str]]:
     return [(key.strip().lower(), value.strip()) for key, _, value in parts if value]
 
 
-def _prefix(environ: Mapping[str, str], name: str) -> str:
-    prefixed = f"AzureWebJobs{name}"
-    taken = any(k == prefixed or k.startswith(f"{prefixed}__") for k, v in environ.items() if v)
-    return prefixed if taken else name
+def _storage_string(section: Section) -> str:
+    """The string, with the short form for Azurite spelled out. Raises ValueError."""
+    if is_emulator(section):
+        return emulator_string(section)
+    parts = dict(_pairs(section.text))
+    endpoints = {"queueendpoint", "tableendpoint"} & parts.keys()
+    if not endpoints and "accountname" not in parts:
+        such = "must be a storage connection string such as UseDevelopmentStorage=true"
+        raise ValueError(f"{section.name}: {such}")
+    if "sharedaccesssignature" not in parts and not {"accountname", "accountkey"} <= parts.keys():
+        missing = "AccountKey" if "accountname" in parts else "AccountName"
+        raise ValueError(
+            f"{section.name}: has no {missing}. Copy the whole storage connection string or, for "
+            f"managed identity, set {section.name_of('accountName')} instead"
+        )
+    return section.text
 
 
-def _addresses(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    start = f"{prefix}__"
-    return {
-        key.removeprefix(start): value.strip()
-        for key, value in environ.items()
-        if key.startswith(start) and value.strip()
-    }
+def is_emulator(section: Section) -> bool:
+    return dict(_pairs(section.text)).get("usedevelopmentstorage", "").lower() == "true"
 
 
-def _keys(connection_string: str) -> set[str]:
-    return {key for key, _ in _pairs(connection_string)}
-
-
-def _spelled_out(connection_string: str) -> str:
-    """Expands the short form for Azurite, which the Python clients do not accept."""
-    if connection_string.lower().rstrip(";") != "usedevelopmentstorage=true":
-        return connection_string
+def emulator_string(section: Section) -> str:
+    """The full form of ``UseDevelopmentStorage=true``, which the Python clients do not accept. The
+    host of ``DevelopmentStorageProxyUri`` replaces this machine. Raises ValueError.
+    """
+    given = dict(_pairs(section.text)).get("developmentstorageproxyuri", "http://127.0.0.1")
+    proxy = urlsplit(given)
+    if proxy.scheme not in ("http", "https") or not HOST.fullmatch(proxy.netloc):
+        such = "must be an address such as http://azurite"
+        raise ValueError(f"{section.name}: its DevelopmentStorageProxyUri {such}")
     endpoints = "".join(
-        f"{service}Endpoint=http://127.0.0.1:{port}/devstoreaccount1;"
-        for service, port in (("Blob", 10000), ("Queue", 10001), ("Table", 10002))
+        f"{service}Endpoint={proxy.scheme}://{proxy.hostname}:{port}/devstoreaccount1;"
+        for service, port in PORTS.items()
     )
-    account = (
-        f"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={AZURITE_KEY};"
+    return (
+        f"DefaultEndpointsProtocol={proxy.scheme};AccountName=devstoreaccount1;"
+        f"AccountKey={AZURITE_KEY};{endpoints}"
     )
-    return account + endpoints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.settings.fields import SettingsModel, number, numbers, setting, text
+from shared.settings.fields import SettingsModel, entity, number, numbers, setting
 
 
 # fmt: off
@@ -22,11 +22,11 @@ class DataSetSettings(SettingsModel):
         "the time after the end of a period is divided into intervals of this length. If data of "
         "the period arrive after it was processed, one further run at the end of the interval "
         "processes all data that arrived in that interval", bounds=(1 / 60, 167))
-    processing_queue: str = setting(text, "ProcessingQueue", "text", "processing",
+    processing_queue: str = setting(entity, "ProcessingQueue", "text", "processing",
         "Service Bus queue (of `ServiceBusConnection`) that forwards to `WorkingQueue`; its "
         "duplicate detection must span more than a period plus the lateness or the delay, "
         "whichever is longer")
-    working_queue: str = setting(text, "WorkingQueue", "text", "working",
+    working_queue: str = setting(entity, "WorkingQueue", "text", "working",
         "Service Bus queue with sessions", "`telemetry_arrived`, `process_dataset`")
-    telemetry_queue: str = setting(text, "TelemetryQueue", "text", "telemetry",
+    telemetry_queue: str = setting(entity, "TelemetryQueue", "text", "telemetry",
         "storage queue in which Event Grid reports new blobs")

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from croniter import croniter
-
+from shared.settings.schedules import parse_cron
+from shared.settings.variables import QUOTED, UNRESOLVED, is_quoted, is_unresolved, resolved
 from shared.values import text as texts
 
 T = TypeVar("T")
@@ -92,7 +92,17 @@ class RawValue:
         """Report that the value, or its part ``shown``, is wrong. A secret value is left out."""
         hidden = self.setting.secret or self.setting.hidden
         value = "" if hidden else f" = {shown or repr(self.text)}"
-        self.problems.append(f"{self.setting.name}{value}: {bound}")
+        remedy = f"; {QUOTED}" if is_quoted(self.text) else ""
+        self.problems.append(f"{self.setting.name}{value}: {bound}{remedy}")
+
+    def with_names(self) -> RawValue:
+        """The value with each ``%NAME%`` replaced by that setting, as the host does in bindings. If
+        one is missing, the value is the default."""
+        try:
+            return replace(self, text=resolved(self.text, self.environ))
+        except ValueError as error:
+            self.refuse(str(error))
+            return replace(self, text=self.setting.default)
 
     def matches(self, text: str) -> bool:
         if odd := texts.odd_character(text):
@@ -135,8 +145,13 @@ def setting(
     declared = Setting(name, form, str(default), meaning, used_by, limits, **options)
 
     def read(environ: Environ, problems: list[str]) -> T:
-        text = environ.get(name, "").strip() or declared.default
-        return parse(RawValue(declared, text, environ, problems))
+        raw = RawValue(
+            declared, environ.get(name, "").strip() or declared.default, environ, problems
+        )
+        if is_unresolved(raw.text):
+            raw.refuse(UNRESOLVED)
+            return parse(RawValue(declared, declared.default, environ, []))
+        return parse(raw)
 
     shown = not (declared.secret or declared.hidden)
     return cast(T, field(repr=shown, metadata={"read": read, "settings": (declared,)}))
@@ -161,10 +176,19 @@ def address(raw: RawValue) -> str:
     return text(raw).rstrip("/")
 
 
+def entity(raw: RawValue) -> str:
+    """The name of an entity, which may contain ``%NAME%``. Neither an address nor a resource ID."""
+    raw = raw.with_names()
+    if "://" in raw.text or "/subscriptions/" in raw.text.lower():
+        raw.refuse("must be only the name, neither an address nor a path or resource ID")
+        return raw.setting.default
+    return text(raw)
+
+
 def required(raw: RawValue) -> str:
     if not raw.text:
         raw.refuse("must be set")
-    return text(raw)
+    return entity(raw)
 
 
 def names(raw: RawValue) -> tuple[str, ...]:
@@ -194,16 +218,18 @@ def flag(raw: RawValue) -> bool:
 
 def cron(raw: RawValue) -> str:
     """A schedule for the Functions host: six cron fields, or an interval."""
-    cron_fields = len(raw.text.split()) if raw.text.isascii() and raw.text.isprintable() else 0
-    is_cron = cron_fields == 6 and croniter.is_valid(raw.text, second_at_beginning=True)
+    raw = raw.with_names()
     interval = INTERVAL.fullmatch(raw.text)
     if interval and int(interval[1]) >= HOURS_END:
         raw.refuse(
             f"Azure reads {interval[1]} hours as days. Write 1.00:00:00 for a day, or 6 cron fields"
         )
-    elif not is_cron and (not interval or not raw.text.strip("0.:")):
-        such = f"such as {raw.setting.default!r}, or hh:mm:ss"
-        raw.refuse(f"must be 6 cron fields, seconds first, {such}")
+    elif not interval or not raw.text.strip("0.:"):
+        try:
+            parse_cron(raw.text)
+        except ValueError as error:
+            such = f"such as {raw.setting.default!r}, or hh:mm:ss"
+            raw.refuse(f"must be 6 cron fields, seconds first, {such}: {error}")
     return raw.text
 
 

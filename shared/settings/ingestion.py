@@ -9,7 +9,8 @@ from importlib.util import find_spec
 
 from shared.settings import fields
 from shared.settings.connections import EventHubConnection, event_hub_connection
-from shared.settings.fields import RawValue, SettingsModel, number, setting, text, whole
+from shared.settings.fields import RawValue, SettingsModel, entity, number, setting, text, whole
+from shared.settings.variables import resolved
 
 EVENT_HUB = "EventHubConnection"
 HUB_NAME = "metrics"
@@ -23,7 +24,10 @@ APPROVAL = "`breaker_page`, `breaker_close`, `breaker_status`"
 
 
 def _hub(raw: RawValue) -> EventHubConnection | None:
-    hub_name = raw.environ.get("EventHubName", "").strip() or HUB_NAME
+    try:
+        hub_name = resolved(raw.environ.get("EventHubName", "").strip(), raw.environ) or HUB_NAME
+    except ValueError:  # the field of this setting reports it
+        return None
     connection = event_hub_connection(raw.environ, EVENT_HUB, hub_name)
     if isinstance(connection, str):
         raw.problems.append(connection)
@@ -134,10 +138,10 @@ class IngestionSettings(SettingsModel):
         "the event hub from which metrics are read: a connection string, or "
         "`EventHubConnection__fullyQualifiedNamespace` with managed identity; empty: no hub is "
         "read", BOTH, secret=True)
-    hub_name: str = setting(text, "EventHubName", "text", HUB_NAME, "name of the hub", BOTH)
-    consumer_group: str = setting(text, "EventHubConsumerGroup", "text", "$Default",
+    hub_name: str = setting(entity, "EventHubName", "text", HUB_NAME, "name of the hub", BOTH)
+    consumer_group: str = setting(entity, "EventHubConsumerGroup", "text", "$Default",
         "consumer group of the trigger")
-    read_back_consumer_group: str = setting(text, "EventHubReadBackConsumerGroup", "text",
+    read_back_consumer_group: str = setting(entity, "EventHubReadBackConsumerGroup", "text",
         "readback", "second consumer group, with which the app reads events that the host skipped; "
         "the trigger needs its own group exclusively", BOTH)
     event_bytes_max: int = setting(whole, "EventBytesMaximum", "bytes", 1_048_576,

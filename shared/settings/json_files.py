@@ -1,6 +1,7 @@
 """JSON files that people edit, read as Azure Functions Core Tools reads them.
 
-Such a file may begin with a byte order mark, and may contain comments and trailing commas.
+Such a file may begin with a byte order mark, and may contain comments and trailing commas. It may
+be UTF-16, as Windows PowerShell writes it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def read_json(path: Path) -> Any:
 
     Comments become spaces, so that an error names the line and column of the file.
     """
-    text = path.read_text(encoding="utf-8-sig")
+    data = path.read_bytes()
+    text = data.decode(json.detect_encoding(data)).removeprefix("\ufeff")
     for pattern in (_COMMENTS, _TRAILING_COMMAS):
         text = pattern.sub(_blank, text)
     return json.loads(text)

@@ -20,12 +20,9 @@ def misspellings(names: Iterable[str]) -> dict[str, str]:
     Azure's own settings and names with little resemblance to a known setting are ignored, because
     an environment contains many unrelated variables.
     """
-    given = {name.partition("__")[0] for name in names}
-    unknown = sorted(given - SETTINGS.keys())
-    meant = {name: _closest_setting(name) for name in unknown if _could_be_ours(name)}
-    # Windows adds a variant of each name in upper case.
-    capitals = {name.upper() for name in given & SETTINGS.keys()}
-    return {name: known for name, known in meant.items() if known and name not in capitals}
+    unknown = {name.partition("__")[0] for name in names}
+    unknown = {name for name in unknown if name.lower() not in LOWER and _could_be_ours(name)}
+    return {name: meant for name in sorted(unknown) if (meant := _closest_setting(name))}
 
 
 def _could_be_ours(name: str) -> bool:

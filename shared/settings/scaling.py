@@ -12,8 +12,8 @@ from shared.values.text import NAME, UUID
 
 RULES = "rules"
 NAMESPACE_ID = (
-    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/"
-    r"[Mm]icrosoft\.[Ss]ervice[Bb]us/namespaces/[^/]+"
+    rf"(?i:/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/"
+    r"Microsoft\.ServiceBus/namespaces/[^/]+)"
 )
 CAPACITY = "`metric_collector`, `scaler`, `reconciler`"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import cached_property
@@ -93,13 +93,21 @@ class App:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Probable mistakes in settings and rules that do not keep the app from starting."""
-        return (*checks.warnings(self.settings), *misread_totals(self.resources.values()))
+        return tuple(warning for warnings in self._warnings.values() for warning in warnings)
+
+    @cached_property
+    def _warnings(self) -> Mapping[str, Sequence[str]]:
+        """The warnings by the action under which they are logged."""
+        return {
+            "setting_unknown": checks.warnings(self.settings),
+            "host_json_doubtful": checks.host_json_warnings(self.settings),
+            "rule_doubtful": misread_totals(self.resources.values()),
+        }
 
     def log_warnings(self) -> None:
-        unknown = checks.warnings(self.settings)
-        for warning in self.warnings:
-            action = "setting_unknown" if warning in unknown else "rule_doubtful"
-            lines.write(LogLine(log, logging.WARNING, action, warning))
+        for action, warnings in self._warnings.items():
+            for warning in warnings:
+                lines.write(LogLine(log, logging.WARNING, action, warning))
         for warning in failing_policies(tuple(self.resources.values())):
             lines.write(LogLine(log, logging.WARNING, "policy_fails", warning))
 

@@ -6,15 +6,17 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shared import settings as settings_module
+from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.autoscaling.counts import namespace_ids, with_counts
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
@@ -23,11 +25,17 @@ from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
 from shared.settings import Settings, SettingsError
 from shared.settings.connections import HOST_STORAGE
+from shared.settings.host_json import HOST_JSON, OVERRIDE, app_folder, host_document, host_value
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
+from shared.settings.schedules import parse_time_span
 from shared.values.calls import error_text
 
 T = TypeVar("T")
+
+ENCODING = "extensions.queues.messageEncoding"
+ROUTES, API = "extensions.http.routePrefix", "api"
+TIMEOUT, TIMEOUT_SECONDS_MIN = "functionTimeout", INVOCATION_SECONDS_MAX + 30
 
 RULES = "resources"
 """The function that scaling_rules.py must define."""
@@ -51,6 +59,7 @@ class Checked:
 def check(environ: Mapping[str, str] | None = None) -> Checked:
     """Check these settings, or those of the process. Raises SettingsError with every problem."""
     loaded, all_problems = settings_module.parse(environ)
+    all_problems += _attempt(all_problems, partial(_host_json_problems, loaded)) or []
     before = len(all_problems)
     declared = _attempt(all_problems, partial(_declared_resources, loaded))
     if len(all_problems) == before:  # scaling_rules.resources() returned, so check what it returned
@@ -67,6 +76,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     }
     for kind, name in sorted(needed, key=str):
         _attempt(all_problems, partial(connects[kind], name))
+    all_problems += _attempt(all_problems, partial(_wrong_entities, loaded, declared or ())) or []
     own_handling = _attempt(all_problems, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
         all_problems.append(
@@ -78,6 +88,23 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     namespaces = namespace_ids(_bus_hosts(loaded, declared), loaded.service_bus_namespace_ids)
     resources = {each.name: with_counts(each, namespaces) for each in declared}
     return Checked(loaded, resources, data_set_periods or (), outage_classes or (), own_handling)
+
+
+def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]:
+    """A problem for each queue or topic that the key of its connection does not allow. Raises
+    SettingsError."""
+    sources = [source for each in declared for source in each.metrics.values()]
+    used = [(each.connection, each.queue) for each in sources if isinstance(each, ServiceBusQueue)]
+    used += [(s.connection, s.topic) for s in sources if isinstance(s, ServiceBusSubscription)]
+    if loaded.processing_period_hours:
+        queues = (loaded.processing_queue, loaded.working_queue)
+        used += [(PROCESSING_CONNECTION, queue) for queue in queues]
+    return [
+        f"{name}: its EntityPath is {entity!r}, so its key does not allow {used_entity!r}. Use a "
+        "key of the namespace"
+        for name, used_entity in used
+        if (entity := loaded.service_bus(name).entity).lower() not in ("", used_entity.lower())
+    ]
 
 
 def _bus_hosts(loaded: Settings, declared: Sequence[Resource]) -> Mapping[str, str]:
@@ -193,6 +220,54 @@ def _declared_resources(loaded: Settings) -> Sequence[Resource]:
     import scaling_rules  # noqa: PLC0415  an error in the user's file is reported as a problem
 
     return scaling_rules.resources(loaded)
+
+
+def _host_json_problems(loaded: Settings) -> list[str]:
+    """Why the app could not work with its host.json. Raises SettingsError."""
+    folder, document = _host_document(loaded)
+    encoding = host_value(document, ENCODING, "base64")
+    if folder is None or str(encoding).lower() in ("none", "0"):
+        return []
+    return [
+        f"{_host_json(loaded, ENCODING)}: {ENCODING} is {encoding!r} (if not set, base64): must be "
+        '"none", because the app sends plain text to its queues and no function could read it'
+    ]
+
+
+def host_json_warnings(loaded: Settings) -> tuple[str, ...]:
+    """A warning for each value in host.json that limits what the app does or says."""
+    _, document = _host_document(loaded)
+    told = []
+    prefix = host_value(document, ROUTES, API)
+    if str(prefix).strip("/").lower() != API:
+        place = f"{_host_json(loaded, ROUTES)}: {ROUTES} is {prefix!r}"
+        told.append(f"{place}: links in notifications begin with /{API}/ and will not work")
+    timeout = host_value(document, TIMEOUT, "-1")
+    with suppress(ValueError):  # the host refuses to start
+        unlimited = str(timeout).strip() == "-1"
+        if not unlimited and parse_time_span(str(timeout)).total_seconds() < TIMEOUT_SECONDS_MIN:
+            told.append(
+                f"{_host_json(loaded, TIMEOUT)}: {TIMEOUT} is {timeout}: must be at least "
+                f"{timedelta(seconds=TIMEOUT_SECONDS_MIN)}, because the app waits for up to "
+                f"{INVOCATION_SECONDS_MAX:g} s, and the host stops all functions at its limit"
+            )
+    return tuple(told)
+
+
+def _host_document(loaded: Settings) -> tuple[Path | None, Mapping[str, Any]]:
+    """The folder of the app, and host.json with the settings that override it. Raises
+    SettingsError."""
+    folder = app_folder(loaded.environ)
+    try:
+        return folder, host_document(folder, loaded.environ) if folder else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError([f"{HOST_JSON}: {type(error).__name__}: {error}"]) from error
+
+
+def _host_json(loaded: Settings, path: str) -> str:
+    """Where the value at the path comes from: the setting that overrides it, or the file."""
+    override = f"{OVERRIDE}__{path.replace('.', '__')}"
+    return override if loaded.environ.get(override) else HOST_JSON
 
 
 def warnings(loaded: Settings) -> tuple[str, ...]:

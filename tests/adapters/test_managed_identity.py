@@ -17,24 +17,25 @@ from shared.adapters.readers import ServiceBusReader, StorageQueueReader
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.errors import AutoscalingError
-from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.settings.connections import Identity, ServiceBusConnection, StorageConnection
 from tests.builders import plan
 
 CLIENT_ID = "client-1"
+USED = Identity(CLIENT_ID)
 STORAGE = StorageConnection(
     "Storage",
     queue_url="https://account.queue.core.windows.net",
     table_url="https://account.table.core.windows.net",
-    client_id=CLIENT_ID,
+    identity=USED,
 )
-BUS = ServiceBusConnection("Bus", namespace="ns.servicebus.windows.net", client_id=CLIENT_ID)
+BUS = ServiceBusConnection("Bus", namespace="ns.servicebus.windows.net", identity=USED)
 
 
-class Identity:
+class Login:
     """A credential whose tokens consist of the identity and the scope."""
 
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
+    def __init__(self, identity: Identity) -> None:
+        self.client_id = identity.client_id
 
     async def get_token(self, *scopes: str, **_options: Any) -> AccessToken:
         return AccessToken(f"{self.client_id or 'own'}:{scopes[0]}", 2**33)
@@ -51,7 +52,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         raise ServiceRequestError("not answered")
 
     monkeypatch.setattr(ServerTimeTransport, "send", send)
-    monkeypatch.setattr(credentials, "_identity", Identity)
+    monkeypatch.setattr(credentials, "_identity", Login)
     monkeypatch.setattr("asyncio.sleep", _at_once)  # the waits between the client's retries
     return requests
 
@@ -107,11 +108,11 @@ async def test_each_request_carries_a_token_of_the_identity_for_its_service(
 
 
 async def test_clients_of_one_identity_share_its_credential() -> None:
-    first = credentials.credential_for("https://a.example", CLIENT_ID)
-    assert credentials.credential_for("https://b.example", CLIENT_ID) is first
+    first = credentials.credential_for("https://a.example", USED)
+    assert credentials.credential_for("https://b.example", USED) is first
     assert credentials.credential_for("https://b.example") is not first
     await credentials.close()
-    assert credentials.credential_for("https://a.example", CLIENT_ID) is not first
+    assert credentials.credential_for("https://a.example", USED) is not first
     await credentials.close()
 
 

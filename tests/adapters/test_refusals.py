@@ -49,19 +49,21 @@ from shared.settings.connections import (
     ServiceBusConnection,
     StorageConnection,
 )
+from shared.settings.connections import Identity as AppIdentity
 from tests.builders import NOW, plan
 from tests.deployed.services import AMQP_PORT, Certificate, behind_tls, new_host, new_token
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 CLIENT_ID = "11111111-1111-1111-1111-111111111111"
+USED = AppIdentity(CLIENT_ID)
 TOKEN = new_token("https://storage.azure.com", timedelta(hours=1))
 STORAGE = StorageConnection(
     "AzureWebJobsStorage",
     queue_url="https://account.queue.core.windows.net",
     table_url="https://account.table.core.windows.net",
-    client_id=CLIENT_ID,
+    identity=USED,
 )
-BUS = ServiceBusConnection("ServiceBusConnection", "", "bus.servicebus.windows.net", CLIENT_ID)
+BUS = ServiceBusConnection("ServiceBusConnection", "", "bus.servicebus.windows.net", USED)
 STREAM = Stream("bus", "metrics", "$Default", "0")
 ARM = "https://management.azure.com"
 SITE = "/subscriptions/1/resourceGroups/g/providers/Microsoft.Web/sites/my-app"
@@ -396,8 +398,8 @@ class OverAmqp:
     """A namespace that accepts tokens only, over TLS at `host`."""
 
     def __init__(self, host: str) -> None:
-        self.bus = ServiceBusConnection("ServiceBusConnection", "", host, CLIENT_ID)
-        self.hub = EventHubConnection("EventHubConnection", "telemetry", host, "", CLIENT_ID)
+        self.bus = ServiceBusConnection("ServiceBusConnection", "", host, USED)
+        self.hub = EventHubConnection("EventHubConnection", "telemetry", host, "", USED)
 
     async def send_message(self) -> None:
         link = ServiceBusLink(self.bus, "jobs", utc_now)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from local.functions_host.schedule import parse_time_span
 from shared.adapters.azure import invocation
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
 from shared.autoscaling.flows.metric_collector import PLATFORM_TIMES_LONGER
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
+from shared.settings.schedules import parse_time_span
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
 from shared.wiring.scaling import SEND_SECONDS_MAX
 

@@ -11,16 +11,15 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 import pytest
-from croniter import croniter
 
 from local.functions_host import HostConfig
 from local.functions_host.host_json import read_host_json
 from shared.autoscaling.flows.metric_collector import monitored_sources_of, sources_of
 from shared.autoscaling.platform_metrics import QUERY_EVERY
+from shared.settings.schedules import parse_cron
 from shared.wiring.app import App
 from tests.builders import NOW
 from tests.infra.bicep import BicepFile
@@ -72,9 +71,9 @@ def number(text: str) -> int:
 
 
 def interval_seconds(setting: str) -> float:
-    due = croniter(EXAMPLE[setting], NOW, second_at_beginning=True)
-    first, second = due.get_next(datetime), due.get_next(datetime)
-    return float((second - first).total_seconds())
+    schedule = parse_cron(EXAMPLE[setting])
+    first = schedule.next_after(NOW)
+    return (schedule.next_after(first) - first).total_seconds()
 
 
 def executions(function: str) -> int:

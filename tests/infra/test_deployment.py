@@ -58,7 +58,7 @@ def deployed_settings() -> dict[str, str]:
     assert set(computed) <= set(kept), "the template sets a setting that the app does not have"
     connections = {**APP.named("connections").value, **APP.named("eventHub").value}
     connected = {
-        k: f"https://{k}.example" if isinstance(v, Expression) else v
+        k: f"https://{k.lower().replace('_', '-')}.example" if isinstance(v, Expression) else v
         for k, v in connections.items()
     }
     return {**kept, **computed, **connected}
@@ -72,17 +72,17 @@ def test_the_app_starts_with_the_deployed_settings() -> None:
             storage = loaded_settings.storage(name)
             assert isinstance(storage, StorageConnection)
             assert storage.queue_url
-            assert storage.client_id
+            assert storage.identity.client_id
         elif name == "ServiceBusConnection":
             bus = loaded_settings.service_bus(name)
             assert isinstance(bus, ServiceBusConnection)
             assert bus.namespace
-            assert bus.client_id
+            assert bus.identity.client_id
         elif name == "EventHubConnection":
             hub = loaded_settings.ingestion.hub
             assert hub is not None
             assert hub.namespace
-            assert hub.client_id
+            assert hub.identity.client_id
         else:
             assert name == "FUNCTIONS_WORKER_RUNTIME", f"no check for the connection {name}"
 

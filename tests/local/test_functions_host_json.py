@@ -18,12 +18,12 @@ from local.functions_host.host_json import (
     parse_host_json,
     read_host_json,
 )
-from local.functions_host.schedule import parse_time_span
 from local.functions_host.storage_queues import MessageEncoding
 from shared.adapters.service_bus.link import ATTEMPT_SECONDS
 from shared.datasets.flows import process_dataset
 from shared.messaging.send_state import RetryBudget
 from shared.nightly.model import RunPolicy
+from shared.settings.schedules import parse_time_span
 
 
 def test_defaults_equal_those_of_the_real_host() -> None:

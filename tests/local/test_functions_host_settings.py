@@ -10,6 +10,7 @@ import pytest
 from local.functions_host.app_settings import AppSettings, read_app_settings
 from local.functions_host.connections import Connection
 from local.functions_host.errors import HostStartFailed
+from shared.settings.connections import Identity
 
 STORAGE = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5"
 
@@ -70,10 +71,10 @@ IDENTITY = {"S__credential": "managedidentity", "S__clientId": "c"}
             {"S__accountName": "account", "S__queueServiceUri": "https://a.example"},
             "https://a.example",
         ),
-        ({"AzureWebJobsS__accountName": "b"}, "https://b.queue.core.windows.net"),
+        ({"AzureWebJobsS__accountName": "backup"}, "https://backup.queue.core.windows.net"),
         (
-            {"AzureWebJobsS__accountName": "b", "S": STORAGE},
-            "https://b.queue.core.windows.net",
+            {"AzureWebJobsS__accountName": "backup", "S": STORAGE},
+            "https://backup.queue.core.windows.net",
         ),
     ],
 )
@@ -88,9 +89,9 @@ def test_an_identity_based_storage_connection_is_resolved_as_in_the_real_host(
 def test_an_identity_based_connection_names_namespace_and_identity() -> None:
     values = {"B__fullyQualifiedNamespace": "bus.example", "B__clientId": "c"}
     connection = AppSettings(values).connection("B", function="f")
-    assert (connection.namespace, connection.identity) == ("bus.example", (False, "c"))
+    assert (connection.namespace, connection.identity) == ("bus.example", Identity("c"))
     managed = AppSettings({**values, "B__credential": "managedidentity"})
-    assert managed.connection("B", function="f").identity == (True, "c")
+    assert managed.connection("B", function="f").identity == Identity("c", only_managed=True)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +110,8 @@ def test_an_identity_based_connection_names_namespace_and_identity() -> None:
         ),
         (
             {"S__credential": "secret"},
-            lambda connection: connection.identity,
-            "S__credential = 'secret': this host supports",
+            lambda _: None,
+            "S__credential = 'secret': must be managedidentity",
         ),
     ],
 )

@@ -27,7 +27,7 @@ def test_a_hub_is_given_by_connection_string_or_by_namespace() -> None:
     assert by_namespace is not None
     assert by_string.namespace == by_namespace.namespace == "shop.servicebus.windows.net"
     assert (by_string.hub, by_namespace.hub) == ("metrics", "other")
-    assert by_namespace.client_id == "client-1"
+    assert by_namespace.identity.client_id == "client-1"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from local.demo.settings_files import running_writer
 from local.functions_host.app_settings import read_app_settings
 from local.functions_host.host_json import read_host_json
 from shared import settings
+from shared.settings import SettingsError
 from shared.settings.json_files import read_json
 
 EDITED = """\ufeff// of this machine
@@ -45,6 +46,76 @@ def test_commands_read_a_settings_file_with_comments(
     monkeypatch.setattr(os, "environ", {})
     settings.add_file(folder / "local.settings.json")
     assert os.environ == {"Topic": "orders", "Url": "http://127.0.0.1/*x*/?a,}"}
+
+
+LISTED = [
+    {"name": "Topic", "value": "orders", "slotSetting": False},
+    {"name": "CompletedMetric", "value": None, "slotSetting": False},
+]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"Values": {"Topic": "orders", "CompletedMetric": None}},
+        {"isEncrypted": False, "values": {"Topic": "orders"}},
+        LISTED,
+        {"id": "/subscriptions/1/…/config/appsettings", "properties": {"Topic": "orders"}},
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_the_settings_of_a_deployed_app_are_read_as_azure_and_powershell_write_them(
+    document: object, encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "local.settings.json"
+    file.write_bytes(json.dumps(document).encode(encoding))
+    monkeypatch.setattr(os, "environ", {})
+    settings.add_file(file)
+    assert os.environ == {"Topic": "orders"}
+    assert dict(read_app_settings(tmp_path, {}).values) == {"Topic": "orders"}
+
+
+def test_a_value_that_is_not_text_is_read_as_its_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"DryRun": True, "WindowSeconds": 60, "TrendsRequest": {"file": "a"}}
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"Values": values}))
+    monkeypatch.setattr(os, "environ", {})
+    settings.add_file(file)
+    loaded = settings.load()
+    assert (loaded.dry_run, loaded.window_seconds) == (True, 60)
+    assert loaded.nightly.request == {"file": "a"}
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (
+            {"IsEncrypted": True, "Values": {"Topic": "Zm9v"}},
+            "values are encrypted. Run `func sett",
+        ),
+        ({"isEncrypted": "true", "Values": {}}, "its values are encrypted"),
+        ([{"name": "Topic"}], 'each item of the list must have a "name" and a "value"'),
+        (["Topic=orders"], 'each item of the list must have a "name" and a "value"'),
+        (
+            [LISTED[0], {"name": "topic", "value": "x"}],
+            "Topic and topic: they are the same setting",
+        ),
+        ({"Values": ["Topic"]}, "the file must have the form"),
+        ("Topic", "the file must have the form"),
+    ],
+)
+def test_a_file_without_readable_settings_is_refused_in_one_sentence(
+    document: object, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(SettingsError) as raised:
+        settings.add_file(file)
+    (told,) = raised.value.problems
+    assert problem in told
+    assert "Zm9v" not in told
 
 
 def test_the_local_host_reads_its_files_with_comments(folder: Path) -> None:

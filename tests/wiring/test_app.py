@@ -21,6 +21,8 @@ from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW
 from tests.contract.ingestion import commit
 
+BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
+
 
 class Part:
     """Appends its name to a list when it is closed."""
@@ -176,3 +178,17 @@ def test_breaker_links_tell_deployments_apart_by_what_they_read_and_where_they_k
     assert len(set(told)) == len(deployments)
     new_password = {"IngestionDatabaseUrl": "postgresql+psycopg://user:new@db/one"}
     assert App(ENVIRON | new_password).ingestion.deployment == told[-2]
+
+
+@pytest.mark.parametrize("entity", ["Orders", "other"])
+def test_a_key_for_another_entity_than_the_rules_read_is_refused(entity: str) -> None:
+    app = App({**ENVIRON, "ServiceBusConnection": f"{BUS};EntityPath={entity}"})
+    if entity == "Orders":
+        assert app.checked
+        return
+    with pytest.raises(SettingsError) as raised:
+        _ = app.checked
+    assert raised.value.problems == (
+        "ServiceBusConnection: its EntityPath is 'other', so its key does not allow 'orders'. Use "
+        "a key of the namespace",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import ClientAuthenticationError
 
 from shared.adapters.azure.transport import is_loopback
+from shared.settings import has_managed_identity
+from shared.settings.connections import SYSTEM_ASSIGNED, Identity
 from shared.values.redaction import redacting
 
 T = TypeVar("T")
@@ -53,18 +56,18 @@ class NoLogin(ClientAuthenticationError):
 
 @redacting
 class Login:
-    """The managed identity in Azure, the login of the developer elsewhere.
+    """The managed identity in Azure, the login of the developer elsewhere; or the app registration
+    that a connection names.
 
-    If neither works, it raises NoLogin. The error of the client library would have a paragraph for
+    If none works, it raises NoLogin. The error of the client library would have a paragraph for
     each login that it has tried.
     """
 
-    def __init__(self, client_id: str = "") -> None:
-        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415  heavy to import
-
+    def __init__(self, identity: Identity = SYSTEM_ASSIGNED) -> None:
         logging.getLogger("azure.identity").setLevel(logging.ERROR)  # it logs what it also raises
-        chosen = {"managed_identity_client_id": client_id} if client_id else {}
-        self._chain = DefaultAzureCredential(**chosen)
+        if not has_managed_identity():  # a command with the settings of a deployed app
+            identity = replace(identity, only_managed=False)
+        self._chain = chain_of(identity)
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         return await _explained(self._chain.get_token(*scopes, **options))
@@ -101,11 +104,33 @@ def no_login_reasons(text: str) -> str:
     return "; ".join(shown)
 
 
-def credential_for(url: str, client_id: str = "") -> AsyncTokenCredential:
+def chain_of(identity: Identity) -> Any:
+    """The logins of the client library that are tried for an identity, as the host tries them."""
+    from azure.identity.aio import (  # noqa: PLC0415  heavy to import
+        ChainedTokenCredential,
+        ClientSecretCredential,
+        DefaultAzureCredential,
+        ManagedIdentityCredential,
+    )
+
+    if secret := identity.client_secret:
+        return ClientSecretCredential(identity.tenant_id, identity.client_id, secret)
+    resource = {"identity_config": {"resource_id": identity.resource_id}}
+    chosen = resource if identity.resource_id else {"client_id": identity.client_id or None}
+    if identity.only_managed:
+        return ManagedIdentityCredential(**chosen)
+    if identity.resource_id:
+        others = DefaultAzureCredential(exclude_managed_identity_credential=True)
+        return ChainedTokenCredential(ManagedIdentityCredential(**chosen), others)
+    client = {"managed_identity_client_id": identity.client_id} if identity.client_id else {}
+    return DefaultAzureCredential(**client)
+
+
+def credential_for(url: str, identity: Identity = SYSTEM_ASSIGNED) -> AsyncTokenCredential:
     """The credential for a service at ``url``. All clients of an identity share one credential, and
     therefore its cached tokens.
     """
-    return LoopbackCredential() if is_loopback(url) else _identity(client_id)
+    return LoopbackCredential() if is_loopback(url) else _identity(identity)
 
 
 async def close() -> None:
@@ -120,6 +145,6 @@ _opened: list[AsyncTokenCredential] = []
 
 
 @cache
-def _identity(client_id: str) -> AsyncTokenCredential:
-    _opened.append(Login(client_id))
+def _identity(identity: Identity) -> AsyncTokenCredential:
+    _opened.append(Login(identity))
     return _opened[-1]

@@ -21,7 +21,9 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 
 from shared.adapters.azure.credentials import NoLogin
 from shared.settings.connections import (
+    SYSTEM_ASSIGNED,
     EventHubConnection,
+    Identity,
     ServiceBusConnection,
     StorageConnection,
     account_of,
@@ -62,7 +64,7 @@ class Access:
     place: str
     role: str
     setting: str = ""
-    client_id: str = ""
+    identity: Identity = SYSTEM_ASSIGNED
     has_key: bool = False
 
     def refusal(self, error: BaseException) -> str | None:
@@ -100,13 +102,9 @@ class Access:
             )
         network = " Check the network rules of the resource, too." if NETWORK in detail else ""
         return (
-            f"Check that {self._identity} has the role {self.role} on it and belongs to the same "
+            f"Check that {self.identity} has the role {self.role} on it and belongs to the same "
             f"tenant.{network} A new role takes effect within about ten minutes"
         )
-
-    @property
-    def _identity(self) -> str:
-        return f"the app's identity{f' (client ID {self.client_id})' if self.client_id else ''}"
 
     @property
     def _no_token(self) -> str:
@@ -133,7 +131,7 @@ def service_bus_access(connection: ServiceBusConnection, entity: str, right: str
         f"{entity} of Service Bus namespace {connection.host}",
         f"Azure Service Bus Data {right}",
         connection.name,
-        connection.client_id,
+        connection.identity,
         bool(connection.connection_string),
     )
 
@@ -144,7 +142,7 @@ def event_hub_access(connection: EventHubConnection, right: str) -> Access:
         f"event hub {connection.hub} of namespace {connection.namespace}",
         f"Azure Event Hubs Data {right}",
         connection.name,
-        connection.client_id,
+        connection.identity,
         bool(connection.connection_string),
     )
 
@@ -172,7 +170,7 @@ def _explained(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 def _storage(connection: StorageConnection, place: str, kind: str) -> Access:
     has_key = bool(connection.connection_string)
     role = DATA.format(kind)
-    return Access(place, role, connection.name, connection.client_id, has_key)
+    return Access(place, role, connection.name, connection.identity, has_key)
 
 
 def _account(connection: StorageConnection, url: str) -> str:

@@ -259,7 +259,7 @@ def client_of(kind: type[Client], connection: EventHubConnection, **options: Any
     options |= amqp_options(connection.transport, TransportType)
     if connection.connection_string:
         return kind.from_connection_string(connection.connection_string, **options)
-    credential = credential_for(connection.namespace, connection.client_id)
+    credential = credential_for(connection.namespace, connection.identity)
     return kind(connection.namespace, credential=credential, **options)
 
 

@@ -93,4 +93,4 @@ def queue_service(connection: StorageConnection) -> QueueServiceClient:
     if connection.connection_string:
         return QueueServiceClient.from_connection_string(connection.connection_string, **options)
     url = connection.queue_url
-    return QueueServiceClient(url, credential_for(url, connection.client_id), **options)
+    return QueueServiceClient(url, credential_for(url, connection.identity), **options)

@@ -130,7 +130,7 @@ def administration_client(connection: ServiceBusConnection) -> ServiceBusAdminis
     namespace = connection.namespace
     return ServiceBusAdministrationClient(
         namespace,
-        credential_for(namespace, connection.client_id),
+        credential_for(namespace, connection.identity),
         transport=transport_for(namespace),
         retry_policy=_RetryPolicy(retry_total=1),
     )

@@ -191,7 +191,7 @@ def _client(connection: ServiceBusConnection, attempt_seconds: float) -> Service
     options |= amqp_options(connection.transport, TransportType)
     if connection.connection_string:
         return ServiceBusClient.from_connection_string(connection.connection_string, **options)
-    credential = credential_for(connection.namespace, connection.client_id)
+    credential = credential_for(connection.namespace, connection.identity)
     return ServiceBusClient(connection.namespace, credential, **options)
 
 

@@ -232,7 +232,7 @@ def table_service(connection: StorageConnection) -> TableServiceClient:
             connection.connection_string, transport=transport, retry_total=3
         )
     url = connection.table_url
-    credential = credential_for(url, connection.client_id)
+    credential = credential_for(url, connection.identity)
     return TableServiceClient(
         endpoint=url, credential=credential, transport=transport, retry_total=3
     )

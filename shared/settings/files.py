@@ -1,0 +1,56 @@
+"""The settings in a file, in the forms in which people have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from shared.settings.variables import same_name
+
+FORMS = (
+    'the file must have the form {"Values": {"Name": "text"}}, or be the JSON of the portal\'s '
+    "Advanced edit or of `az functionapp config appsettings list`"
+)
+ENCRYPTED = (
+    "its values are encrypted. Run `func settings decrypt` in its folder, or set IsEncrypted to "
+    "false and write the values"
+)
+
+
+class NoSettings(ValueError):
+    """The document contains no settings that can be read."""
+
+
+def values_of(document: Any) -> dict[str, str]:
+    """The settings by name. A value of null is left out. Raises NoSettings.
+
+    The document is a local.settings.json, a list of names and values, as the portal and the Azure
+    CLI show it, or an answer of Resource Manager, which has the settings in ``properties``.
+    """
+    if isinstance(document, list):
+        return _texts(_named(each) for each in document)
+    given = document.items() if isinstance(document, dict) else ()
+    parts = {key.lower(): part for key, part in given}
+    if str(parts.get("isencrypted", False)).lower() == "true":
+        raise NoSettings(ENCRYPTED)
+    values = parts.get("values", parts.get("properties"))
+    if isinstance(values, dict):
+        return _texts(values.items())
+    if parts and values is None:
+        raise NoSettings('has no "Values". Write {"Values": {…}}')
+    raise NoSettings(FORMS)
+
+
+def _named(entry: Any) -> tuple[str, Any]:
+    if isinstance(entry, dict) and isinstance(entry.get("name"), str) and "value" in entry:
+        return entry["name"], entry["value"]
+    raise NoSettings(f'each item of the list must have a "name" and a "value"; {FORMS}')
+
+
+def _texts(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    given = [(name, value) for name, value in pairs if value is not None]
+    names = [same_name(name) for name, _ in given]
+    if twice := [name for name, _ in given if names.count(same_name(name)) > 1]:
+        raise NoSettings(f"{' and '.join(twice)}: they are the same setting. Remove one of them")
+    return {name: v if isinstance(v, str) else json.dumps(v) for name, v in given}
