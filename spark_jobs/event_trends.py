@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+NEVER = str(date.max)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +56,9 @@ def _run(options: Options, now: datetime) -> job.Done:
     from spark_jobs.engine import Engine  # needs PySpark
 
     run_id, today, dates = new_run_id(now), now.date(), (options.since, options.until)
-    request = job.Request(options.shape, run_id, today, *dates, controls, options.holidays)
+    request = job.Request(
+        options.shape, run_id, today, *dates, controls, options.holidays, options.replace
+    )
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
         drawn = {} if options.no_pictures else pictures(_chosen(options, trends))
@@ -69,7 +72,7 @@ def _run(options: Options, now: datetime) -> job.Done:
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
     """Writes trends from the first changed date on, as later verdicts depend on earlier dates."""
-    first = min(done.changed)
+    first = min(done.changed, default=NEVER)
     chosen = _chosen(options, done.trends)
     write(tables, TRENDS, [trend_row(trend) for trend in chosen if trend.date >= first])
     complete = {trend.date for trend in done.trends if trend.complete}
@@ -87,6 +90,8 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 def _print(options: Options, done: job.Done) -> None:
     for complaint in done.complaints:
         print(f"warning:{job.describe(complaint)}", file=sys.stderr)
+    for note in done.notes:
+        print(f"warning: {note}", file=sys.stderr)
     missing = 0 if options.no_pictures else undrawn_count(_chosen(options, done.trends))
     if missing:
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen
+from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen, files_by_hour
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import Controls, TrendInputs, trends_of
 
@@ -36,6 +36,8 @@ class Request:
     until: date | None = None
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Collection[date] = ()
+    replace: bool = False
+    """Whether dates of which files are gone are computed from the files that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Done:
     """What a run published. ``changed`` has event dates; trends and totals are those of all dates.
     ``warning`` names the blob dates that cannot be read again; it is empty if there are none. An
     event date with records of such dates keeps, of all totals ever published for it, those with the
-    most records.
+    most records. ``notes`` has whatever else an operator should know.
     """
 
     manifest: Manifest
@@ -52,6 +54,7 @@ class Done:
     totals: Totals
     complaints: Sequence[Complaint]
     warning: str
+    notes: Sequence[str] = ()
 
 
 Report = Callable[[Sequence[Trend]], Mapping[str, bytes]]
@@ -64,12 +67,11 @@ def run(
     """Run the job. If it raises JobError, nothing has changed."""
     base = publishing.latest(store, request.shape)
     this = _Run(source, store, engine, request, base, source.files(), report)
-    try:
-        return this.publish(this.extract())
-    except BaseException:
-        store.delete(f"partials/{request.run_id}")
-        store.delete(f"quarantine/{request.run_id}")
-        raise
+    with publishing.discarded_on_failure(store, request.run_id):
+        extracted = this.extract()
+    done = this.publish(extracted)
+    errors = publishing.clean_up(store, request.run_id)
+    return replace(done, notes=[*done.notes, *errors])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class _Run:
 
     def extract(self) -> Extracted:
         files, run_id = self._files(), self.request.run_id
+        if not files:
+            return Extracted({})
         folders = self.store.url(f"partials/{run_id}"), self.store.url(f"quarantine/{run_id}")
         try:
             extracted = self.engine.extract(self.source, files, self.request.shape, *folders)
@@ -93,20 +97,26 @@ class _Run:
             if raised is None:
                 raise
             raise JobError(raised[1]) from error
-        if not any(blob_date.records for blob_date in extracted.blob_dates.values()):
+        counts = files_by_hour(files)
+        blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
+        has_records = any(read.records for read in blob_dates.values())
+        if not has_records and not publishing.incomplete(self.base.entries, blob_dates):
             raise JobError(nothing_read(self.source, files, extracted))
-        return extracted
+        return replace(extracted, blob_dates=blob_dates)
 
     def _files(self) -> list[SourceFile]:
         """Returns the files of the requested dates, and of dates whose partials have another
         format. Such partials cannot be added to those of this format. So the files of their dates
-        are read again once, unless some of these files have been deleted meanwhile.
+        are read again once, unless some of these files have been deleted meanwhile. There need not
+        be any files if all requested dates have been published with records.
         """
         name, since, until = self.source.name, self.request.since, self.request.until
-        if not self.every:
-            raise JobError(f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz")
         files = chosen(self.every, since, until)
-        if not files:
+        requested = dates_without_files((), self.request)
+        known = bool(requested) and requested <= self._had_records
+        if not self.every and not known:
+            raise JobError(f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz")
+        if not files and not known:
             dates = sorted(file.blob_date for file in self.every)
             raise JobError(
                 f"--input {name}: no files of {since or 'any date'} to {until or 'any date'};"
@@ -121,20 +131,32 @@ class _Run:
         more = set(self.every).difference(files)
         return files + [f for f in self.every if f in more and f.blob_date in foreign]
 
+    @property
+    def _had_records(self) -> set[str]:
+        return {day for day, entry in self.base.entries.items() if entry.read.records}
+
     def publish(self, extracted: Extracted) -> Done:
         request = self.request
         # A date that had records keeps them, because a lifecycle rule may have deleted its files.
-        had_records = {day for day, entry in self.base.entries.items() if entry.read.records}
-        empty = dates_without_files(extracted.blob_dates, request) - had_records
+        without_files = dates_without_files(extracted.blob_dates, request)
+        empty = without_files - self._had_records
         read = {**dict.fromkeys(empty, BlobDate()), **extracted.blob_dates}
         mine = {day: Entry(request.run_id, self.engine.name, of) for day, of in read.items()}
-        compute = partial(self._compute, extracted.complaints)
+        partly = publishing.incomplete(self.base.entries, read)
+        kept = describe_kept(without_files - empty, set() if request.replace else partly)
+        compute = partial(self._compute, extracted.complaints, kept)
+        shape, run_id = request.shape, request.run_id
         return publishing.publish(
-            self.store, self.base, mine, request.shape, request.run_id, compute
+            self.store, self.base, mine, shape, run_id, compute, replace=request.replace
         )
 
     def _compute(
-        self, complaints: Sequence[Complaint], new: Manifest, changed: set[str], old_results: str
+        self,
+        complaints: Sequence[Complaint],
+        kept: str,
+        new: Manifest,
+        changed: set[str],
+        old_results: str,
     ) -> Done:
         """Computes the changed dates, writes the results, and returns what will be published."""
         lost = unreadable(new, self.engine.name)
@@ -156,7 +178,8 @@ class _Run:
             raise JobError(
                 f"--input {self.source.name}: holds metrics, but no event, request or trace"
             )
-        warning = describe_unreadable(lost, self.engine.name) if lost else ""
+        unread_files = describe_unreadable(lost, self.engine.name) if lost else ""
+        warning = "; ".join(filter(None, [unread_files, kept]))
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
         files = {**results.files_of(totals, trends, report), **self.report(trends)}
@@ -198,3 +221,12 @@ def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
         f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
         f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
     )
+
+
+def describe_kept(gone: Collection[str], partly: Collection[str]) -> str:
+    """Describes blob dates that keep their published records; empty if there are none."""
+    files = f"files of {spans(gone)}, because all of them are gone" if gone else ""
+    some = f"files of {spans(partly)}, because some of them are gone" if partly else ""
+    remedy = " unless --replace is given" if partly else ""
+    named = "; ".join(filter(None, [files, some]))
+    return f"{named}; the published records stay{remedy}" if named else ""

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
@@ -59,41 +59,56 @@ class LocalStore:
         return f"file://{(self.root / name).resolve()}"  # Spark decodes no %20
 
     def names(self, folder: str) -> list[str]:
-        path = self.root / folder
-        return sorted(child.name for child in path.iterdir()) if path.is_dir() else []
+        with _errors():
+            path = self.root / folder
+            return sorted(child.name for child in path.iterdir()) if path.is_dir() else []
 
     def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        with _errors():
+            return (self.root / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
-        self._temporary(name, content).replace(self.root / name)
+        with _errors():
+            self._temporary(name, content).replace(self.root / name)
 
     def create(self, name: str, content: bytes) -> bool:
-        temporary = self._temporary(name, content)
-        try:
-            os.link(temporary, self.root / name)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
+        """A network file system may repeat the request, and then finds the file that it made."""
+        with _errors():
+            temporary = self._temporary(name, content)
+            try:
+                os.link(temporary, self.root / name)
+            except FileExistsError:
+                return self.read(name) == content
+            finally:
+                with suppress(OSError):  # the file has been created or not, whatever remains
+                    temporary.unlink()
         return True
 
     def delete(self, name: str) -> None:
         path = self.root / name
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        with _errors(), suppress(FileNotFoundError):  # another run deletes it, too
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def _temporary(self, name: str, content: bytes) -> Path:
         path = self.root / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            temporary.write_bytes(content)
-        except OSError as error:
-            raise JobError(f"--output {error.filename}: {error.strerror}") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        temporary.write_bytes(content)
         return temporary
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raises JobError for an error of the file system, and FileNotFoundError as it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JobError(f"--output {error.filename}: {error.strerror}") from error
 
 
 @contextmanager
