@@ -14,7 +14,7 @@ if __name__ == "__main__" and not __package__:  # spark-submit runs only this fi
 
 from shared.sampling import unreadable
 from shared.sampling.profile import NoProfile, profile_row
-from shared.sampling.trend_rows import Trend, as_json, trend_row
+from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
@@ -23,7 +23,7 @@ from spark_jobs.publish.stores import store_of
 from spark_jobs.read.sources import source_of
 from spark_jobs.report.control import read_controls
 from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
-from spark_jobs.report.tables import SCALING, TRENDS, open_tables, usual_week, write
+from spark_jobs.report.tables import SCALING, open_tables, usual_week, write, write_trends
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
@@ -57,7 +57,14 @@ def _run(options: Options, now: datetime) -> job.Done:
 
     run_id, today, dates = new_run_id(now), now.date(), (options.since, options.until)
     request = job.Request(
-        options.shape, run_id, today, *dates, controls, options.holidays, options.replace
+        options.shape,
+        run_id,
+        today,
+        *dates,
+        controls,
+        options.holidays,
+        kept_events={*options.events, *(event for event, _ in options.profile)},
+        replace=options.replace,
     )
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
@@ -72,9 +79,7 @@ def _run(options: Options, now: datetime) -> job.Done:
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
     """Writes trends from the first changed date on, as later verdicts depend on earlier dates."""
-    first = min(done.changed, default=NEVER)
-    chosen = _chosen(options, done.trends)
-    write(tables, TRENDS, [trend_row(trend) for trend in chosen if trend.date >= first])
+    write_trends(tables, _chosen(options, done.trends), min(done.changed, default=NEVER))
     complete = {trend.date for trend in done.trends if trend.complete}
     for event, resource in options.profile:
         week = usual_week(done.totals, event, complete, options.shape.time_zone)

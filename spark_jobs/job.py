@@ -19,7 +19,8 @@ from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadab
 from spark_jobs.publish.stores import Store
 from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen, files_by_hour
 from spark_jobs.read.sources import Source
-from spark_jobs.report.trends import Controls, TrendInputs, trends_of
+from spark_jobs.report.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
+from spark_jobs.sums.places import NAME_LENGTH_MAX, SERIES_MAX, limited
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
@@ -36,6 +37,8 @@ class Request:
     until: date | None = None
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Collection[date] = ()
+    kept_events: Collection[str] = ()
+    """Events that are never added up as ``(other)``."""
     replace: bool = False
     """Whether dates of which files are gone are computed from the files that are left."""
 
@@ -168,8 +171,13 @@ class _Run:
                 records.update(found)
         computed = self.engine.total(partials, records)
         unread = event_dates(lost)
-        totals = results.merged(results.read(self.store, old_results), computed, changed, unread)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
+        old = results.read(self.store, old_results)
+        today = str(request.today)
+        last = max((day for day in read if day <= today), default=today)
+        always = {ALL_REQUESTS, *request.kept_events}
+        computed, combined = limited(old, computed, last, always)
+        totals = results.merged(old, computed, changed, unread)
         inputs = TrendInputs(
             new.shape, read, request.today, request.controls, request.holidays, unread
         )
@@ -185,7 +193,8 @@ class _Run:
         files = {**results.files_of(totals, trends, report), **self.report(trends)}
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
-        return Done(new, changed, trends, totals, complaints, warning)
+        notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]
+        return Done(new, changed, trends, totals, complaints, warning, notes)
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
@@ -220,6 +229,14 @@ def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
     return (
         f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
         f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
+    )
+
+
+def describe_combined(kind: str, count: int) -> str:
+    return (
+        f"{count} series of the kind {kind} are added up as (other), because a kind has at most"
+        f" {SERIES_MAX} series and a name at most {NAME_LENGTH_MAX} characters; --event NAME keeps"
+        " an event"
     )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shared.sampling.estimates import Sums
 
 ROLE = "AppRoleName"
+OTHER = "(other)"
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -31,6 +32,11 @@ class Series:
     kind: str
     event: str
     dims: tuple[str, ...] = ()
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether it adds up series that have no place of their own."""
+        return OTHER in (self.event, *self.dims)
 
 
 class HourSums(NamedTuple):
