@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ NEVER = str(date.max)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     now = datetime.now(UTC)
+    if isinstance(sys.stdout, TextIOWrapper):  # a name that cannot be printed must not end the run
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = parse(arguments, now.date())
     try:
         done = _run(options, now)

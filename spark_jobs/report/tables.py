@@ -84,15 +84,17 @@ def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
 
 
 def write_trends(service: TableServiceClient, trends: Iterable[Trend], first: str) -> None:
-    """Writes the trends from the date ``first`` on. The partition of alarms gets those that report
-    a loss, and those that did so when they were last written. Raises JobError.
+    """Writes the trends from the date ``first`` on, or from the last date that was written if that
+    is earlier, because an earlier run may have failed here. The partition of alarms gets those that
+    report a loss, and those that did so when they were last written. Raises JobError.
     """
     from spark_jobs.azure_blobs import azure_errors
 
     with azure_errors(f"--tables: table {TRENDS}"):
         client = service.create_table_if_not_exists(TRENDS)
-        stored = client.query_entities(f"PartitionKey eq '{ALARMS}'", select=["RowKey"])
-        known = {row["RowKey"] for row in stored}
+        stored = client.query_entities(f"PartitionKey eq '{ALARMS}'", select=["RowKey", "date"])
+        known = {row["RowKey"]: row["date"] for row in stored}
+    first = min(first, known.get(ALARMS_UNTIL, first))
     alarms_from = first if ALARMS_UNTIL in known else ""
     rows, last = list[Row](), ""
     for trend in trends:

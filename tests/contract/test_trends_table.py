@@ -77,6 +77,10 @@ async def test_losses_are_read_from_the_partition_of_alarms_once_the_job_keeps_i
     assert await dates() == ["03", "05", "06"]
     page = [trend for trend in await trends.since(first) if trend.event == "alarm"]
     assert [trend.verdict for trend in page] == ["normal", "measurement lost", lost]
+    write_trends(tables, night(*["normal"] * 8, name="missed"), "2030-01-08")
+    missed = [trend.date[-2:] for trend in await trends.since(first) if trend.event == "missed"]
+    assert missed == ["06", "07", "08"]  # an earlier run may have failed to write the seventh
+    write_trends(tables, corrected, "2030-01-06")
     first = date(2030, 1, 8)  # no run for a week, such as after a return to an older version
     for trend in night(*[lost] * 9, name="rolled back")[7:]:
         await table.put(trend_row(trend), None)

@@ -58,8 +58,7 @@ def nights(found: Iterable[Totals]) -> Totals:
     """Publishes one night after the other."""
     totals: Totals = {}
     for new in found:
-        ((last, *_), *_) = sorted(new, reverse=True)
-        placed, _ = limited(totals, new, last, ())
+        placed, _ = limited(totals, new, max(day for day, _ in {**totals, **new}), ())
         totals = merged(totals, placed, {day for day, _ in new}, ())
     return totals
 
