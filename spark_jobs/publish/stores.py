@@ -49,6 +49,17 @@ class Store(Protocol):
         """Deletes a file, or a folder with its contents, if it exists."""
 
 
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raises JobError for an error of the file system, and FileNotFoundError as it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JobError(f"--output {error.filename}: {error.strerror}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """A folder of a file system with hard links."""
@@ -58,35 +69,36 @@ class LocalStore:
     def url(self, name: str) -> str:
         return f"file://{(self.root / name).resolve()}"  # Spark decodes no %20
 
+    @_errors()
     def names(self, folder: str) -> list[str]:
-        with _errors():
-            path = self.root / folder
-            return sorted(child.name for child in path.iterdir()) if path.is_dir() else []
+        path = self.root / folder
+        return sorted(child.name for child in path.iterdir()) if path.is_dir() else []
 
+    @_errors()
     def read(self, name: str) -> bytes:
-        with _errors():
-            return (self.root / name).read_bytes()
+        return (self.root / name).read_bytes()
 
+    @_errors()
     def write(self, name: str, content: bytes) -> None:
-        with _errors():
-            self._temporary(name, content).replace(self.root / name)
+        self._temporary(name, content).replace(self.root / name)
 
+    @_errors()
     def create(self, name: str, content: bytes) -> bool:
         """A network file system may repeat the request, and then finds the file that it made."""
-        with _errors():
-            temporary = self._temporary(name, content)
-            try:
-                os.link(temporary, self.root / name)
-            except FileExistsError:
-                return self.read(name) == content
-            finally:
-                with suppress(OSError):  # the file has been created or not, whatever remains
-                    temporary.unlink()
+        temporary = self._temporary(name, content)
+        try:
+            os.link(temporary, self.root / name)
+        except FileExistsError:
+            return self.read(name) == content
+        finally:
+            with suppress(OSError):  # the file has been created or not, whatever remains
+                temporary.unlink()
         return True
 
+    @_errors()
     def delete(self, name: str) -> None:
         path = self.root / name
-        with _errors(), suppress(FileNotFoundError):  # another run deletes it, too
+        with suppress(FileNotFoundError):  # another run deletes it, too
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -98,17 +110,6 @@ class LocalStore:
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         temporary.write_bytes(content)
         return temporary
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Raises JobError for an error of the file system, and FileNotFoundError as it is."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise JobError(f"--output {error.filename}: {error.strerror}") from error
 
 
 @contextmanager
