@@ -20,6 +20,7 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.operating.breaker import BreakerController
 from shared.nightly.flows.demand import demand_nightly
+from shared.nightly.flows.retention import delete_old_trends
 from shared.notifications import flow as notification_flow
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
@@ -150,9 +151,11 @@ async def actions_poison(message: func.QueueMessage) -> None:
 @scaling.timer_trigger(arg_name="timer", schedule=settings.log_retention_schedule)
 @guard_invocation
 async def log_retention(timer: func.TimerRequest) -> None:
-    """Delete entries of the decision log that are older than ``DecisionLogDays``."""
-    await flows.retention.delete_old_entries(
-        declared, app.scaling.store, settings.decision_log_days
+    """Delete old trends, and entries of the decision log older than ``DecisionLogDays``."""
+    days = settings.decision_log_days
+    await asyncio.gather(
+        flows.retention.delete_old_entries(declared, app.scaling.store, days),
+        delete_old_trends(app.nightly.trends.delete_older),
     )
 
 

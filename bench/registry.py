@@ -29,6 +29,7 @@ GROUPS = (
     "recovery",
     "hostile",
     "spark",
+    "new_names",
     "verdict",
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if __name__ == "__main__" and not __package__:  # spark-submit runs only this fi
 
 from shared.sampling import unreadable
 from shared.sampling.profile import NoProfile, profile_row
-from shared.sampling.trend_rows import Trend, as_json, trend_row
+from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
@@ -24,17 +25,20 @@ from spark_jobs.read.names import there_are
 from spark_jobs.read.sources import source_of
 from spark_jobs.report.control import Controls, read_controls
 from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
-from spark_jobs.report.tables import SCALING, TRENDS, open_tables, usual_week, write
+from spark_jobs.report.tables import SCALING, open_tables, usual_week, write, write_trends
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+NEVER = str(date.max)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     now = datetime.now(UTC)
+    if isinstance(sys.stdout, TextIOWrapper):  # a name that cannot be printed must not end the run
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = parse(arguments, now.date())
     try:
         done = _run(options, now)
@@ -56,7 +60,16 @@ def _run(options: Options, now: datetime) -> job.Done:
     from spark_jobs.engine import Engine  # needs PySpark
 
     run_id, today, dates = new_run_id(now), now.date(), (options.since, options.until)
-    request = job.Request(options.shape, run_id, today, *dates, controls, options.holidays)
+    request = job.Request(
+        options.shape,
+        run_id,
+        today,
+        *dates,
+        controls,
+        options.holidays,
+        kept_events={*options.events, *(event for event, _ in options.profile)},
+        replace=options.replace,
+    )
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
         if trends and options.events and not _chosen(options, trends):
@@ -74,9 +87,7 @@ def _run(options: Options, now: datetime) -> job.Done:
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
     """Writes trends from the first changed date on, as later verdicts depend on earlier dates."""
-    first = min(done.changed)
-    chosen = _chosen(options, done.trends)
-    write(tables, TRENDS, [trend_row(trend) for trend in chosen if trend.date >= first])
+    write_trends(tables, _chosen(options, done.trends), min(done.changed, default=NEVER))
     complete = {trend.date for trend in done.trends if trend.complete}
     for event, resource in options.profile:
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
@@ -114,6 +125,8 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 def _print(options: Options, done: job.Done) -> None:
     for complaint in done.complaints:
         print(f"warning:{job.describe(complaint)}", file=sys.stderr)
+    for note in done.notes:
+        print(f"warning: {note}", file=sys.stderr)
     missing = 0 if options.no_pictures else undrawn_count(_chosen(options, done.trends))
     if missing:
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"

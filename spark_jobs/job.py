@@ -18,10 +18,11 @@ from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen
+from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen, files_by_hour
 from spark_jobs.read.names import MEASUREMENT, names_in
 from spark_jobs.read.sources import Source
-from spark_jobs.report.trends import Controls, TrendInputs, trends_of
+from spark_jobs.report.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
+from spark_jobs.sums.places import NAME_LENGTH_MAX, SERIES_MAX, limited
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
@@ -40,6 +41,10 @@ class Request:
     until: date | None = None
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Collection[date] = ()
+    kept_events: Collection[str] = ()
+    """Events that are never added up as ``(other)``."""
+    replace: bool = False
+    """Whether dates of which files are gone are computed from the files that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Done:
     """What a run published. ``changed`` has event dates; trends and totals are those of all dates.
     ``warning`` names the blob dates that cannot be read again; it is empty if there are none. An
     event date with records of such dates keeps, of all totals ever published for it, those with the
-    most records.
+    most records. ``notes`` has whatever else an operator should know.
     """
 
     manifest: Manifest
@@ -56,6 +61,7 @@ class Done:
     totals: Totals
     complaints: Sequence[Complaint]
     warning: str
+    notes: Sequence[str] = ()
 
 
 Report = Callable[[Sequence[Trend]], Mapping[str, bytes]]
@@ -71,12 +77,11 @@ def run(
     exports = [file for file in listed if file.is_export]
     unread = [file for file in listed if not file.is_export and file.size_bytes]
     this = _Run(source, store, engine, request, base, exports, unread, report)
-    try:
-        return this.publish(this.extract())
-    except BaseException:
-        store.delete(f"partials/{request.run_id}")
-        store.delete(f"quarantine/{request.run_id}")
-        raise
+    with publishing.discarded_on_failure(store, request.run_id):
+        extracted = this.extract()
+    done = this.publish(extracted)
+    errors = publishing.clean_up(store, request.run_id)
+    return replace(done, notes=[*done.notes, *errors])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ class _Run:
 
     def extract(self) -> Extracted:
         files, run_id = self._files(), self.request.run_id
+        if not files:
+            return Extracted({})
         folders = self.store.url(f"partials/{run_id}"), self.store.url(f"quarantine/{run_id}")
         try:
             extracted = self.engine.extract(self.source, files, self.request.shape, *folders)
@@ -104,23 +111,31 @@ class _Run:
             remedy = "" if "Job" in raised[1] else LACKS
             raise JobError(f"{raised[2]}{remedy}") from error
         more = unread_files(chosen(self.unread, self.request.since, self.request.until))
-        extracted = replace(extracted, complaints=[*more, *extracted.complaints])
-        if not any(blob_date.records for blob_date in extracted.blob_dates.values()):
+        counts = files_by_hour(files)
+        blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
+        extracted = replace(
+            extracted, blob_dates=blob_dates, complaints=[*more, *extracted.complaints]
+        )
+        has_records = any(read.records for read in blob_dates.values())
+        if not has_records and not publishing.incomplete(self.base.entries, blob_dates):
             raise JobError(nothing_read(self.source, files, extracted))
         return extracted
 
     def _files(self) -> list[SourceFile]:
         """Returns the files of the requested dates, and of dates whose partials have another
         format. Such partials cannot be added to those of this format. So the files of their dates
-        are read again once, unless some of these files have been deleted meanwhile.
+        are read again once, unless some of these files have been deleted meanwhile. There need not
+        be any files if all requested dates have been published with records.
         """
         name, since, until = self.source.name, self.request.since, self.request.until
-        if not self.every:
+        files = chosen(self.every, since, until)
+        requested = dates_without_files((), self.request)
+        known = bool(requested) and requested <= self._had_records
+        if not self.every and not known:
             others = [describe(each).strip() for each in unread_files(self.unread)]
             told = [f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz", *others]
             raise JobError("; ".join(told))
-        files = chosen(self.every, since, until)
-        if not files:
+        if not files and not known:
             dates = sorted(file.blob_date for file in self.every)
             raise JobError(
                 f"--input {name}: no files of {since or 'any date'} to {until or 'any date'};"
@@ -135,20 +150,32 @@ class _Run:
         more = set(self.every).difference(files)
         return files + [f for f in self.every if f in more and f.blob_date in foreign]
 
+    @property
+    def _had_records(self) -> set[str]:
+        return {day for day, entry in self.base.entries.items() if entry.read.records}
+
     def publish(self, extracted: Extracted) -> Done:
         request = self.request
         # A date that had records keeps them, because a lifecycle rule may have deleted its files.
-        had_records = {day for day, entry in self.base.entries.items() if entry.read.records}
-        empty = dates_without_files(extracted.blob_dates, request) - had_records
+        without_files = dates_without_files(extracted.blob_dates, request)
+        empty = without_files - self._had_records
         read = {**dict.fromkeys(empty, BlobDate()), **extracted.blob_dates}
         mine = {day: Entry(request.run_id, self.engine.name, of) for day, of in read.items()}
-        compute = partial(self._compute, extracted.complaints)
+        partly = publishing.incomplete(self.base.entries, read)
+        kept = describe_kept(without_files - empty, set() if request.replace else partly)
+        compute = partial(self._compute, extracted.complaints, kept)
+        shape, run_id = request.shape, request.run_id
         return publishing.publish(
-            self.store, self.base, mine, request.shape, request.run_id, compute
+            self.store, self.base, mine, shape, run_id, compute, replace=request.replace
         )
 
     def _compute(
-        self, complaints: Sequence[Complaint], new: Manifest, changed: set[str], old_results: str
+        self,
+        complaints: Sequence[Complaint],
+        kept: str,
+        new: Manifest,
+        changed: set[str],
+        old_results: str,
     ) -> Done:
         """Computes the changed dates, writes the results, and returns what will be published."""
         lost = unreadable(new, self.engine.name)
@@ -160,8 +187,13 @@ class _Run:
                 records.update(found)
         computed = self.engine.total(partials, records)
         unread = event_dates(lost)
-        totals = results.merged(results.read(self.store, old_results), computed, changed, unread)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
+        old = results.read(self.store, old_results)
+        today = str(request.today)
+        last = max((day for day in read if day <= today), default=today)
+        always = {ALL_REQUESTS, *request.kept_events}
+        computed, combined = limited(old, computed, last, always)
+        totals = results.merged(old, computed, changed, unread)
         inputs = TrendInputs(
             new.shape, read, request.today, request.controls, request.holidays, unread
         )
@@ -169,13 +201,15 @@ class _Run:
             names = names_in(self.source, self._files(), lacking)
             raise JobError(f"{lacking}: no record has it; {names}")
         trends = trends_of({key: day.sums for key, day in totals.items()}, inputs)
-        warning = describe_unreadable(lost, self.engine.name) if lost else ""
+        lost_files = describe_unreadable(lost, self.engine.name) if lost else ""
+        warning = "; ".join(filter(None, [lost_files, kept]))
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
         files = {**results.files_of(totals, trends, report), **self.report(trends)}
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
-        return Done(new, changed, trends, totals, complaints, warning)
+        notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]
+        return Done(new, changed, trends, totals, complaints, warning, notes)
 
 
 def missing_option(totals: Totals, shape: Shape) -> str:
@@ -241,3 +275,20 @@ def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
         f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
         f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
     )
+
+
+def describe_combined(kind: str, count: int) -> str:
+    return (
+        f"{count} series of the kind {kind} are added up as (other), because a kind has at most"
+        f" {SERIES_MAX} series and a name at most {NAME_LENGTH_MAX} characters; --event NAME keeps"
+        " an event"
+    )
+
+
+def describe_kept(gone: Collection[str], partly: Collection[str]) -> str:
+    """Describes blob dates that keep their published records; empty if there are none."""
+    files = f"files of {spans(gone)}, because all of them are gone" if gone else ""
+    some = f"files of {spans(partly)}, because some of them are gone" if partly else ""
+    remedy = " unless --replace is given" if partly else ""
+    named = "; ".join(filter(None, [files, some]))
+    return f"{named}; the published records stay{remedy}" if named else ""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shared.sampling.estimates import Sums
 
 ROLE = "AppRoleName"
+OTHER = "(other)"
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -31,6 +32,11 @@ class Series:
     kind: str
     event: str
     dims: tuple[str, ...] = ()
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether it adds up series that have no place of their own."""
+        return OTHER in (self.event, *self.dims)
 
 
 class HourSums(NamedTuple):
@@ -54,11 +60,20 @@ Totals = Mapping[tuple[str, Series], DaySums]
 
 @dataclass(frozen=True, slots=True)
 class BlobDate:
-    """What was read of a blob date. ``records`` counts records by event date, with copies."""
+    """What was read of a blob date. ``records`` counts records by event date, with copies, and
+    ``files`` counts files by hour. Manifests of older versions do not have ``files``.
+    """
 
     size_bytes: int = 0
     records: Mapping[str, int] = field(default_factory=dict)
     quarantined: int = 0
+    files: Mapping[str, int] = field(default_factory=dict)
+
+    def lacks_files_of(self, earlier: BlobDate) -> bool:
+        """Whether files of any hour are gone. Without counts of files, fewer bytes are a sign."""
+        if not earlier.files:
+            return self.size_bytes < earlier.size_bytes
+        return any(self.files.get(hour, 0) < count for hour, count in earlier.files.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Options:
     tables: str
     profile: tuple[tuple[str, str], ...]
     no_pictures: bool
+    replace: bool
 
 
 def parse(arguments: Sequence[str] | None, today: date) -> Options:
@@ -87,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", action="append", default=[], type=_pair, metavar="EVENT=RESOURCE",
         help="with --tables: an event's usual week as a scaled resource's profile")  # fmt: skip
     add("--no-pictures", action="store_true", help="do not draw pictures")
+    add("--replace", action="store_true", help="also replace the figures of dates of which files"
+        " have been deleted since they were published")  # fmt: skip
     return parser
 
 

@@ -1,7 +1,8 @@
 """`Trend`, the figures of one event on one day, as JSON and as a row of the table ``Trends``.
 
 The partition key consists of kind, event, measurement and dimensions, and the row key is the date,
-so that each series is one partition.
+so that each series is one partition. Trends that report a loss are also in a partition of alarms,
+in the order of their dates, so that the notifier need not read all series.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ KEY_LENGTH_MAX = 400
 """The most characters of a key. The service allows 1 KiB of UTF-16."""
 TEXT_LENGTH_MAX = 16_000
 NOT_IN_KEYS = frozenset("/\\#?%!")
+ALARMS = "!alarms"
+ALARMS_UNTIL = "!until"
+"""The row of the partition ``ALARMS`` whose ``date`` is the last date that the job has written.
+Older versions of the job write neither this row nor alarms.
+"""
 COUNTS = ("records", "duplicates_removed", "quarantined")
 """Whole numbers. The client for tables writes an int with 32 bits, so rows have counts from
 ``INT32_END`` on as floating-point numbers, which are exact up to 2⁵³.
@@ -112,9 +118,16 @@ def trend_row(trend: Trend) -> Row:
 
 
 def keys(trend: Trend) -> dict[str, str]:
+    return {"PartitionKey": _key(_name(trend)), "RowKey": _key(trend.date)}
+
+
+def alarm_keys(trend: Trend) -> dict[str, str]:
+    return {"PartitionKey": ALARMS, "RowKey": _key(f"{trend.date}|{_name(trend)}")}
+
+
+def _name(trend: Trend) -> str:
     dimensions = [f"{name}={value}" for name, value in sorted(trend.dimensions.items())]
-    parts = [trend.kind, trend.event, trend.measurement, *dimensions]
-    return {"PartitionKey": _key("|".join(parts)), "RowKey": _key(trend.date)}
+    return "|".join([trend.kind, trend.event, trend.measurement, *dimensions])
 
 
 UNREADABLE = "unreadable"

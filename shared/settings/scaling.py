@@ -68,7 +68,8 @@ class Schedules(SettingsModel):
     reconciler_schedule: str = setting(cron, "ReconcilerSchedule", "schedule", "*/30 * * * * *",
         "when to compare desired and actual capacity", "`reconciler`")
     log_retention_schedule: str = setting(cron, "LogRetentionSchedule", "schedule",
-        "0 40 3 * * *", "when to delete old lines of the decision log", "`log_retention`")
+        "0 40 3 * * *", "when to delete old lines of the decision log and old trends",
+        "`log_retention`")
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ blob date, the partial for which more bytes were read is used.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, first_line
 from spark_jobs.model import BlobDate, Shape
 from spark_jobs.publish.stores import Store
 
@@ -79,6 +79,22 @@ def not_superseded(base: Manifest, latest: Manifest, mine: Mapping[str, Entry]) 
     }
 
 
+def incomplete(published: Mapping[str, Entry], mine: Mapping[str, BlobDate]) -> set[str]:
+    """Returns the blob dates of which this run has found fewer files and fewer records than were
+    published. A lifecycle rule deletes files one by one, and the rest would look like lost events.
+    """
+
+    def records(read: BlobDate) -> int:
+        return sum(read.records.values())
+
+    both = {day: (read, published[day].read) for day, read in mine.items() if day in published}
+    return {
+        day
+        for day, (read, earlier) in both.items()
+        if read.lacks_files_of(earlier) and records(read) < records(earlier)
+    }
+
+
 T = TypeVar("T")
 Compute = Callable[[Manifest, set[str], str], T]
 """Writes the results of the next version, given its manifest, the event dates that changed, and the
@@ -109,46 +125,90 @@ def publish(
     shape: Shape,
     run_id: str,
     compute: Compute[T],
+    *,
+    replace: bool = False,
 ) -> T:
     """Publish the version after the latest. If other runs publish meanwhile, it tries again with
     the new latest version. Returns the result of ``compute`` for the published version. Raises
     JobError after many attempts.
+
+    Blob dates that are now ``incomplete`` stay as they are published, unless ``replace`` is true.
     """
     for attempt in range(TRIES):
-        old = latest(store, shape)
-        kept = not_superseded(base, old, mine)
         results = f"{run_id}-{attempt}" if attempt else run_id
-        new = Manifest(old.version + 1, shape, {**old.entries, **kept}, results)
-        replaced = {day: old.entries[day] for day in kept if day in old.entries}
-        computed = compute(new, event_dates(kept) | event_dates(replaced), old.results)
-        encoded = msgspec.json.format(msgspec.json.encode(new, order="sorted"), indent=1)
+        with discarded_on_failure(store, run_id, results):
+            old = latest(store, shape)
+            kept = not_superseded(base, old, mine)
+            if not replace:
+                for day in incomplete(old.entries, {d: entry.read for d, entry in kept.items()}):
+                    del kept[day]
+            new = Manifest(old.version + 1, shape, {**old.entries, **kept}, results)
+            replaced = {day: old.entries[day] for day in kept if day in old.entries}
+            computed = compute(new, event_dates(kept) | event_dates(replaced), old.results)
+            encoded = msgspec.json.format(msgspec.json.encode(new, order="sorted"), indent=1)
         if store.create(_name(new.version), encoded):
-            _clean_up(store, run_id)
             return computed
-        store.delete(f"results/{results}")
     raise JobError(f"--output {store.url('')}: other runs published {TRIES} times meanwhile")
 
 
-def _clean_up(store: Store, run_id: str) -> None:
-    """Delete versions that are too old, and old folders that no kept version needs.
+@contextmanager
+def discarded_on_failure(store: Store, run_id: str, results: str = "") -> Iterator[None]:
+    """Deletes the folders of a run that fails here, unless a manifest names them.
 
-    Such folders belong to superseded or killed runs. No version needs the folders of a run that is
+    The creation of a manifest must be outside: if it fails, the manifest may exist nevertheless.
+    Folders that remain are deleted by ``clean_up`` of a later run.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            for name in {run_id, results or run_id} - _named(store):
+                for folder in FOLDERS:
+                    store.delete(f"{folder}/{name}")
+        raise
+
+
+def clean_up(store: Store, run_id: str) -> list[str]:
+    """Delete versions that are too old, and old folders that no manifest names. Returns errors.
+
+    Such folders belong to superseded or killed runs. No manifest names the folders of a run that is
     still working either, but these are younger than ``OLD_AFTER``.
     """
-    versions = _versions(store)
-    for version in versions[:-KEPT_VERSIONS]:
-        store.delete(_name(version))
-    needed = set[str]()
-    for version in versions[-KEPT_VERSIONS:]:
+    errors = list[str]()
+
+    @contextmanager
+    def told() -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            errors.append(f"old files could not be deleted: {first_line(error)}")
+
+    def delete(name: str) -> None:
+        with told():
+            store.delete(name)
+
+    with told():
+        for version in _versions(store)[:-KEPT_VERSIONS]:
+            delete(_name(version))
+        named, now = _named(store), started_at(run_id)
+        for folder in FOLDERS if now else ():
+            for name in store.names(folder):
+                begun = started_at(name)
+                if now and begun and begun < now - OLD_AFTER and name not in named:
+                    delete(f"{folder}/{name}")
+    return errors
+
+
+def _named(store: Store) -> set[str]:
+    """Returns the runs and the results that manifests name. Raises JobError if a manifest cannot be
+    read, because nothing is known of its folders.
+    """
+    named = set[str]()
+    for version in _versions(store):
         with suppress(FileNotFoundError):  # another run has deleted the version meanwhile
-            kept = _read(store, version)
-            needed |= {entry.run_id for entry in kept.entries.values()} | {kept.results}
-    now = started_at(run_id)
-    for folder in FOLDERS if now else ():
-        for name in store.names(folder):
-            begun = started_at(name)
-            if now and begun and begun < now - OLD_AFTER and name not in needed:
-                store.delete(f"{folder}/{name}")
+            manifest = _read(store, version)
+            named |= {entry.run_id for entry in manifest.entries.values()} | {manifest.results}
+    return named
 
 
 def new_run_id(now: datetime) -> str:

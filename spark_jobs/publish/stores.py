@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
@@ -49,6 +49,17 @@ class Store(Protocol):
         """Deletes a file, or a folder with its contents, if it exists."""
 
 
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raises JobError for an error of the file system, and FileNotFoundError as it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JobError(f"--output {error.filename}: {error.strerror}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """A folder of a file system with hard links."""
@@ -58,41 +69,46 @@ class LocalStore:
     def url(self, name: str) -> str:
         return f"file://{(self.root / name).resolve()}"  # Spark decodes no %20
 
+    @_errors()
     def names(self, folder: str) -> list[str]:
         path = self.root / folder
         return sorted(child.name for child in path.iterdir()) if path.is_dir() else []
 
+    @_errors()
     def read(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
 
+    @_errors()
     def write(self, name: str, content: bytes) -> None:
         self._temporary(name, content).replace(self.root / name)
 
+    @_errors()
     def create(self, name: str, content: bytes) -> bool:
+        """A network file system may repeat the request, and then finds the file that it made."""
         temporary = self._temporary(name, content)
         try:
             os.link(temporary, self.root / name)
         except FileExistsError:
-            return False
+            return self.read(name) == content
         finally:
-            temporary.unlink()
+            with suppress(OSError):  # the file has been created or not, whatever remains
+                temporary.unlink()
         return True
 
+    @_errors()
     def delete(self, name: str) -> None:
         path = self.root / name
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another run deletes it, too
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def _temporary(self, name: str, content: bytes) -> Path:
         path = self.root / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            temporary.write_bytes(content)
-        except OSError as error:
-            raise JobError(f"--output {error.filename}: {error.strerror}") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        temporary.write_bytes(content)
         return temporary
 
 

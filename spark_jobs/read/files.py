@@ -4,7 +4,7 @@ tasks."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import pairwise
@@ -81,6 +81,19 @@ def chosen(files: Iterable[SourceFile], since: date | None, until: date | None) 
     """
     first, last = str(since or ""), str(until or UNDATED)  # UNDATED sorts after any date
     return [file for file in files if file.blob_date == UNDATED or first <= file.blob_date <= last]
+
+
+def files_by_hour(files: Iterable[SourceFile]) -> Mapping[str, Mapping[str, int]]:
+    """Returns the number of files of each blob date and hour. A file that was compressed keeps its
+    place: PT1H.json and PT1H.json.gz in one folder count once.
+    """
+    names: dict[str, dict[str, set[str]]] = {}
+    for file in files:
+        name = file.path.lower().removesuffix(".gz")
+        stem = name.removesuffix(next(filter(name.endswith, ENDINGS), ""))
+        hour = f"{file.hour:%H}" if file.hour else ""
+        names.setdefault(file.blob_date, {}).setdefault(hour, set()).add(stem)
+    return {day: {hour: len(of) for hour, of in hours.items()} for day, hours in names.items()}
 
 
 def bytes_by_date(files: Iterable[SourceFile]) -> Counter[str]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
+from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
+from shared.sampling.verdict import LOST
 from spark_jobs.errors import JobError
 from spark_jobs.model import UNIX_START, Totals, hours_until
 
@@ -79,6 +81,33 @@ def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
     """Returns whether the whole hour is in these local dates. In some zones, it may be in two."""
     last_quarter = start + timedelta(minutes=45)
     return all(at.astimezone(zone).date() in dates for at in (start, last_quarter))
+
+
+def write_trends(service: TableServiceClient, trends: Iterable[Trend], first: str) -> None:
+    """Writes the trends from the date ``first`` on, or from the last date that was written if that
+    is earlier, because an earlier run may have failed here. The partition of alarms gets those that
+    report a loss, and those that did so when they were last written. Raises JobError.
+    """
+    from spark_jobs.azure_blobs import azure_errors
+
+    with azure_errors(f"--tables: table {TRENDS}"):
+        client = service.create_table_if_not_exists(TRENDS)
+        stored = client.query_entities(f"PartitionKey eq '{ALARMS}'", select=["RowKey", "date"])
+        known = {row["RowKey"]: row["date"] for row in stored}
+    first = min(first, known.get(ALARMS_UNTIL, first))
+    alarms_from = first if ALARMS_UNTIL in known else ""
+    rows, last = list[Row](), ""
+    for trend in trends:
+        last = max(last, trend.date)
+        if trend.date >= first:
+            rows.append(trend_row(trend))
+        if trend.date >= alarms_from:
+            keys = alarm_keys(trend)
+            if trend.verdict in LOST or keys["RowKey"] in known:
+                rows.append({**trend_row(trend), **keys})
+    if last:
+        rows.append({"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": last})
+    write(service, TRENDS, rows)
 
 
 def write(service: TableServiceClient, table: str, rows: Iterable[Row]) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import DOUBTFUL_MAX, day_of
 from shared.sampling.estimates import EventEstimates, Sums
 from shared.sampling.measured import combined, judge_measured
@@ -23,6 +24,7 @@ Controls = Mapping[str, float]
 NO_SUMS = Sums()
 HEAVY_SHARE = 0.1
 INCOMPLETE = "not all files of this date have been read, or the date is not over"
+MIXED = "the names that this series adds up differ from day to day"
 ALL_REQUESTS = "requests/duration"
 """The standard metric that every SDK sends. Its item count is the number of requests."""
 
@@ -62,7 +64,8 @@ class TrendInputs:
 def trends_of(days: Days, inputs: TrendInputs) -> list[Trend]:
     """Returns a trend for each series and day, from the first day to the last complete day.
 
-    Days without records are included, so that an event that has stopped is noticed.
+    Days without records are included, so that an event that has stopped is noticed. After ten weeks
+    without records, which is as long as verdicts remember, the series ends.
     """
     by_series: dict[Series, dict[str, Sums]] = {}
     for (day, series), sums in days.items():
@@ -97,7 +100,7 @@ def _utc_dates(day: date, zone: ZoneInfo) -> set[date]:
 
 
 def _of_series(series: Series, sums: Mapping[str, Sums], inputs: TrendInputs) -> list[Trend]:
-    dates = sorted(set(sums) | {day for day in inputs.complete if day > min(sums)})
+    dates = _dates(sums, inputs.complete)
     figures = {day: sums.get(day, NO_SUMS).figures for day in dates}
 
     def judged(
@@ -120,6 +123,18 @@ def _of_series(series: Series, sums: Mapping[str, Sums], inputs: TrendInputs) ->
     ]
 
 
+def _dates(with_records: Collection[str], complete: Collection[str]) -> list[str]:
+    """Returns the dates with records, and the complete dates of the ten weeks after each."""
+    dates, ends = [], date.min
+    for day in sorted({*with_records, *complete}):
+        on = date.fromisoformat(day)
+        if day in with_records:
+            ends = on + timedelta(days=min(MEMORY_DAYS, (date.max - on).days))
+        if on <= ends:
+            dates.append(day)
+    return dates
+
+
 def _trend(
     series: Series,
     day: str,
@@ -130,9 +145,10 @@ def _trend(
 ) -> Trend:
     blob_date = inputs.blob_dates.get(day, inputs.blob_dates.get(UNDATED, BlobDate()))
     figures, complete = sums.figures, day in inputs.complete
-    if not complete:
-        of_count = replace(of_count, kind=VerdictKind.UNCERTAIN, reason=INCOMPLETE)
-        of_sum = of_sum and replace(of_sum, kind=VerdictKind.UNCERTAIN, reason=INCOMPLETE)
+    if not complete or series.is_combined:
+        reason = MIXED if complete else INCOMPLETE
+        of_count = replace(of_count, kind=VerdictKind.UNCERTAIN, reason=reason)
+        of_sum = of_sum and replace(of_sum, kind=VerdictKind.UNCERTAIN, reason=reason)
     both = combined(of_count, of_sum, inputs.shape.measurement)
     count = figures.count
     total = figures.total if sums.valued or not sums.records else None

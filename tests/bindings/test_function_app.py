@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import azure.functions as func
 import pytest
@@ -50,6 +50,7 @@ class App:
         self.metrics, self.actions = MemoryQueueSender(), MemoryQueueSender()
         scaling.metrics_queue, scaling.actions_queue = self.metrics, self.actions
         scaling.store, scaling.control, scaling.reader = self.store, self.control, self.reader
+        self.trends = module.app.nightly.trends = Mock(delete_older=AsyncMock(return_value=3))
 
     async def call(self, name: str, *bindings: Any) -> None:
         await getattr(self.module, name)(*bindings)
@@ -149,11 +150,16 @@ async def test_poison_messages_are_recorded_once_in_the_decision_log(app: App) -
     assert [line.body for line in await app.store.log("plan-1")] == [body]
 
 
-async def test_log_retention_deletes_old_entries(app: App) -> None:
+@pytest.mark.parametrize("error", [None, OSError("503")])
+async def test_log_retention_deletes_old_entries_and_old_trends(
+    app: App, error: OSError | None
+) -> None:
     await app.tick()
     app.now += timedelta(days=15)
+    app.trends.delete_older.side_effect = error
     await app.call("log_retention", Mock(spec=func.TimerRequest))
     assert await app.store.log("plan-1") == []
+    app.trends.delete_older.assert_awaited_once_with(timedelta(days=100))
 
 
 def problems_of(module: ModuleType) -> Sequence[str]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+import os
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from local.azurite import Azurite
 from shared.adapters.tables.table import Operation, Table
 from shared.adapters.tables.trends import TABLE_NAME, TableTrends
-from shared.sampling.trend_rows import Trend, trend_row
+from shared.nightly.flows.retention import delete_old_trends
+from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
 from shared.sampling.verdict import LOST, VerdictKind
 from shared.settings.connections import StorageConnection
+from spark_jobs.report.tables import open_tables, write_trends
 
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
 
@@ -41,6 +44,76 @@ async def test_trends_of_a_verdict_are_read_and_an_unreadable_row_hides_no_other
         [trend for trend in written[3:] if trend.verdict in LOST], key=str
     )
     assert "[trend_not_understood] 0" in caplog.text
+
+
+async def test_losses_are_read_from_the_partition_of_alarms_once_the_job_keeps_it(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE", azurite.connection_string)
+    tables = open_tables("STORAGE", os.environ)
+    connection = StorageConnection("Storage", azurite.connection_string)
+    trends, first = TableTrends(connection), date(2030, 1, 3)
+
+    def night(*verdicts: str, name: str = "alarm") -> list[Trend]:
+        """Returns the days from 1 January 2030 on, with these verdicts."""
+        days = [str(date(2030, 1, 1 + n)) for n in range(len(verdicts))]
+        named = zip(days, verdicts, strict=True)
+        return [Trend(day, name, "event", verdict=verdict) for day, verdict in named]
+
+    async def dates(*, of: str = "alarm") -> list[str]:
+        lost = await trends.since(first, LOST)
+        return [trend.date[-2:] for trend in lost if trend.event == of]
+
+    lost = VerdictKind.EVENTS_LOST
+    table = Table(connection, TABLE_NAME)
+    for trend in night(lost, lost, lost, lost, name="older version"):
+        await table.put(trend_row(trend), None)
+    assert await dates(of="older version") == ["03", "04"]
+    write_trends(tables, night(lost, lost, lost, lost, lost), "2030-01-05")
+    assert await dates() == ["03", "04", "05"]
+    assert await dates(of="older version") == []  # its series is in no partition that is read
+    corrected = night(lost, lost, lost, "normal", VerdictKind.MEASUREMENT_LOST, lost)
+    write_trends(tables, corrected, "2030-01-04")
+    assert await dates() == ["03", "05", "06"]
+    page = [trend for trend in await trends.since(first) if trend.event == "alarm"]
+    assert [trend.verdict for trend in page] == ["normal", "measurement lost", lost]
+    write_trends(tables, night(*["normal"] * 8, name="missed"), "2030-01-08")
+    missed = [trend.date[-2:] for trend in await trends.since(first) if trend.event == "missed"]
+    assert missed == ["06", "07", "08"]  # an earlier run may have failed to write the seventh
+    write_trends(tables, corrected, "2030-01-06")
+    first = date(2030, 1, 8)  # no run for a week, such as after a return to an older version
+    for trend in night(*[lost] * 9, name="rolled back")[7:]:
+        await table.put(trend_row(trend), None)
+    assert await dates(of="rolled back") == ["08", "09"]
+    await table.delete([{"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL}])
+    await table.close()
+    await trends.close()
+    tables.close()
+
+
+async def test_rows_of_old_dates_are_deleted_and_no_others(azurite: Azurite) -> None:
+    connection = StorageConnection("Storage", azurite.connection_string)
+    table, trends = Table(connection, TABLE_NAME), TableTrends(connection)
+    today = datetime.now(UTC).date()
+    days = [str(today - timedelta(days=n)) for n in (-1, 0, 99, 100, 101, 400)]
+    for day in days:
+        for name in ("old", "old too"):
+            await table.overwrite(trend_row(Trend(day, name, "event", verdict="events lost")))
+        trend = Trend(day, "old", "event", verdict="events lost")
+        await table.overwrite({**trend_row(trend), **alarm_keys(trend)})
+    await table.overwrite({"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": days[0]})
+    await delete_old_trends(trends.delete_older)
+    left = await table.rows("RowKey ge @first", {"first": ""}, None, ["PartitionKey", "RowKey"])
+    keys = [(row["PartitionKey"], row["RowKey"]) for row in left]
+    assert {row for at, row in keys if at == "event|old|"} == set(days[:4])
+    assert {row for at, row in keys if at == "event|old too|"} == set(days[:4])
+    assert {row[:10] for at, row in keys if at == ALARMS and row.endswith("|event|old|")} == set(
+        days[:4]
+    )
+    assert (ALARMS, ALARMS_UNTIL) in keys
+    await table.delete([{"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL}])
+    await table.close()
+    await trends.close()
 
 
 async def test_counts_of_more_than_32_bits_are_read_back_as_whole_numbers(azurite: Azurite) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -413,6 +415,18 @@ def test_a_nightly_run_reads_blobs_and_writes_pictures_and_tables(
     assert drawn[".png"].startswith(b"\x89PNG")
     assert b"<svg" in drawn[".html"]
     assert b"http://127" not in drawn[".html"]
+
+
+def test_names_that_the_output_cannot_show_do_not_end_a_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "in", "2017-05-15", [event("2017-05-15T09:00:00", "caf\u00e9 \u4e2d")])
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", printed)
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert event_trends.main([*arguments, "--no-pictures"]) == 0
+    printed.seek(0)
+    assert "caf\u00e9 \\u4e2d" in printed.read()
 
 
 def monday(hour: int, profile: WeekProfile) -> Observation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from spark_jobs.job import Done, Request, run
 from spark_jobs.model import BlobDate, DaySums, Extracted, Series, Shape, Totals
 from spark_jobs.publish import publishing
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.files import SourceFile
+from spark_jobs.read.files import SourceFile, bytes_by_date
 from spark_jobs.read.sources import LocalFiles, Source
 
 DAY = "2017-05-15"
@@ -28,12 +29,13 @@ ORDERS = Series("event", "OrderPlaced")
 
 @dataclass(frozen=True)
 class Files(LocalFiles):
-    """A source of files with one record a byte, all of the file's own date."""
+    """A source of files with one record a byte, all of the file's own date, by date or by path."""
 
     sizes: Mapping[str, int]
 
     def files(self) -> list[SourceFile]:
-        return [SourceFile(f"{day}/PT1H.json", size) for day, size in self.sizes.items()]
+        names = {name if "/" in name else f"{name}/PT1H.json": n for name, n in self.sizes.items()}
+        return [SourceFile(name, size) for name, size in names.items()]
 
 
 @dataclass
@@ -52,17 +54,16 @@ class Counting(Engine):
         folder: str,
         quarantine: str,
     ) -> Extracted:
-        for file in files:
-            path = Path(folder.removeprefix("file://")) / f"blob_date={file.blob_date}"
+        sizes = bytes_by_date(files)
+        for day, size in sizes.items():
+            path = Path(folder.removeprefix("file://")) / f"blob_date={day}"
             path.mkdir(parents=True, exist_ok=True)
-            (path / "part").write_text(str(file.size_bytes))
+            (path / "part").write_text(str(size))
         if self.meet is not None:
             self.meet.wait(20)
         if self.fail == "extract":
             raise RuntimeError("task 3: spark_jobs.errors.JobError: a.json: no permission\n at x")
-        return Extracted(
-            {f.blob_date: BlobDate(f.size_bytes, {f.blob_date: f.size_bytes}) for f in files}
-        )
+        return Extracted({d: BlobDate(n, {d: n} if n else {}) for d, n in sizes.items()})
 
     def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
         if self.fail == "total":
@@ -163,6 +164,157 @@ def test_folders_of_a_killed_run_are_deleted_after_a_week_and_needed_ones_stay(
     assert not (tmp_path / "partials" / killed).exists()
     assert (tmp_path / "partials" / counted).exists()
     assert counts(done.trends) == {15: 1, 16: 1, 17: 1}
+
+
+@dataclass(frozen=True)
+class Failing(LocalStore):
+    """A folder in which one call fails once a manifest has been created."""
+
+    call: tuple[str, ...]
+    error: BaseException
+    created: list[str] = field(default_factory=list)
+
+    def _fail(self, *call: str) -> None:
+        if self.created and call[: len(self.call)] == self.call:
+            raise self.error
+
+    def names(self, folder: str) -> list[str]:
+        self._fail("names", folder)
+        return super().names(folder)
+
+    def read(self, name: str) -> bytes:
+        self._fail("read", name)
+        return super().read(name)
+
+    def create(self, name: str, content: bytes) -> bool:
+        is_new = super().create(name, content)
+        self.created.append(name)
+        self._fail("create")
+        return is_new
+
+    def delete(self, name: str) -> None:
+        self._fail("delete", *name.split("/"))
+        super().delete(name)
+
+
+@pytest.mark.parametrize("kind", [JobError, OSError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("create",),
+        ("names", "manifests"),
+        ("names", "partials"),
+        ("read", "manifests/000000004.json"),
+        ("delete",),
+        ("delete", "manifests"),
+        ("delete", "partials"),
+    ],
+    ids=" ".join,
+)
+def test_a_failure_after_publishing_loses_no_published_result(
+    call: tuple[str, ...], kind: type[BaseException], tmp_path: Path
+) -> None:
+    for day in range(1, 5):
+        compute(tmp_path, {"15": day}, f"201706{day:02}T020000-a")
+    store = Failing(tmp_path, call, kind("503"))
+    request = Request(SHAPE, "20170620T020000-b", date(2017, 7, 1))
+    found = Files("files", {DAY: 7, "2017-05-16": 8})
+    if call == ("create",) or kind is KeyboardInterrupt:
+        with pytest.raises(kind):
+            run(found, store, Counting(), request)
+    else:
+        done = run(found, store, Counting(), request)
+        assert any("503" in note for note in done.notes)
+    assert (tmp_path / "partials/20170620T020000-b").exists()
+    for path in (tmp_path / "manifests").iterdir():
+        entries = json.loads(path.read_bytes())["entries"].values()
+        assert all((tmp_path / "partials" / entry["run_id"]).exists() for entry in entries)
+    done = compute(tmp_path, {"17": 9}, "20170621T020000-c")
+    assert counts(done.trends) == {15: 7, 16: 8, 17: 9}
+    assert not done.notes
+
+
+def test_nothing_is_deleted_while_an_older_manifest_cannot_be_read(tmp_path: Path) -> None:
+    for number in range(2):
+        compute(tmp_path, {"15": 3}, f"20170601T02000{number}-a")
+    (tmp_path / "manifests/000000001.json").write_text("{")
+    (tmp_path / "partials/20170501T020000-old").mkdir()
+    done = compute(tmp_path, {"16": 4}, "20170620T020000-b")
+    assert counts(done.trends) == {15: 3, 16: 4}
+    (note,) = done.notes
+    assert "000000001.json" in note
+    assert (tmp_path / "partials/20170501T020000-old").exists()
+    for version in range(3):  # the manifest that cannot be read is deleted when it is old
+        done = compute(tmp_path, {"17": 5}, f"2017062{version + 1}T020000-c")
+    assert not done.notes
+    assert not (tmp_path / "partials/20170501T020000-old").exists()
+
+
+def test_a_run_that_fails_deletes_no_folder_that_a_manifest_names(tmp_path: Path) -> None:
+    compute(tmp_path, {"15": 3}, "same")
+    with pytest.raises(JobError):
+        compute(tmp_path, {"16": 3}, "same", Counting(fail="extract"))
+    assert counts(compute(tmp_path, {"17": 5}, "next").trends) == {15: 3, 17: 5}
+
+
+HOURS = {f"2017-05-15/{hour:02}/PT1H.json": 10 for hour in range(24)}
+TABLES = {f"{table}/{path}": n for table in ("events", "requests") for path, n in HOURS.items()}
+
+
+def left(files: Mapping[str, int], hour: int) -> dict[str, int]:
+    """Returns the files from that hour on."""
+    return {path: n for path, n in files.items() if int(path.split("/")[-2]) >= hour}
+
+
+@pytest.mark.parametrize(
+    ("published", "found", "records"),
+    [
+        pytest.param(HOURS, left(HOURS, 14), 240, id="hours are deleted"),
+        pytest.param(HOURS, left(HOURS, 1), 240, id="one hour is deleted"),
+        pytest.param(HOURS, dict.fromkeys(left(HOURS, 23), 0), 240, id="an empty hour is left"),
+        pytest.param(HOURS, {}, 240, id="all are deleted"),
+        pytest.param(HOURS, {"2017-05-16/00/PT1H.json": 1}, 240, id="only another date is left"),
+        pytest.param(TABLES, HOURS, 480, id="one table is deleted"),
+        pytest.param(left(HOURS, 12), HOURS, 240, id="late hours arrive"),
+        pytest.param(left(HOURS, 2), {**left(HOURS, 3), "late/2017-05-15/03/a.json": 90}, 300,
+                     id="fewer hours have more records"),
+        pytest.param(HOURS, {f"{path}.gz": 9 for path in HOURS}, 216, id="compressed"),
+        pytest.param({**HOURS, **{f"{path}.gz": 10 for path in HOURS}},
+                     {f"{path}.gz": 10 for path in HOURS}, 240, id="compressed copies stay"),
+        pytest.param(HOURS, {f"moved/{path}": 9 for path in HOURS}, 216, id="moved"),
+        pytest.param(HOURS, {**HOURS, "2017-05-15/03/PT1H.json": 2}, 232, id="records are deleted"),
+    ],
+)  # fmt: skip
+def test_a_date_is_not_replaced_by_one_with_fewer_files_and_fewer_records(
+    published: Mapping[str, int], found: Mapping[str, int], records: int, tmp_path: Path
+) -> None:
+    def night(files: Mapping[str, int], run_id: str, *, replace: bool = False) -> Done:
+        day = date(2017, 5, 15)
+        request = Request(SHAPE, run_id, date(2017, 7, 1), day, day, replace=replace)
+        return run(Files("files", files), LocalStore(tmp_path), Counting(), request)
+
+    night(published, "first")
+    done = night(found, "second")
+    assert counts(done.trends) == {15: records}
+    assert done.warning.startswith("files of 2017-05-15, because") == (not done.changed)
+    some = sum(n for path, n in found.items() if "2017-05-15" in path)
+    if some:
+        replaced = night(found, "third", replace=True)
+        assert counts(replaced.trends) == {15: some}
+        assert not replaced.warning
+
+
+def test_a_date_without_counts_of_files_is_compared_by_its_size(tmp_path: Path) -> None:
+    """Older versions did not count files."""
+    compute(tmp_path, {"15": 9, "16": 4}, "first")
+    manifest = tmp_path / "manifests/000000001.json"
+    content = json.loads(manifest.read_bytes())
+    for entry in content["entries"].values():
+        del entry["read"]["files"]
+    manifest.write_text(json.dumps(content))
+    done = compute(tmp_path, {"15": 8, "16": 5}, "second")
+    assert counts(done.trends) == {15: 9, 16: 5}
+    assert "2017-05-15, because some of them are gone" in done.warning
 
 
 def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:

@@ -90,13 +90,24 @@ def test_deleting_a_folder_deletes_its_contents_and_no_other_folder(store: Store
     assert store.names("partials/run2") == []
 
 
-def test_a_run_whose_reply_is_lost_recognizes_the_manifest_that_it_created(
-    blob_store: BlobStore,
-) -> None:
-    """The client sends the request again, and the service answers that the blob exists."""
-    assert blob_store.create("manifests/1.json", b"mine")
-    assert blob_store.create("manifests/1.json", b"mine")
-    assert not blob_store.create("manifests/1.json", b"theirs")
+def test_a_run_whose_reply_is_lost_recognizes_the_manifest_that_it_created(store: Store) -> None:
+    """The client sends the request again, and the service answers that the file exists."""
+    assert store.create("manifests/1.json", b"mine")
+    assert store.create("manifests/1.json", b"mine")
+    assert not store.create("manifests/1.json", b"theirs")
+
+
+def test_errors_of_the_file_system_name_the_output(tmp_path: Path) -> None:
+    (tmp_path / "manifests").touch()
+    store = LocalStore(tmp_path)
+    for call in (
+        lambda: store.create("manifests/1.json", b""),
+        lambda: store.write("manifests/1.json", b""),
+        lambda: store.read("manifests/1.json"),
+        lambda: store.delete("manifests/1.json"),
+    ):
+        with pytest.raises(JobError, match=r"--output .*manifests.*: Not a directory|File exists"):
+            call()
 
 
 @dataclass(frozen=True, slots=True)

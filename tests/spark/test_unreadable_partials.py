@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
-from shared.sampling.unreadable import PREFIX
+from shared.sampling.unreadable import PREFIX, last_warning
 from spark_jobs import event_trends
 from spark_jobs.engine import Engine, Partials
 from spark_jobs.job import Done, Request, run
@@ -100,6 +101,35 @@ def test_the_command_succeeds_and_names_the_dates_that_it_could_not_read(
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "cannot be read again" in x]
     assert line.startswith(PREFIX)
     assert f"files of {GONE[0]} to {GONE[1]}, because some or all of them are gone" in line
+
+
+def test_a_day_of_which_some_files_are_deleted_is_replaced_only_if_asked(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, output = tmp_path / "in", tmp_path / "out"
+    for hour in range(24):
+        put(data, DAYS[0], [event(f"{DAYS[0]}T{hour:02}:00:{n:02}") for n in range(10)], hour)
+    arguments = ["--input", str(data), "--output", str(output), "--date", DAYS[0]]
+    command = partial(event_trends.main, [*arguments, "--no-pictures", "--json"])
+
+    def counted() -> tuple[list[int], str]:
+        printed = capsys.readouterr()
+        rows = [json.loads(line) for line in printed.out.splitlines()]
+        return [row["records"] for row in rows], last_warning(printed.err.splitlines())
+
+    assert command() == 0
+    assert counted() == ([240], "")
+    for hour in range(14):
+        shutil.rmtree(next(data.rglob(f"h={hour:02}")))
+    assert command() == 0
+    kept = f"files of {DAYS[0]}, because some of them are gone; the published records stay"
+    assert counted() == ([], f"{kept} unless --replace is given")
+    assert event_trends.main([*arguments, "--no-pictures", "--json", "--replace"]) == 0
+    assert counted() == ([100], "")
+    shutil.rmtree(next(data.rglob("d=10")))
+    assert command() == 0
+    kept = f"files of {DAYS[0]}, because all of them are gone; the published records stay"
+    assert counted() == ([], kept)
 
 
 # --- the same rules without Spark -------------------------------------------------------

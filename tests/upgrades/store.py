@@ -43,7 +43,8 @@ from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, encode_reading
 from shared.ingestion.ownership.ports import OwnershipStore
 from shared.sampling.profile import profile_row
-from shared.sampling.trend_rows import from_json, trend_row
+from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, alarm_keys, from_json, trend_row
+from shared.sampling.verdict import LOST
 from shared.settings.connections import StorageConnection
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Manifest
@@ -139,6 +140,9 @@ async def write(at: Stores) -> dict[str, Any]:
     await at.runs.ask(values.DATASET, values.DEMAND)
     await at.runs.insert(values.RUN)
     await at.table(TRENDS).overwrite(trend_row(values.TREND))
+    await at.table(TRENDS).overwrite({**trend_row(values.LOSS), **alarm_keys(values.LOSS)})
+    until = {"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": values.LOSS.date}
+    await at.table(TRENDS).overwrite(until)
     await at.notifications.save(values.NOTIFICATION)
     await at.notifications.save_progress("decisions", values.PROGRESS)
     _publish(at.output)
@@ -156,6 +160,7 @@ async def write(at: Stores) -> dict[str, Any]:
         "demand": values.DEMAND,
         "run": values.RUN,
         "trends": [values.TREND],
+        "alarms": [values.LOSS],
         "notification": notification.record,
         "progress": values.PROGRESS,
         "manifest": values.MANIFEST,
@@ -263,6 +268,7 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
         "demand": day.demand,
         "run": day.latest,
         "trends": await at.opened(TableTrends(at.connection)).since(values.DAY),
+        "alarms": await at.opened(TableTrends(at.connection)).since(values.DAY, LOST),
         "notification": history.records[values.NOTIFICATION.key],
         "progress": history.progress["decisions"],
         "manifest": manifest,

@@ -5,6 +5,7 @@ All fields that a version can write have a value that differs from their default
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 from shared.autoscaling import Mode
@@ -228,14 +229,16 @@ TREND = Trend(
     sum_verdict="sampling",
     evidence={"median": 320.0},
 )
+LOSS = replace(TREND, verdict="events lost")
 SERIES = Series("AppEvents", "checkout", ("CH",))
 DAY_SUMS = DaySums(Sums(*range(1, 1 + len(NAMES))), [HourSums(492_264, 100, 330.0)])
 TOTALS = {(DAY.isoformat(), SERIES): DAY_SUMS}
 SHAPE = Shape("Amount", ("country",), "Europe/Berlin")
+READ = BlobDate(4096, {DAY.isoformat(): 101}, 1, {"09": 2})
 MANIFEST = Manifest(
     1,
     SHAPE,
-    {DAY.isoformat(): Entry("run-1", "arrow-1", BlobDate(4096, {DAY.isoformat(): 101}, 1))},
+    {DAY.isoformat(): Entry("run-1", "arrow-1", READ)},
     "run-1",
 )
 
