@@ -151,7 +151,7 @@ class _Run:
         inputs = TrendInputs(
             new.shape, read, request.today, request.controls, request.holidays, unread
         )
-        trends = trends_of({key: day.sums for key, day in totals.items()}, inputs)
+        trends = trends_of(totals, inputs)
         if not trends:
             raise JobError(
                 f"--input {self.source.name}: holds metrics, but no event, request or trace"
