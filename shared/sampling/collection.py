@@ -18,7 +18,8 @@ from shared.sampling.baseline import DAYS_MIN, MEMORY_DAYS
 
 STOPPED_RECORDS_MIN = 10
 """Each earlier day has at least this many records in hours whose silence proves that collection
-stopped. With fewer, silence may be chance.
+stopped, after scaling to the level of the other hours of the day. With fewer, silence may be
+chance.
 """
 ACCEPT_AFTER_STOPS = 28
 """When collection has stopped on more of the days that are remembered, this counts as usual."""
@@ -107,11 +108,16 @@ class Collection:
 
     def _stops(self, day: date, before: Sequence[Mapping[time, float]]) -> Iterable[range]:
         times = clock(day, self.zone)
-        silent = [hour for hour in times if not any(self.records.get(hour, {}).values())]
-        for _, run in groupby(enumerate(silent), lambda each: each[1] - each[0]):
-            hours = [hour for _, hour in run if all(d.get(times[hour], 1) for d in before)]
+        found = {hour: sum(self.records.get(hour, {}).values()) for hour in times}
+        silent = [hour for hour in times if not found[hour]]
+        for _, each in groupby(enumerate(silent), lambda each: each[1] - each[0]):
+            run = [hour for _, hour in each]
+            hours = [hour for hour in run if all(d.get(times[hour], 1) for d in before)]
             least = min(sum(d.get(times[hour], 0) for hour in hours) for d in before)
-            if hours and least >= STOPPED_RECORDS_MIN:
+            others = {times[hour] for hour in times if hour not in run}
+            usual = median([sum(n for at, n in d.items() if at in others) for d in before])
+            level = min(sum(found.values()) / usual, 1.0) if usual else 1.0
+            if hours and level * least >= STOPPED_RECORDS_MIN:
                 yield range(hours[0], hours[-1] + 1)
 
     @cached_property
