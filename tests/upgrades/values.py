@@ -229,7 +229,7 @@ TREND = Trend(
     evidence={"median": 320.0},
 )
 SERIES = Series("AppEvents", "checkout", ("CH",))
-DAY_SUMS = DaySums(Sums(*range(1, 1 + len(NAMES))), [HourSums(492_264, 100, 330.0)])
+DAY_SUMS = DaySums(Sums(*range(1, 1 + len(NAMES))), [HourSums(492_264, 100, 330.0, 1)])
 TOTALS = {(DAY.isoformat(), SERIES): DAY_SUMS}
 SHAPE = Shape("Amount", ("country",), "Europe/Berlin")
 MANIFEST = Manifest(
