@@ -186,7 +186,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
     sums = {day: days.get(day, NOTHING).sums for day in dates}
     figures = {day: sums[day].figures for day in dates}
     shares = {day: _arrived(days.get(day, NOTHING).hours, day, inputs) for day in dates}
-    silent = _silent(days, dates, collection)
+    silent = _silent(days, collection)
 
     def judged(of: Literal["count", "total"], control: _Control, **rules: Any) -> Sequence[Verdict]:
         def seen(on: str) -> Day:
@@ -216,28 +216,16 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
     ]
 
 
-def _silent(
-    days: Mapping[str, DaySums], dates: Sequence[str], collection: Collection
-) -> Mapping[str, str]:
+def _silent(days: Mapping[str, DaySums], collection: Collection) -> Mapping[str, str]:
     """The hours in which collection stopped, by date, if the event usually has records then."""
-    stops = {str(day): hours for day, hours in collection.stops.items()}
-    by_time = {
-        day: {hour % 24: True for hour, *_ in days[day].hours}
-        for day in (days if any(day in stops for day in dates) else ())
-    }
-    return {
-        day: collection.named(stops[day])
-        for day in dates
-        if day in stops
-        and median(
-            [
-                any(hour % 24 in found for hours in stops[day] for hour in hours)
-                for before, found in by_time.items()
-                if before < day and before not in stops
-            ]
-            or [0]
-        )
-    }
+    silent: dict[str, str] = {}
+    for day, spans in collection.stops.items():
+        hours = {hour % 24 for span in spans for hour in span}
+        earlier = [found for at, (_, found) in days.items() if at < str(day)]
+        usual = [any(hour.hour % 24 in hours for hour in found) for found in earlier]
+        if usual and median(usual):
+            silent[str(day)] = collection.named(spans)
+    return silent
 
 
 def _trend(

@@ -17,6 +17,7 @@ from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
 from spark_jobs.report.tables import usual_week
 from spark_jobs.report.trends import TrendInputs, trends_of
+from spark_jobs.sums.totals import totals_of
 from tests.spark.telemetry import event, total_of
 
 DAYS, EVENTS = 30, 240
@@ -207,3 +208,22 @@ def test_records_outside_a_trace_do_not_form_one_operation(none: str) -> None:
     assert [t.adjusted_count_se for t in found] == [t.adjusted_count_se for t in wanted]
     assert found[-1].adjusted_count_se < 0.2 * found[-1].adjusted_count
     assert {t.verdict for t in found[16:]} == {"normal"}
+
+
+def test_hours_that_an_earlier_version_stored_have_an_unknown_age() -> None:
+    """Never age 0: then they would count as having arrived at once."""
+    row = {"date": "2017-05-01", "kind": "event", "event": NAME, "dims": [], "records": 3}
+    totals = totals_of([{**row, "hours": [[415_176, 1, 1.0], [415_176, 2, 2.0, 0]]}])
+    ((_, hours),) = totals.values()
+    assert [hour.age for hour in hours] == [None, 0]
+    assert sum(hour.records for hour in hours) == 3
+
+
+def test_the_age_of_a_record_is_that_of_its_first_copy_and_unknown_without_a_date() -> None:
+    noon, next_day = "y=2017/m=05/d=15/h=12/PT1H.json", "y=2017/m=05/d=16/h=12/PT1H.json"
+    first, second, moved = (event(f"2017-05-15T09:30:0{n}") for n in range(3))
+    files = {noon: [first], next_day: [first, second], "download.json": [moved]}
+    pieces = [(SourceFile(at, 0), "\n".join(found).encode()) for at, found in files.items()]
+    totals, _ = total_of(list(batches_of(pieces, Shape())))
+    ((_, hours),) = totals.values()
+    assert [(hour.age, hour.records) for hour in hours] == [(None, 1), (0, 1), (1, 1)]
