@@ -96,6 +96,7 @@ def test_hours_that_stay_silent_for_weeks_become_usual() -> None:
 FLAT, WEEK = (1.0,) * 7, (1.0, 1.05, 1.1, 1.0, 0.95, 0.5, 0.45)
 
 
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("cap", "reset", "hours", "week", "level", "capped"),
     [
@@ -117,8 +118,10 @@ def test_a_daily_cap_keeps_the_number_of_records_constant(
     week: tuple[float, ...],
     level: int,
     capped: bool,
+    seed: int,
 ) -> None:
-    rng = np.random.default_rng(3)
+    """Its hours are not reported once more, as hours in which collection stopped."""
+    rng = np.random.default_rng(seed)
     shape = np.array([max(1 - abs(h - 14) / 13, 0.1) * (hours[0] <= h < hours[1])
                       for h in range(24)])  # fmt: skip
     days = level * np.array(week * 6) * np.exp(rng.normal(0, 0.04, 42))

@@ -70,18 +70,21 @@ class Export:
     def put(self, received: datetime, line: str) -> None:
         self.lines[received.date()].append(line)
 
-    def night(self, after: int = LAST) -> tuple[Totals, list[Trend]]:
-        """Totals and trends of the event, in the night after a day."""
-        until = START + timedelta(days=after + 1)
+    def night(self, after: int = LAST, more_files: int = 0) -> tuple[Totals, list[Trend]]:
+        """Totals and trends of the event, in the night after a day. ``more_files`` is the number of
+        later dates whose files are not complete yet.
+        """
+        today = (START + timedelta(days=after + 1)).date()
+        until = today + timedelta(days=more_files)
         pieces = [
             (SourceFile(f"{day:y=%Y/m=%m/d=%d}/h=00/PT1H.json", 0), "\n".join(lines).encode())
             for day, lines in sorted(self.lines.items())
-            if day < until.date()
+            if day < until
         ]
         totals, _ = total_of(list(batches_of(pieces, Shape())))
-        dates = [str((START + timedelta(days=day)).date()) for day in range(after + 1)]
+        dates = [str(START.date() + timedelta(days=day)) for day in range(after + 1 + more_files)]
         read = {day: BlobDate(records={day: 1}) for day in dates}
-        trends = trends_of(totals, TrendInputs(Shape(), read, until.date()))
+        trends = trends_of(totals, TrendInputs(Shape(), read, today))
         return totals, [trend for trend in trends if trend.event == NAME]
 
 
@@ -158,6 +161,9 @@ def test_telemetry_that_arrives_a_day_late_each_day_is_not_lost(late_share: floa
     assert "usually arrive later" in trends[-1].reason
     assert "usually arrive later" in trends[-1].warnings[-1]
     assert "usually arrive later" not in trends[-4].reason
+    _, trends = export.night(LAST - 1, more_files=1)
+    (last,) = [trend for trend in trends if trend.date == "2017-05-29"]
+    assert (last.verdict, "usually arrive later" in last.reason) == ("normal", True)
 
 
 def test_a_loss_is_detected_although_telemetry_arrives_late_each_day() -> None:
