@@ -21,6 +21,10 @@ STOPPED_RECORDS_MIN = 10
 stopped, after scaling to the level of the other hours of the day. With fewer, silence may be
 chance.
 """
+STEADY_MIN = 8.0
+"""The share of these hours in their days is as steady as that of at least this many independent
+records. Otherwise records come in bursts, and silence may be chance.
+"""
 ACCEPT_AFTER_STOPS = 28
 """When collection has stopped on more of the days that are remembered, this counts as usual."""
 CAP_DAYS = 28
@@ -113,11 +117,15 @@ class Collection:
         for _, each in groupby(enumerate(silent), lambda each: each[1] - each[0]):
             run = [hour for _, hour in each]
             hours = [hour for hour in run if all(d.get(times[hour], 1) for d in before)]
-            least = min(sum(d.get(times[hour], 0) for hour in hours) for d in before)
             others = {times[hour] for hour in times if hour not in run}
-            usual = median([sum(n for at, n in d.items() if at in others) for d in before])
+            inside = [sum(d.get(times[hour], 0) for hour in hours) for d in before]
+            outside = [sum(n for at, n in d.items() if at in others) for d in before]
+            usual = median(outside)
             level = min(sum(found.values()) / usual, 1.0) if usual else 1.0
-            if hours and level * least >= STOPPED_RECORDS_MIN:
+            if not hours or level * min(inside) < STOPPED_RECORDS_MIN:
+                continue
+            shares = [here / rest for here, rest in zip(inside, outside, strict=True) if rest]
+            if not usual or level >= STEADY_MIN * _spread(shares) ** 2:
                 yield range(hours[0], hours[-1] + 1)
 
     @cached_property

@@ -141,3 +141,11 @@ def test_a_number_that_is_the_same_each_hour_is_no_cap() -> None:
     """Such as that of a timer, which runs by day only."""
     assert not collection(lambda _, hour: 10 * (8 <= hour < 20)).caps
     assert not Collection({}, []).caps
+
+
+def test_silence_between_bursts_of_records_is_not_a_stop() -> None:
+    """A request writes 20 records, and there are a hundred requests a day."""
+    rng = np.random.default_rng(5)
+    counts = 20 * rng.poisson(100 / 24, (200, 24))
+    assert (counts == 0).any(axis=1).sum() > 40
+    assert not stops(collection(lambda day, hour: int(counts[day, hour]), days=200))
