@@ -39,8 +39,6 @@ one, they differ by about as much.
 """
 SPREAD_MIN = 0.01
 SILENT_HOURS_MIN = 2
-ABRUPT = 0.5
-"""The last hours before a cap have at least this share of the records of an average hour."""
 
 Records = Mapping[int, Mapping[int | None, int]]
 """Records of all tables by UTC hour since 1970 and by age. An age is the number of days from the
@@ -186,12 +184,7 @@ def _full(counts: Sequence[int], starts: Sequence[int]) -> set[int]:
     half = round(median([_half(counts, start, totals[start]) for start in full]))
     halves = [sum(counts[start : start + half + 1]) for start in full]
     steady = STEADIER * _spread([totals[start] for start in full])
-    last = [max(counts[hours.start - 1 : hours.start + 1], default=0) for hours in silences]
-    active = [sum(map(bool, counts[start : start + 24])) for start in full]
-    abrupt = [n * hours / totals[s] for n, hours, s in zip(last, active, full, strict=True)]
-    if _spread(halves) < max(steady, SPREAD_MIN) or median(abrupt) < ABRUPT:
-        return set()
-    return set(full)
+    return set(full) if _spread(halves) >= max(steady, SPREAD_MIN) else set()
 
 
 def _silence(counts: Sequence[int], start: int) -> range:
