@@ -186,7 +186,7 @@ def test_a_day_is_compared_with_earlier_days_at_the_same_age(
     """Usually, 30 % of the event arrives on the next day. The control arrives at once."""
     arrived = (0.7, 1.0, 1.0) if known else ()
     before = [
-        replace(d, arrived=() if index % 4 else arrived) for index, d in enumerate(days(control=1))
+        replace(d, arrived=arrived if index > 52 else ()) for index, d in enumerate(days(control=1))
     ]
     today = replace(day(56, share, control=1), age=0, arrived=(1.0, 1.0, 1.0))
     verdict = judge(today, before)
