@@ -56,7 +56,7 @@ def _result(done: Done) -> dict[str, Any]:
     sums = [day.sums for day in done.totals.values()]
     entries = done.manifest.entries.values()
     figures = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
-    hours = sum(len(day.hours) for day in done.totals.values())
+    hours = sum(len({hour.hour for hour in day.hours}) for day in done.totals.values())
     return {**figures, "hours": hours, "quarantined": sum(e.read.quarantined for e in entries)}
 
 

@@ -200,7 +200,7 @@ class _Run:
         if not old_results and (lacking := missing_option(totals, new.shape)):
             names = names_in(self.source, self._files(), lacking)
             raise JobError(f"{lacking}: no record has it; {names}")
-        trends = trends_of({key: day.sums for key, day in totals.items()}, inputs)
+        trends = trends_of(totals, inputs)
         lost_files = describe_unreadable(lost, self.engine.name) if lost else ""
         warning = "; ".join(filter(None, [lost_files, kept]))
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}

@@ -40,15 +40,23 @@ class Series:
 
 
 class HourSums(NamedTuple):
-    """The adjusted count of one hour, which begins ``hour`` hours after 1970 in UTC."""
+    """The adjusted count of the records of one hour that have the same age.
+
+    The hour begins ``hour`` hours after 1970 in UTC. The age is the number of days from the date of
+    the records to that of their files in UTC, at most ``blocks.AGE_MAX``. It is None if it is
+    unknown, as in results of earlier versions.
+    """
 
     hour: int
     records: int
     weight_sum: float
+    age: int | None = None
 
 
 class DaySums(NamedTuple):
-    """The sums of one series on one event date, and those of its hours with records, in order."""
+    """The sums of one series on one event date, and those of its hours and ages with records, in
+    order.
+    """
 
     sums: Sums
     hours: Sequence[HourSums] = ()

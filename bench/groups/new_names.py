@@ -57,5 +57,5 @@ def _nights(*, new_names: bool) -> tuple[list[Trend], float]:
         old = merged(old, placed, {day}, ())
     dates = {str(FIRST + timedelta(days=n)): BlobDate() for n in range(DAYS)}
     inputs = TrendInputs(Shape(), dates, FIRST + timedelta(days=DAYS))
-    trends = trends_of({key: day.sums for key, day in old.items()}, inputs)
+    trends = trends_of(old, inputs)
     return trends, time.process_time() - started

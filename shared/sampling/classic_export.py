@@ -37,14 +37,13 @@ def read_classic(line: f.Fields) -> Record | Ignored:
         return Ignored(payload)
     item, context = f.only_item(line, payload), f.mapping(line, "context")
     data, custom = f.mapping(context, "data"), f.mapping(context, "custom")
-    operation_id = f.text(f.mapping(context, "operation"), "id")
     return Record(
         kind=KINDS[payload],
         time=f.utc_time(data, "eventTime"),
         name=f.text(item, "raw" if payload == "message" else "name"),
-        weight=weigh(f.item_count(item, "count"), f.rate_percent(data, "samplingRate"), ""),
+        weight=weigh(f.item_count(item, "count"), f.rate_percent(data, "samplingRate"), None),
         key=_key(line, payload, item, context),
-        operation_id=operation_id,
+        operation_id=f.operation_id(f.mapping(context, "operation"), "id"),
         measurements=_measurements(item, custom),
         properties=f.texts(_joined(custom, "dimensions")),
         role_name=f.text(f.mapping(context, "device"), "roleName"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from statistics import median
 from typing import Literal
 
-from shared.sampling.baseline import Point, expect
+from shared.sampling.baseline import MEMORY_DAYS, Point, expect
 from shared.sampling.estimates import EventEstimates
 
 SCORE_MAX = 2.8
@@ -48,8 +48,21 @@ class Day:
     effective_records: float = math.inf
     sampling_rate_percent: float | None = None
     control: float | None = None
+    control_exported: bool = False
+    """True if the control comes from the same export, which loses it together with the event."""
     trusted: bool = True
     """False if the weights cannot be trusted."""
+    exact: bool = True
+    """False if weights may be whole numbers that stand for fractions."""
+    silent: str = ""
+    """The hours in which collection stopped, if earlier days have records of the event in them."""
+    capped: bool = False
+    """True if collection seems to end each day at a cap."""
+    age: int | None = None
+    """The number of days after this one whose files were read; None if enough were read."""
+    arrived: tuple[float, ...] = ()
+    """The share of the value that had arrived at each age from 0 on; empty if it is unknown."""
+    control_arrived: tuple[float, ...] = ()
     excluded: bool = False
     """True for a day that must not influence the baseline, such as one of a known loss."""
 
@@ -60,6 +73,21 @@ class Day:
             return 0.0
         relative_error = min(self.standard_error / self.value, RELATIVE_ERROR_MAX)
         return max(1 / max(self.effective_records, 1.0), relative_error**2)
+
+    def at(self, age: int | None, usually: float = 1.0) -> Day:
+        """The day as it was at this age. ``usually`` is the share that has arrived by then, if that
+        of this day is unknown."""
+        if age is None:
+            return self
+        share = self.arrived[age] if self.arrived else usually
+        of_control = self.control_arrived[age] if self.control_arrived else 1.0
+        return replace(
+            self,
+            value=self.value * share,
+            standard_error=self.standard_error * math.sqrt(share),
+            effective_records=self.effective_records * share,
+            control=None if self.control is None else self.control * of_control,
+        )
 
 
 def day_of(
@@ -80,7 +108,28 @@ def day_of(
         sampling_rate_percent=figures.sampling_rate_percent,
         control=control,
         trusted=figures.doubtful_records <= DOUBTFUL_MAX * figures.records,
+        exact=figures.records - figures.exact_records <= DOUBTFUL_MAX * figures.records,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SameAge:
+    """A day and the days before it, all as they were at the age that the day has now."""
+
+    today: Day
+    before: Sequence[Day]
+    usually_arrived: float
+    """The share of a day's records that has usually arrived at this age."""
+
+
+def at_same_age(today: Day, history: Sequence[Day]) -> SameAge:
+    """Telemetry that arrives a day late would otherwise be missing from the latest day only."""
+    since = today.day - timedelta(days=MEMORY_DAYS)
+    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    if (age := today.age) is None:
+        return SameAge(today, before, 1.0)
+    usually = median([d.arrived[age] for d in before if d.arrived] or [1.0])
+    return SameAge(today.at(age), [d.at(age, usually) for d in before], usually)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def read_diagnostic(line: f.Fields) -> Record | Ignored:
             f.text(line, "SDKVersion"),
         ),
         key=natural_key([line.get(column) for column in KEY_COLUMNS]),
-        operation_id=f.text(line, "OperationId"),
+        operation_id=f.operation_id(line, "OperationId"),
         measurements=_measurements(line),
         properties=properties,
         role_name=f.text(line, "AppRoleName"),

@@ -45,6 +45,8 @@ class Sums:
     late: int = 0
     doubtful: int = 0
     """Records whose weight cannot be trusted."""
+    exact: int = 0
+    """Records that state their sampling rate itself, and not a whole number instead."""
     valued: int = 0
     """Records that have the measurement."""
     raw_sum: float = 0
@@ -117,6 +119,7 @@ class EventEstimates:
     """(Σk)²/Σk², the number of records of equal weight with the same uncertainty (Kish)."""
     weight_max: float
     doubtful_records: int
+    exact_records: int
 
 
 def figures(sums: Sums) -> EventEstimates:
@@ -131,6 +134,7 @@ def figures(sums: Sums) -> EventEstimates:
         effective_records=weights * weights / squares if squares else 0.0,
         weight_max=sums.weight_max,
         doubtful_records=sums.doubtful,
+        exact_records=sums.exact,
     )
 
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 Fields = Mapping[str, Any]
+NO_OPERATION = "0-"
+"""An operation ID of these characters is the invalid trace ID of W3C, or an empty GUID."""
 
 
 class BadField(ValueError):
@@ -103,6 +105,14 @@ def utc_time(fields: Fields, name: str) -> datetime:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadField(name, "a time such as 2017-05-15T09:30:00.1234567Z", value) from None
+
+
+def operation_id(fields: Fields, name: str) -> str:
+    """The ID of an operation; empty if it is missing, or consists of zeros, which SDKs write
+    outside of an operation.
+    """
+    found = text(fields, name)
+    return found if found.strip(NO_OPERATION) else ""
 
 
 def item_count(fields: Fields, name: str) -> float | None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
-from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.comparison import Day, Test, Tests, compare
+from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare
 from shared.sampling.verdict import (
     Evidence,
     Verdict,
@@ -47,8 +46,8 @@ def judge_measured(
     lasting: bool = False,
 ) -> Verdict:
     """Like ``judge``, with the adjusted sum as ``value`` and the adjusted count as ``control``."""
-    since = today.day - timedelta(days=MEMORY_DAYS)
-    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    same = at_same_age(today, history)
+    today, before = same.today, same.before
     if any(d.value < 0 for d in (*before, today)):
         reason = "the sum is negative on some days, so its ratio to the count has no meaning"
         return Verdict(today.day, VerdictKind.UNCERTAIN, reason)

@@ -26,8 +26,7 @@ class WeightSource(StrEnum):
     SAMPLE_RATE = "sample_rate"  # consistent with the item count, but not rounded
     ASSUMED = "assumed"  # the record has neither, so the weight is 1
     CONFLICT = "conflict"  # the two differ by more than rounding, so the larger one is used
-    UNSTATED = "unstated"  # OpenTelemetry may drop records without stating a rate
-    IMPLAUSIBLE = "implausible"  # larger than the lowest sampling rate of any SDK implies
+    UNSTATED = "unstated"  # the sender may drop records without stating a rate
 
 
 TRUSTED = frozenset({WeightSource.ITEM_COUNT, WeightSource.SAMPLE_RATE, WeightSource.ASSUMED})
@@ -44,6 +43,11 @@ class Weight:
     @property
     def trusted(self) -> bool:
         return self.source in TRUSTED
+
+    @property
+    def exact(self) -> bool:
+        """False if the weight may be a whole number that stands for another one."""
+        return self.source is WeightSource.SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)

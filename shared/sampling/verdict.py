@@ -3,21 +3,23 @@
 The adjusted figure is compared with its weekday baseline. If there is a control series that is not
 sampled, such as the messages of a queue, the ratio of the event to the control series is compared
 as well. When events are lost, the ratio falls; on a holiday, it does not fall. Without a control
-series, a fall is reported as loss, and the reason says that it may also be less traffic.
+series, a fall is reported as loss, and the reason says that it may also be less traffic. A control
+from the same export may be lost together with the event, so it does not prove that nothing was.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import date
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
 from typing import Protocol
 
 from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.comparison import Day, Test, Tests, compare
+from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare
 
 SUPPORT = 2.0
 """The limit for the ratio to the control, in standard errors, if the value itself has fallen
@@ -28,8 +30,17 @@ FALLEN_ALONG = -1.0
 RATE_CHANGE_MIN = 1.25
 """The factor by which the sampling rate must differ from the usual one to count as changed."""
 RATE_DAYS = 7
+SAME_RECORDS = (0.8, 1.25)
+"""If the number of records is within these shares of the expected one, it has not changed."""
+ROUNDED = 0.5
+"""Item counts are whole numbers, which differ by at most this from 100 / rate."""
+CHANCE = 0.1
+"""The share by which a day may differ by chance from what rounding explains."""
+ARRIVED_MIN = 0.98
+"""If a smaller share of a day has usually arrived by now, the reason says so."""
 LOSS_SEEN_MAX = 0.8
 """If a test can detect only losses larger than this share, its result is uncertain."""
+CAPPED = "collection ends at about the same number of records each day, as at a daily cap"
 ACCEPT_AFTER_DAYS = 28
 ACCEPT_AFTER_DAYS_UNPROVEN = 7
 """Unusual days enter the baseline when they have lasted for this many days: ACCEPT_AFTER_DAYS for a
@@ -121,21 +132,19 @@ def judge(
     ``history`` has earlier days; later ones are ignored. Ten weeks are enough. ``lasting`` means
     that there was a loss on the day before.
     """
-    since = today.day - timedelta(days=MEMORY_DAYS)
-    before = [d for d in history if since <= d.day < today.day and not d.excluded]
-    tests = compare(today, before, lasting)
-    usual_rate = _usual_rate(before)
-    kind, reason = _judge(today, tests, before, today.day in holidays)
-    if _rate_changed(today.sampling_rate_percent, usual_rate):
-        rates = (
-            f"{today.sampling_rate_percent:.3g} % of records were kept, {usual_rate:.3g} % before"
-        )
-        if kind is VerdictKind.NORMAL:
-            kind = VerdictKind.SAMPLING_CHANGED
-            reason = f"{rates}; adjusted for sampling, the day is as expected"
-        elif kind is not VerdictKind.UNCERTAIN:
-            reason = f"{reason}; this is adjusted for sampling, which changed too: {rates}"
-    return Verdict(today.day, kind, reason, evidence_of(today, tests, usual_rate))
+    same, holiday = at_same_age(today, history), today.day in holidays
+    tests = compare(same.today, same.before, lasting)
+    usual_rate = _usual_rate(same.before)
+    kind, reason = _judge(same.today, tests, same.before, holiday)
+    if tests.by_value is not None:
+        kind, reason = _doubted(kind, reason, today, same.before, tests, tests.by_value, usual_rate)
+        kind, reason = _collected(kind, reason, today, tests, tests.by_value, holiday)
+    evidence = evidence_of(today, tests, usual_rate)
+    if same.usually_arrived < ARRIVED_MIN:
+        later = f"{1 - same.usually_arrived:.0%} of a day's records usually arrive later than these"
+        reason = f"{reason}; compared with earlier days at the same age, because {later}"
+        evidence = {**evidence, "usually_arrived": same.usually_arrived}
+    return Verdict(today.day, kind, reason, evidence)
 
 
 def _judge(
@@ -144,7 +153,7 @@ def _judge(
     if tests.by_value is None:
         return VerdictKind.UNCERTAIN, why_unknown(before)
     if tests.by_control is not None:
-        return _judge_with_control(today, tests, tests.by_value, tests.by_control)
+        return _judge_with_control(today, tests, tests.by_value, tests.by_control, holiday)
     expected = f"{tests.by_value.share:.0%} of what was expected"
     if tests.by_value.high:
         return VerdictKind.TRAFFIC_CHANGED, expected
@@ -155,11 +164,8 @@ def _judge(
             VerdictKind.UNCERTAIN,
             f"{expected} on a holiday, without a control series to compare with",
         )
-    return _fallen(
-        today,
-        tests.by_value,
-        f"{expected}; without a control series, this may also be less traffic",
-    )
+    alone = f"{expected}; without a control series, this may also be less traffic"
+    return _fallen(tests.by_value, alone)
 
 
 def why_unknown(before: Sequence[Day]) -> str:
@@ -169,7 +175,7 @@ def why_unknown(before: Sequence[Day]) -> str:
 
 
 def _judge_with_control(
-    today: Day, tests: Tests, by_value: Test, by_control: Test
+    today: Day, tests: Tests, by_value: Test, by_control: Test, holiday: bool
 ) -> tuple[VerdictKind, str]:
     expected = f"{by_value.share:.0%} of what was expected"
     against = f"{by_control.share:.0%} of what the control series suggests"
@@ -178,17 +184,18 @@ def _judge_with_control(
         reason = f"{against}, because the control series rose and this one did not"
         return VerdictKind.UNCERTAIN, reason
     if by_control.low or fell_alone(by_value, by_control, control):
-        return _fallen(today, by_control, against)
+        return _fallen(by_control, against)
     if by_control.high and not by_value.high:
         reason = f"{against}, because the control series fell and this one did not"
         return VerdictKind.UNCERTAIN, reason
     if by_control.high:
         return VerdictKind.TRAFFIC_CHANGED, f"{expected}, and {against}"
     if by_value.low or by_value.high:
-        return (
-            VerdictKind.TRAFFIC_CHANGED,
-            f"{expected}, and the control series changed by a similar share",
-        )
+        similar = f"{expected}, and the control series changed by a similar share"
+        if by_value.low and today.control_exported and not holiday:
+            both = "it comes from the same export, which may have lost a part of both"
+            return VerdictKind.UNCERTAIN, f"{similar}; {both}"
+        return VerdictKind.TRAFFIC_CHANGED, similar
     return nothing_seen(by_control)
 
 
@@ -205,15 +212,96 @@ def fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
     return by_value.low and by_control.score < -SUPPORT and unmoved
 
 
-def _fallen(today: Day, test: Test, reason: str) -> tuple[VerdictKind, str]:
+def _fallen(test: Test, reason: str) -> tuple[VerdictKind, str]:
     if too_few_records(test):
         return VerdictKind.UNCERTAIN, f"{reason}; there are too few records for a verdict"
-    if not today.trusted:
-        return (
-            VerdictKind.UNCERTAIN,
-            f"{reason}; weights cannot be trusted, so this may be sampling",
-        )
     return VerdictKind.EVENTS_LOST, reason
+
+
+def _doubted(
+    kind: VerdictKind,
+    reason: str,
+    today: Day,
+    before: Sequence[Day],
+    tests: Tests,
+    by_value: Test,
+    usual_rate: float | None,
+) -> tuple[VerdictKind, str]:
+    """The verdict, after considering that weights may be wrong, rounded, or not stated."""
+    rate, lately = today.sampling_rate_percent, sorted(before, key=lambda d: d.day)[-RATE_DAYS:]
+    rates = _rates(rate, usual_rate)
+    if rates and kind is VerdictKind.NORMAL:
+        reason = f"{rates}; adjusted for sampling, the day is as expected"
+        return VerdictKind.SAMPLING_CHANGED, reason
+    if not _unconfirmed(kind, tests):
+        return kind, reason
+    risen = kind is VerdictKind.TRAFFIC_CHANGED
+    if not today.trusted or (risen and not all(d.trusted for d in lately)):
+        doubt = "weights cannot be trusted, so this may be sampling"
+        return VerdictKind.UNCERTAIN, f"{reason}; {doubt}"
+    if rate is None or usual_rate is None:
+        return kind, reason
+    if _weights_explain(by_value.share, usual_rate / rate):
+        doubt = f"{rate:.3g} % of records were kept if that is true, {usual_rate:.3g} % before"
+        same = "as many records arrived as before, and only their weights changed"
+        return VerdictKind.UNCERTAIN, f"{reason}; {same}: {doubt}"
+    if rates:
+        reason = f"{reason}; this is adjusted for sampling, which changed too: {rates}"
+    share = (tests.by_control or by_value).share
+    if _rounding_explains(share, rate, usual_rate, (today, *lately)):
+        kind = VerdictKind.UNCERTAIN if rates else kind
+        reason = f"{reason}; {_rounding(100 / rate)}"
+    return kind, reason
+
+
+def _unconfirmed(kind: VerdictKind, tests: Tests) -> bool:
+    """Whether this is a loss, or a change of traffic that the control did not share."""
+    shared = tests.by_control is not None and not (tests.by_control.low or tests.by_control.high)
+    changed = kind is VerdictKind.TRAFFIC_CHANGED and not shared
+    return changed or kind is VerdictKind.EVENTS_LOST
+
+
+def _weights_explain(share: float, weights: float) -> bool:
+    """Whether the value changed with the weights, and the records did not. When sampling begins,
+    fewer records arrive; when records are lost, their weights stay.
+    """
+    least, most = SAME_RECORDS
+    records = share / weights
+    explained = share > 0 and abs(math.log(records)) <= abs(math.log(share)) / 2
+    return explained and least <= records <= most
+
+
+def _rounding_explains(share: float, rate: float, usual_rate: float, days: Sequence[Day]) -> bool:
+    now, then = 100 / rate, 100 / usual_rate
+    least = now / (now + ROUNDED) * max(then - ROUNDED, 1.0) / then
+    most = now / max(now - ROUNDED, 1.0) * (then + ROUNDED) / then
+    explained = least * (1 - CHANCE) <= share <= most * (1 + CHANCE)
+    return explained and not all(day.exact for day in days)
+
+
+def _rounding(weight: float) -> str:
+    low, high = 100 / (weight + ROUNDED), 100 / max(weight - ROUNDED, 1.0)
+    return (
+        f"this may also be sampling, because ItemCount is a whole number: {weight:.3g} stands for"
+        f" any rate from {low:.0f} to {high:.0f} %"
+    )
+
+
+def _collected(
+    kind: VerdictKind, reason: str, today: Day, tests: Tests, by_value: Test, holiday: bool
+) -> tuple[VerdictKind, str]:
+    """The verdict, after considering hours in which no telemetry at all was collected."""
+    if today.silent:
+        silent = f"no table has a record {today.silent}, although all earlier days have some then"
+        independent = tests.by_control is not None and not today.control_exported
+        if holiday or (independent and kind is VerdictKind.TRAFFIC_CHANGED):
+            return kind, f"{reason}; {silent}"
+        expected = f"{by_value.share:.0%} of what was expected"
+        stopped = "collection stopped, or the application did"
+        return VerdictKind.EVENTS_LOST, f"{expected}; {silent}: {stopped}"
+    if today.capped and kind is not VerdictKind.EVENTS_LOST:
+        return VerdictKind.UNCERTAIN, f"{CAPPED}, so the rest of the day is unknown; {reason}"
+    return kind, reason
 
 
 def too_few_records(test: Test) -> bool:
@@ -233,10 +321,11 @@ def _usual_rate(before: Sequence[Day]) -> float | None:
     return median(rates) if rates else None
 
 
-def _rate_changed(rate: float | None, usual: float | None) -> bool:
-    if rate is None or usual is None:
-        return False
-    return max(rate, usual) > RATE_CHANGE_MIN * min(rate, usual)
+def _rates(rate: float | None, usual: float | None) -> str:
+    """The rate and the usual one; empty if they are about equal or unknown."""
+    if rate is None or usual is None or max(rate, usual) <= RATE_CHANGE_MIN * min(rate, usual):
+        return ""
+    return f"{rate:.3g} % of records were kept, {usual:.3g} % before"
 
 
 def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:

@@ -3,30 +3,26 @@
 Classic SDKs write 100 / rate, rounded to a whole number, as ItemCount. This is exact for adaptive
 sampling, whose rates are 100/k, but 10 % too low at a fixed rate of 30 %. OpenTelemetry exporters
 write the rate itself as the attribute ``microsoft.sample_rate``, and some leave ItemCount at 1.
+OpenCensus for Python drops records at random and never writes a rate.
 """
 
 from __future__ import annotations
+
+import re
 
 from shared.sampling.model import Weight, WeightSource
 
 ROUNDING = 1.0
 """Item counts differ from 100 / rate by less than this, because SDKs round or truncate them."""
-WEIGHT_MAX = 1000.0
-"""The lowest default rate of adaptive sampling is 0.1 %."""
+UNSTATED_RATES = re.compile(r"(^|:)(otel|oc\d)", re.IGNORECASE)
+"""Matches versions such as ``py3.11:otel1.25:ext1.6`` and ``py3.9:oc0.11``."""
 
 
-def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
+def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str | None) -> Weight:
     """The weight of a record. An argument is None if its export does not have the field."""
-    weight = _weigh(item_count, rate_percent, sdk_version)
-    if weight.value > WEIGHT_MAX:
-        return Weight(weight.value, WeightSource.IMPLAUSIBLE)
-    return weight
-
-
-def _weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
     if rate_percent is not None:
         return _by_rate(item_count, 100.0 / rate_percent)
-    if (item_count is None or item_count == 1) and is_open_telemetry(sdk_version):
+    if (item_count is None or item_count == 1) and may_not_state_rate(sdk_version):
         return Weight(1.0, WeightSource.UNSTATED)
     if item_count is None:
         return Weight(1.0, WeightSource.ASSUMED)
@@ -39,6 +35,10 @@ def _by_rate(item_count: float | None, by_rate: float) -> Weight:
     return Weight(max(item_count, by_rate), WeightSource.CONFLICT)
 
 
-def is_open_telemetry(sdk_version: str) -> bool:
-    """True for versions such as ``py3.11:otel1.25:ext1.6``, but not for ``aspnet5c:2.20.0``."""
-    return any(part.startswith("otel") for part in sdk_version.lower().split(":"))
+def may_not_state_rate(sdk_version: str | None) -> bool:
+    """True for OpenTelemetry and OpenCensus, and for senders without a version, such as the
+    OpenTelemetry Collector.
+    """
+    if sdk_version is None:
+        return False
+    return not sdk_version or UNSTATED_RATES.search(sdk_version) is not None

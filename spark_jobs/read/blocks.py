@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-FORMAT = "blocks-2"
+FORMAT = "blocks-3"
 """The name of the format. Change it when earlier partials can no longer be read, or when keys are
 computed differently.
 """
@@ -33,9 +33,14 @@ RECORD = np.dtype(
         ("hour", "<i4"),  # since 1970 in UTC
         ("series", "<u4"),  # index into the block's list of series
         ("trusted", "?"),
+        ("exact", "?"),  # the weight is not rounded
         ("late", "?"),
+        ("age", "i1"),  # days from the UTC date of the record to that of its file, or UNKNOWN_AGE
     ]
 )
+AGE_MAX = 4
+"""Records of this age may be older."""
+UNKNOWN_AGE = -1
 QUARANTINE = ("file", "reason", "field", "detail", "text")
 SCHEMA = pa.schema(
     {

@@ -27,12 +27,22 @@ from msgspec import UNSET, Meta, UnsetType
 from pandas.util import hash_array  # type: ignore[import-untyped]
 
 from shared.sampling.diagnostic_export import KINDS, OTHER_TABLES, SAMPLE_RATE, TEMPLATES
-from shared.sampling.fields import rate_percent
+from shared.sampling.fields import NO_OPERATION, rate_percent
 from shared.sampling.model import Ignored, Quarantined, Reason, Record
 from shared.sampling.records import parts_of, read_line
 from shared.sampling.weights import weigh
 from spark_jobs.model import ROLE, Shape, hours_until
-from spark_jobs.read.blocks import RECORD, SCHEMA, Numbered, Row, batches, concatenated, packed
+from spark_jobs.read.blocks import (
+    AGE_MAX,
+    RECORD,
+    SCHEMA,
+    UNKNOWN_AGE,
+    Numbered,
+    Row,
+    batches,
+    concatenated,
+    packed,
+)
 from spark_jobs.read.files import SourceFile
 
 LATE_AFTER = timedelta(hours=1)
@@ -155,7 +165,7 @@ class _Reader:
         groups = Numbered()
         numbers = np.array([groups[_group_of(line, self._shape.dimensions)] for line in lines])
         of_groups = np.array([self._series_and_weight(group) for group in groups])
-        series, weights, trusted = of_groups[numbers].T
+        series, weights, trusted, exact = of_groups[numbers].T
         plain = (series >= 0) & (days >= 0)
         self._add(
             file,
@@ -166,6 +176,7 @@ class _Reader:
             series=series,
             k=weights,
             trusted=trusted,
+            exact=exact,
             x=[_value(line, self._shape.measurement) for line in lines],
             key=_hashed([_content(line) for line in lines]),
         )
@@ -176,8 +187,8 @@ class _Reader:
         undecided: list[int] = np.flatnonzero(~plain & ~ignored).tolist()
         return undecided
 
-    def _series_and_weight(self, group: tuple[Any, ...]) -> tuple[int, float, bool]:
-        """Returns the number of the series, the weight, and whether the weight can be trusted."""
+    def _series_and_weight(self, group: tuple[Any, ...]) -> tuple[int, float, bool, bool]:
+        """Returns the number of the series, the weight, and whether it is trusted and exact."""
         table, name, items, rate, sdk_version, *dims = group
         weight = weigh(
             None if items is None else float(items),
@@ -188,7 +199,7 @@ class _Reader:
             series = self._series[str(KINDS[table]), name or "", *dims]
         else:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
-        return series, weight.value, weight.trusted
+        return series, weight.value, weight.trusted, weight.exact
 
     def _times(self, lines: Sequence[Line], blob_date: str) -> tuple[Any, Any]:
         """Returns two arrays: the number of each line's day (negative if its time is bad), and the
@@ -261,6 +272,7 @@ class _Reader:
             series=[self._series_of(record) for record in found],
             k=[record.weight.value for record in found],
             trusted=[record.weight.trusted for record in found],
+            exact=[record.weight.exact for record in found],
             x=[r.measurements.get(measurement, np.nan) if measurement else 1.0 for r in found],
             key=np.where([content != b"" for content in contents], _hashed(contents), keys),
         )
@@ -278,9 +290,14 @@ class _Reader:
         records = np.empty(len(days), RECORD)
         for name, values in columns.items():
             records[name] = values
-        hashes = _hashed(operations)
-        records["unit"] = np.where(hashes == NO_OPERATION, records["key"], hashes)
-        records["late"] = file.hour and records["hour"] < hours_until(file.hour - LATE_AFTER)
+        none = [not operation.strip(NO_OPERATION) for operation in operations]
+        records["unit"] = np.where(none, records["key"], _hashed(operations))
+        if hour := file.hour:
+            records["late"] = records["hour"] < hours_until(hour - LATE_AFTER)
+            ages = hours_until(hour) // 24 - records["hour"] // 24
+            records["age"] = np.clip(ages, 0, AGE_MAX)
+        else:
+            records["late"], records["age"] = False, UNKNOWN_AGE
         self._records.append(records.compress(plain))
         self._of_days.append(days[plain])
         self.held_bytes += self._records[-1].nbytes
@@ -361,6 +378,3 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
     array = np.empty(len(texts), object)
     array[:] = texts
     return hash_array(array, categorize=False)
-
-
-NO_OPERATION = _hashed([""])[0]

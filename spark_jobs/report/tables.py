@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo
 
 from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
-from shared.sampling.verdict import LOST
+from shared.sampling.verdict import CAPPED, LOST
 from spark_jobs.errors import JobError
 from spark_jobs.model import UNIX_START, Totals, hours_until
+from spark_jobs.report.trends import collection_of
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
@@ -49,11 +50,12 @@ def usual_week(
 ) -> UsualWeek | NoProfile:
     """Returns the usual week of an event, over all its kinds and dimensions, from the last weeks.
     An hour without records counts as zero if it is after the event's first hour and its date is
-    complete and has telemetry of any event. Any other hour without records is unknown.
+    complete and has telemetry of any event. Any other hour without records is unknown, and so are
+    hours in which collection had stopped.
     """
     items, records = dict[int, float](), dict[int, int]()
     for (_, series), day in totals.items():
-        for hour, count, weight_sum in day.hours if series.event == event else ():
+        for hour, count, weight_sum, _ in day.hours if series.event == event else ():
             items[hour] = items.get(hour, 0.0) + weight_sum
             records[hour] = records.get(hour, 0) + count
     if not items:
@@ -65,8 +67,12 @@ def usual_week(
     zone = ZoneInfo(time_zone)
     end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
     first = max(min(items), hours_until(end - timedelta(weeks=WEEKS, days=1)))
+    collection = collection_of(totals, dates, zone)
+    unknown = collection.unknown_hours
     counts = [
-        HourCount(start, items.get(number, 0.0), records.get(number, 0))
+        HourCount(
+            start, None if number in unknown else items.get(number, 0.0), records.get(number, 0)
+        )
         for number in range(first, hours_until(end) + 1)
         if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
     ]
@@ -74,7 +80,8 @@ def usual_week(
     if isinstance(week, UsualWeek):
         return week
     since = (UNIX_START + timedelta(hours=min(items))).astimezone(zone).date()
-    return NoProfile(time_zone, f"{event} has records since {since} only: {week.reason}")
+    cap = f", and {CAPPED}" if collection.caps else ""
+    return NoProfile(time_zone, f"{event} has records since {since} only{cap}: {week.reason}")
 
 
 def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:

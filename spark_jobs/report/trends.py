@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection as Dates
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
+from statistics import median
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.comparison import DOUBTFUL_MAX, day_of
+from shared.sampling.collection import Collection, arrived
+from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
 from shared.sampling.estimates import EventEstimates, Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
-from shared.sampling.verdict import Verdict, VerdictKind, judge_all
-from spark_jobs.model import BlobDate, Series, Shape
+from shared.sampling.verdict import CAPPED, Verdict, VerdictKind, judge_all
+from spark_jobs.model import UNIX_START, BlobDate, DaySums, HourSums, Series, Shape, Totals
 from spark_jobs.read.files import UNDATED
 
-Days = Mapping[tuple[str, Series], Sums]
 Controls = Mapping[str, float]
-NO_SUMS = Sums()
+NOTHING = DaySums(Sums())
+SETTLED_DAYS = 3
+"""A day is judged as it is when the files of this many days after it were read. Azure accepts
+telemetry that is 48 hours old.
+"""
 HEAVY_SHARE = 0.1
 INCOMPLETE = "not all files of this date have been read, or the date is not over"
 MIXED = "the names that this series adds up differ from day to day"
@@ -31,8 +37,8 @@ ALL_REQUESTS = "requests/duration"
 
 @dataclass(frozen=True)
 class TrendInputs:
-    """The inputs of trends besides sums. ``controls`` has figures by event and date; figures under
-    an empty name apply to all other events.
+    """The inputs of trends besides totals. ``controls`` has figures by event and date; figures
+    under an empty name apply to all other events.
     """
 
     shape: Shape
@@ -40,8 +46,8 @@ class TrendInputs:
     today: date
     """In UTC."""
     controls: Mapping[str, Controls] = field(default_factory=dict)
-    holidays: Collection[date] = ()
-    unreadable: Collection[str] = ()
+    holidays: Dates[date] = ()
+    unreadable: Dates[str] = ()
     """Event dates with records that cannot be read again."""
 
     @cached_property
@@ -60,37 +66,115 @@ class TrendInputs:
             if all(utc.isoformat() in read and utc < self.today for utc in _utc_dates(day, zone))
         }
 
+    @cached_property
+    def ages(self) -> Mapping[date, int]:
+        """The number of days after each complete date whose files were read, where it is less than
+        ``SETTLED_DAYS``. Without dates of files it is unknown, and no date is young.
+        """
+        if not any(day != UNDATED for day in self.blob_dates):
+            return {}
+        ages: dict[date, int] = {}
+        for day in map(date.fromisoformat, self.complete):
+            next_date, age = self.last_utc_date(day) + timedelta(days=1), 0
+            while next_date.isoformat() in self.blob_dates and next_date < self.today:
+                next_date, age = next_date + timedelta(days=1), age + 1
+                if age == SETTLED_DAYS:
+                    break
+            else:
+                ages[day] = age
+        return ages
 
-def trends_of(days: Days, inputs: TrendInputs) -> list[Trend]:
+    def last_utc_date(self, day: date) -> date:
+        return max(_utc_dates(day, ZoneInfo(self.shape.time_zone)))
+
+
+@dataclass(frozen=True)
+class _Control:
+    """A figure for each date, with the shares that had arrived, if the control was exported."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    exported: bool = False
+    arrived: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What all series have in common."""
+
+    inputs: TrendInputs
+    controls: Mapping[str, _Control]
+    collection: Collection
+
+
+def collection_of(
+    totals: Totals, dates: Iterable[date], zone: ZoneInfo, ages: Mapping[date, int] | None = None
+) -> Collection:
+    """The collection on these complete dates. Dates whose hours are unknown are left out."""
+    records: dict[int, dict[int | None, int]] = {}
+    dates_with_data, without_hours = set[str](), set[str]()
+    for (day, _), (sums, hours) in totals.items():
+        if sums.records:
+            (dates_with_data if hours else without_hours).add(day)
+        for hour, count, _, age in hours:
+            of_hour = records.setdefault(hour, {})
+            of_hour[age] = of_hour.get(age, 0) + count
+    first = min(dates_with_data, default="")
+    known = [day for day in sorted(dates) if str(day) not in without_hours and str(day) >= first]
+    return Collection(records, known if first else [], zone, ages or {})
+
+
+def trends_of(days: Totals, inputs: TrendInputs) -> list[Trend]:
     """Returns a trend for each series and day, from the first day to the last complete day.
 
     Days without records are included, so that an event that has stopped is noticed. After ten weeks
     without records, which is as long as verdicts remember, the series ends.
     """
-    by_series: dict[Series, dict[str, Sums]] = {}
+    by_series: dict[Series, dict[str, DaySums]] = {}
     for (day, series), sums in days.items():
         by_series.setdefault(series, {})[day] = sums
-    automatic = automatic_controls(days, inputs.complete)
-    inputs = replace(inputs, controls={**automatic, **inputs.controls})
+    given = {name: _Control(values) for name, values in inputs.controls.items()}
+    complete, zone = map(date.fromisoformat, inputs.complete), ZoneInfo(inputs.shape.time_zone)
+    collection = collection_of(days, complete, zone, inputs.ages)
+    context = _Context(inputs, {**automatic_controls(days, inputs), **given}, collection)
     events = [series for series in by_series if series.kind != RecordKind.METRIC]
     return [
         trend
         for series in sorted(events, key=lambda s: (s.event, s.kind, s.dims))
-        for trend in _of_series(series, by_series[series], inputs)
+        for trend in _of_series(series, by_series[series], context)
     ]
 
 
-def automatic_controls(days: Days, complete: Collection[str]) -> Mapping[str, Controls]:
+def automatic_controls(days: Totals, inputs: TrendInputs) -> Mapping[str, _Control]:
     """Returns control series from metrics, which are aggregated before sampling. The control of an
     event is the metric of the same name. If there is none, the control is the metric that counts
     all requests.
     """
-    controls: dict[str, dict[str, float]] = {}
-    for (day, series), sums in days.items():
-        if series.kind == RecordKind.METRIC and day in complete:
-            metric = controls.setdefault(series.event, {})
-            metric[day] = metric.get(day, 0.0) + sums.weight_sum
-    return {"": controls.get(ALL_REQUESTS, {}), **controls}
+    metrics: dict[str, dict[str, float]] = {}
+    hours: dict[str, dict[str, list[HourSums]]] = {}
+    for (day, series), of_day in days.items():
+        if series.kind == RecordKind.METRIC and day in inputs.complete:
+            metric = metrics.setdefault(series.event, {})
+            metric[day] = metric.get(day, 0.0) + of_day.sums.weight_sum
+            hours.setdefault(series.event, {}).setdefault(day, []).extend(of_day.hours)
+    controls = {
+        name: _Control(values, True, {d: _arrived(hours[name][d], d, inputs) for d in values})
+        for name, values in metrics.items()
+    }
+    return {"": controls.get(ALL_REQUESTS, _Control()), **controls}
+
+
+def _arrived(hours: Sequence[HourSums], day: str, inputs: TrendInputs) -> tuple[float, ...]:
+    """The share of a day's weights that had arrived at each age; empty if it is unknown."""
+    if not inputs.ages or not hours or any(hour.age is None for hour in hours):
+        return ()
+    if not any(hour.age for hour in hours):
+        return (1.0,) * SETTLED_DAYS
+    last = (inputs.last_utc_date(date.fromisoformat(day)) - UNIX_START.date()).days
+    total = sum(hour.weight_sum for hour in hours)
+    return tuple(
+        sum(arrived({h.age: h.weight_sum}, h.hour, last, age) for h in hours) / total
+        for age in range(SETTLED_DAYS)
+    )
 
 
 def _utc_dates(day: date, zone: ZoneInfo) -> set[date]:
@@ -99,31 +183,43 @@ def _utc_dates(day: date, zone: ZoneInfo) -> set[date]:
     return {start.astimezone(UTC).date(), end.astimezone(UTC).date()}
 
 
-def _of_series(series: Series, sums: Mapping[str, Sums], inputs: TrendInputs) -> list[Trend]:
-    dates = _dates(sums, inputs.complete)
-    figures = {day: sums.get(day, NO_SUMS).figures for day in dates}
+def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -> list[Trend]:
+    inputs, collection = context.inputs, context.collection
+    dates = _dates(days, inputs.complete)
+    sums = {day: days.get(day, NOTHING).sums for day in dates}
+    figures = {day: sums[day].figures for day in dates}
+    shares = {day: _arrived(days.get(day, NOTHING).hours, day, inputs) for day in dates}
+    silent = _silent(days, collection)
 
-    def judged(
-        of: Literal["count", "total"], controls: Controls, **rules: Any
-    ) -> Sequence[Verdict]:
-        days = [day_of(figures[d], date.fromisoformat(d), of, controls.get(d)) for d in dates]
-        return judge_all(
-            [replace(d, excluded=str(d.day) not in inputs.complete) for d in days], **rules
-        )
+    def judged(of: Literal["count", "total"], control: _Control, **rules: Any) -> Sequence[Verdict]:
+        def seen(on: str) -> Day:
+            day = date.fromisoformat(on)
+            return replace(
+                day_of(figures[on], day, of, control.values.get(on)),
+                excluded=on not in inputs.complete,
+                control_exported=control.exported,
+                silent=silent.get(on, ""),
+                capped=day in collection.caps,
+                age=inputs.ages.get(day),
+                arrived=shares[on],
+                control_arrived=control.arrived.get(on, ()),
+            )
 
-    controls = inputs.controls.get(series.event, inputs.controls.get("", {}))
-    verdicts = judged("count", controls, holidays=inputs.holidays)
+        return judge_all(list(map(seen, dates)), **rules)
+
+    control = context.controls.get(series.event, context.controls[""])
+    verdicts = judged("count", control, holidays=inputs.holidays)
     of_sums: Sequence[Verdict | None] = [None] * len(dates)
     if inputs.shape.measurement and any(day.valued for day in sums.values()):
         counts = {day: figures[day].count.value for day in dates}  # the control series of a sum
-        of_sums = judged("total", counts, by=judge_measured)
+        of_sums = judged("total", _Control(counts, arrived=shares), by=judge_measured)
     return [
-        _trend(series, day, sums.get(day, NO_SUMS), of_count, of_sum, inputs)
+        _trend(series, day, sums[day], of_count, of_sum, context)
         for day, of_count, of_sum in zip(dates, verdicts, of_sums, strict=True)
     ]
 
 
-def _dates(with_records: Collection[str], complete: Collection[str]) -> list[str]:
+def _dates(with_records: Mapping[str, object], complete: Iterable[str]) -> list[str]:
     """Returns the dates with records, and the complete dates of the ten weeks after each."""
     dates, ends = [], date.min
     for day in sorted({*with_records, *complete}):
@@ -135,14 +231,27 @@ def _dates(with_records: Collection[str], complete: Collection[str]) -> list[str
     return dates
 
 
+def _silent(days: Mapping[str, DaySums], collection: Collection) -> Mapping[str, str]:
+    """The hours in which collection stopped, by date, if the event usually has records then."""
+    silent: dict[str, str] = {}
+    for day, spans in collection.stops.items():
+        hours = {hour % 24 for span in spans for hour in span}
+        earlier = [found for at, (_, found) in days.items() if at < str(day)]
+        usual = [any(hour.hour % 24 in hours for hour in found) for found in earlier]
+        if usual and median(usual):
+            silent[str(day)] = collection.named(spans)
+    return silent
+
+
 def _trend(
     series: Series,
     day: str,
     sums: Sums,
     of_count: Verdict,
     of_sum: Verdict | None,
-    inputs: TrendInputs,
+    context: _Context,
 ) -> Trend:
+    inputs = context.inputs
     blob_date = inputs.blob_dates.get(day, inputs.blob_dates.get(UNDATED, BlobDate()))
     figures, complete = sums.figures, day in inputs.complete
     if not complete or series.is_combined:
@@ -175,7 +284,10 @@ def _trend(
         quarantined=blob_date.quarantined,
         late_share=sums.late / sums.records if sums.records else None,
         complete=complete,
-        warnings=tuple(_warnings(figures, blob_date, unreadable=day in inputs.unreadable)),
+        warnings=(
+            *_warnings(figures, blob_date, unreadable=day in inputs.unreadable),
+            *_warnings_of_collection(date.fromisoformat(day), of_count, context.collection),
+        ),
         verdict=str(both.kind),
         reason=both.reason,
         figure=both.figure,
@@ -203,3 +315,17 @@ def _warnings(figures: EventEstimates, blob_date: BlobDate, *, unreadable: bool)
     if blob_date.quarantined:
         warnings.append(f"{blob_date.quarantined} lines of this date's files could not be read")
     return warnings
+
+
+def _warnings_of_collection(day: date, verdict: Verdict, collection: Collection) -> Iterable[str]:
+    if hours := collection.stops.get(day):
+        yield (
+            f"no table has a record {collection.named(hours)}, in which all earlier days have some:"
+            " collection stopped, as at a daily cap or when files are missing, or the application"
+            " did"
+        )
+    if cap := collection.caps.get(day):
+        yield f"{CAPPED}, here {collection.named([cap])}: later records of the day are unknown"
+    arrived = verdict.evidence.get("usually_arrived")
+    if isinstance(arrived, float):
+        yield f"{1 - arrived:.0%} of a day's records usually arrive later than these"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,16 @@ import pyarrow as pa
 
 from shared.sampling.estimates import NAMES, Sums, sums_of
 from spark_jobs.model import DaySums, HourSums, Series, Totals
-from spark_jobs.read.blocks import RECORD, Batches, batches, in_task, joined, packed, starts
+from spark_jobs.read.blocks import (
+    RECORD,
+    UNKNOWN_AGE,
+    Batches,
+    batches,
+    in_task,
+    joined,
+    packed,
+    starts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,8 +46,10 @@ parts, so this number limits the tasks of a date and the memory of the driver.
 """
 JOINED_BLOCKS = 16
 """The number of blocks that are divided together: so many that the pieces do not become tiny."""
-COUNTS = ("records", "duplicates", "late", "doubtful", "valued")
-HOUR = {"hour": pa.int32(), "records": pa.int64(), "weight_sum": pa.float64()}
+COUNTS = ("records", "duplicates", "late", "doubtful", "exact", "valued")
+AGES = 8
+"""More than there are ages."""
+HOUR = {"hour": pa.int32(), "records": pa.int64(), "weight_sum": pa.float64(), "age": pa.int32()}
 DIVIDED = pa.schema(
     {
         "event_date": pa.string(),
@@ -60,7 +71,7 @@ SUMS = pa.schema(
         "hours": pa.list_(pa.struct(HOUR)),
     }
 )
-"""A row for each series in a part of a date, with the hours that have records."""
+"""A row for each series in a part of a date, with the hours and ages that have records."""
 
 Columns = dict[str, Any]
 Row = Mapping[str, Any]
@@ -152,7 +163,9 @@ def _without_copies(found: Any) -> Columns:
         "k": np.maximum.reduceat(rows["k"], first),
         "x": np.fmax.reduceat(rows["x"], first),
         "trusted": np.logical_and.reduceat(rows["trusted"], first),
+        "exact": np.logical_and.reduceat(rows["exact"], first),
         "late": np.logical_and.reduceat(rows["late"], first),
+        "age": np.minimum.reduceat(rows["age"], first),
         "copies": np.diff(first, append=len(order)) - 1,
     }
 
@@ -174,6 +187,7 @@ def _sums(records: Columns, count: int) -> dict[str, list[Any]]:
         "duplicates": total(records["copies"]).astype(np.int64),
         "late": total(records["late"]).astype(np.int64),
         "doubtful": total(~records["trusted"]).astype(np.int64),
+        "exact": total(records["exact"]).astype(np.int64),
         "valued": total(valued).astype(np.int64),
         "raw_sum": total(x),
         "weight_sum": total(k),
@@ -188,7 +202,7 @@ def _sums(records: Columns, count: int) -> dict[str, list[Any]]:
         "sum_share_squares": total(t * t, operations),
     }
     lists = {name: column.tolist() for name, column in columns.items()}
-    return {**lists, "hours": _by_hour(series, records["hour"], k, count)}
+    return {**lists, "hours": _by_hour(series, records["hour"], records["age"], k, count)}
 
 
 def _shares(unit: Any, series: Any, k: Any, x: Any) -> tuple[Any, Any, Any]:
@@ -214,17 +228,20 @@ def _shares(unit: Any, series: Any, k: Any, x: Any) -> tuple[Any, Any, Any]:
     return series[levels][lightest], c, t
 
 
-def _by_hour(series: Any, hour: Any, k: Any, count: int) -> list[list[tuple[int, int, float]]]:
-    """Returns hour, number of records and sum of weights of each series' hours with records."""
+def _by_hour(series: Any, hour: Any, age: Any, k: Any, count: int) -> list[list[HourSums]]:
+    """Returns the sums of each series' hours and ages with records."""
     first = int(hour.min())
     width = int(hour.max()) - first + 1
-    place = series * width + (hour - first)
-    records = np.bincount(place, minlength=count * width).tolist()
-    weights = np.bincount(place, k, count * width).tolist()
-    return [
-        [(first + n, records[at + n], weights[at + n]) for n in range(width) if records[at + n]]
-        for at in range(0, count * width, width)
-    ]
+    of_hours = (series.astype(np.int64) * width + (hour - first)) * AGES + (age - UNKNOWN_AGE)
+    places, which = np.unique(of_hours, return_inverse=True)
+    sums = np.bincount(which).tolist(), np.bincount(which, k).tolist()
+    rows: list[list[HourSums]] = [[] for _ in range(count)]
+    for place, records, weight_sum in zip(places.tolist(), *sums, strict=True):
+        of_hour, slot = divmod(place, AGES)
+        number, offset = divmod(of_hour, width)
+        known = slot + UNKNOWN_AGE if slot else None
+        rows[number].append(HourSums(first + offset, records, weight_sum, known))
+    return rows
 
 
 def rows_of(totals: Totals) -> Iterator[Row]:
@@ -236,14 +253,15 @@ def rows_of(totals: Totals) -> Iterator[Row]:
 
 def totals_of(rows: Iterable[Row]) -> Totals:
     """Adds up the rows of each date and series in the given order."""
-    days: dict[tuple[str, Series], tuple[Sums, dict[int, HourSums]]] = {}
+    days: dict[tuple[str, Series], tuple[Sums, dict[tuple[int, int], HourSums]]] = {}
     for row in rows:
         key = row["date"], Series(row["kind"], row["event"], tuple(row["dims"]))
         sums, hours = days.get(key, (None, {}))
         days[key] = (sums.merge(sums_of(row)) if sums else sums_of(row)), hours
-        for hour, records, weight_sum in row["hours"]:
-            _, before, weight_before = hours.get(hour, (hour, 0, 0.0))
-            hours[hour] = HourSums(hour, before + records, weight_before + weight_sum)
+        for hour, records, weight_sum, age in starmap(HourSums, row["hours"]):
+            at = hour, UNKNOWN_AGE if age is None else age
+            _, before, weight_before, _ = hours.get(at, (hour, 0, 0.0, age))
+            hours[at] = HourSums(hour, before + records, weight_before + weight_sum, age)
     return {
         key: DaySums(sums, [each for _, each in sorted(hours.items())])
         for key, (sums, hours) in sorted(days.items(), key=itemgetter(0))

@@ -108,6 +108,7 @@ class Partial:
     records: int = 0
     doubtful_records: int = 0
     """Records whose weight cannot be trusted."""
+    exact_records: int = 0
     raw_sum: float = 0
     weight_sum: float = 0
     weight_square_sum: float = 0
@@ -131,6 +132,7 @@ class Partial:
         return Sums(
             records=self.records,
             doubtful=self.doubtful_records,
+            exact=self.exact_records,
             raw_sum=self.raw_sum,
             weight_sum=self.weight_sum,
             weight_square_sum=self.weight_square_sum,
@@ -152,6 +154,7 @@ class Partial:
         return Partial(
             self.records + other.records,
             self.doubtful_records + other.doubtful_records,
+            self.exact_records + other.exact_records,
             self.raw_sum + other.raw_sum,
             self.weight_sum + other.weight_sum,
             self.weight_square_sum + other.weight_square_sum,
@@ -171,7 +174,7 @@ def merged(partials: Iterable[Partial]) -> Partial:
 
 def partial_of(items: Iterable[Item]) -> Partial:
     """One pass over the items."""
-    records = doubtful = 0
+    records = doubtful = exact = 0
     raw = weights = squares = heaviest = adjusted = by_count = by_sum = 0.0
     single = SingleRecords()
     operations: dict[str, Operation] = {}
@@ -179,6 +182,7 @@ def partial_of(items: Iterable[Item]) -> Partial:
         k, x = item.weight.value, item.value or 0.0
         records += 1
         doubtful += not item.weight.trusted
+        exact += item.weight.exact
         raw += x
         weights += k
         squares += k * k
@@ -195,7 +199,7 @@ def partial_of(items: Iterable[Item]) -> Partial:
         known = operations.get(item.operation_id)
         operations[item.operation_id] = operation if known is None else known.merge(operation)
     return Partial(
-        records, doubtful, raw, weights, squares, heaviest, adjusted, by_count, by_sum,
+        records, doubtful, exact, raw, weights, squares, heaviest, adjusted, by_count, by_sum,
         single, operations,
     )  # fmt: skip
 

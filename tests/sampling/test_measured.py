@@ -21,7 +21,7 @@ from shared.sampling.trend_rows import Trend, from_json, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.web import panels
 from shared.web.attention import attention
-from spark_jobs.model import BlobDate, Series, Shape
+from spark_jobs.model import BlobDate, DaySums, Series, Shape
 from spark_jobs.report.pictures import pictures
 from spark_jobs.report.trends import TrendInputs, trends_of
 
@@ -182,14 +182,15 @@ def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ())
     """The trends of 57 days, where the last day has this share of its values. Page views have no
     amount."""
     known = [START + timedelta(days=index) for index in range(TODAY + 1) if index not in unread]
-    sums: dict[tuple[str, Series], Sums] = {}
+    sums: dict[tuple[str, Series], DaySums] = {}
     for index in range(TODAY + 1):
         at, items = str(START + timedelta(days=index)), round(count(index))
         amount = day(index, left if index == TODAY else 1.0).value
         valued = items if left or index < TODAY else 0
         same: dict[str, Any] = {"weight_sum": items, "weight_square_sum": items, "weight_max": 1}
-        sums[at, ORDERS] = Sums(items, valued=valued, adjusted_sum=amount, raw_sum=amount, **same)
-        sums[at, OTHERS] = Sums(items, **same)
+        valued_sums = Sums(items, valued=valued, adjusted_sum=amount, raw_sum=amount, **same)
+        sums[at, ORDERS] = DaySums(valued_sums)
+        sums[at, OTHERS] = DaySums(Sums(items, **same))
     read = {str(each): BlobDate(records={str(each): 1}) for each in known}
     return trends_of(sums, TrendInputs(Shape(measurement), read, date(2017, 7, 1)))
 

@@ -299,13 +299,24 @@ OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
         (1, None, OTEL, 1, WeightSource.UNSTATED),
         (5, None, OTEL, 5, WeightSource.ITEM_COUNT),
         (1, None, CLASSIC, 1, WeightSource.ITEM_COUNT),
+        (1, None, "py3.9.18:oc0.11.3:ext1.1.13", 1, WeightSource.UNSTATED),
+        (1, None, "lf_py3.11:OTel1.25:ext1.6", 1, WeightSource.UNSTATED),
+        (5, None, "py3.9.18:oc0.11.3:ext1.1.13", 5, WeightSource.ITEM_COUNT),
+        (1, None, "", 1, WeightSource.UNSTATED),  # the collector writes no version
+        (1, None, None, 1, WeightSource.ITEM_COUNT),  # the format has no version
+        (1, None, "docker:octo1", 1, WeightSource.ITEM_COUNT),
         (8, 50, CLASSIC, 8, WeightSource.CONFLICT),
         (3, 10, CLASSIC, 10, WeightSource.CONFLICT),
-        (5000, None, CLASSIC, 5000, WeightSource.IMPLAUSIBLE),
+        (5000, None, CLASSIC, 5000, WeightSource.ITEM_COUNT),
+        (5000, 0.02, OTEL, 5000, WeightSource.SAMPLE_RATE),
     ],
 )
 def test_the_weight_follows_from_item_count_sampling_rate_and_sdk(
-    item_count: float | None, rate: float | None, sdk: str, value: float, source: WeightSource
+    item_count: float | None,
+    rate: float | None,
+    sdk: str | None,
+    value: float,
+    source: WeightSource,
 ) -> None:
     weight = weigh(item_count, rate, sdk)
     assert weight.value == pytest.approx(value)

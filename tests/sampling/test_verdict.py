@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,11 +98,103 @@ def test_without_a_control_a_fall_is_a_loss_unless_the_day_is_a_holiday() -> Non
     assert holiday.kind is VerdictKind.UNCERTAIN
 
 
-def test_untrusted_weights_make_a_fall_uncertain() -> None:
-    today = replace(day(56, 0.4, control=1), trusted=False)
-    verdict = judge(today, days(control=1))
+@pytest.mark.parametrize(("share", "trusted_before"), [(0.4, True), (2.5, True), (2.5, False)])
+def test_untrusted_weights_make_a_change_uncertain(share: float, trusted_before: bool) -> None:
+    """A rise may be the end of sampling that was not reported."""
+    before = [replace(d, trusted=trusted_before) for d in days(control=1)]
+    verdict = judge(replace(day(56, share, control=1), trusted=not trusted_before), before)
     assert verdict.kind is VerdictKind.UNCERTAIN
     assert "weights" in verdict.reason
+
+
+SILENT = "from 13:00 to 24:00 (UTC)"
+
+
+@pytest.mark.parametrize(
+    ("share", "control", "changes", "kind", "reason"),
+    [
+        (0.5, 0.5, {"control_exported": True}, VerdictKind.UNCERTAIN, "the same export"),
+        (2.0, 2.0, {"control_exported": True}, VerdictKind.TRAFFIC_CHANGED, "similar share"),
+        (0.5, 1.0, {"control_exported": True}, VerdictKind.EVENTS_LOST, "suggests"),
+        (0.5, 0.5, {"control_exported": True, "silent": SILENT}, VerdictKind.EVENTS_LOST, SILENT),
+        (0.5, 0.5, {"silent": SILENT}, VerdictKind.TRAFFIC_CHANGED, SILENT),
+        (0.5, 1.0, {"silent": SILENT}, VerdictKind.EVENTS_LOST, SILENT),
+        (0.5, None, {"silent": SILENT}, VerdictKind.EVENTS_LOST, SILENT),
+        (0.95, None, {"silent": SILENT}, VerdictKind.EVENTS_LOST, SILENT),
+        (0.5, None, {"silent": SILENT, "trusted": False}, VerdictKind.EVENTS_LOST, SILENT),
+        (1.0, None, {"capped": True}, VerdictKind.UNCERTAIN, "daily cap"),
+        (0.3, 1.0, {"capped": True}, VerdictKind.EVENTS_LOST, "suggests"),
+    ],
+)
+def test_neither_a_shared_control_nor_the_count_hides_that_collection_stopped(
+    share: float, control: float | None, changes: dict[str, Any], kind: VerdictKind, reason: str
+) -> None:
+    before = days() if control is None else days(control=1)
+    verdict = judge(replace(day(56, share, control=control), **changes), before)
+    assert (verdict.kind, reason in verdict.reason) == (kind, True), verdict.reason
+
+
+def test_hours_without_telemetry_on_a_holiday_are_no_loss() -> None:
+    today = replace(day(56, 0.4), silent=SILENT)
+    verdict = judge(today, days(), holidays={today.day})
+    assert verdict.kind is VerdictKind.UNCERTAIN
+    assert SILENT in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("rate_before", "rate", "share", "exact", "kind", "reason"),
+    [
+        (100.0, 0.676, 148.0, True, VerdictKind.UNCERTAIN, "only their weights changed"),
+        (25.0, 100.0, 0.25, True, VerdictKind.UNCERTAIN, "only their weights changed"),
+        (100.0, 50.0, 3.0, True, VerdictKind.TRAFFIC_CHANGED, "sampling, which changed"),
+        (25.0, 100.0, 0.1, True, VerdictKind.EVENTS_LOST, "sampling, which changed"),
+        (25.0, 24.0, 0.4, True, VerdictKind.EVENTS_LOST, "of what was expected"),
+        (1.0, 1.0, 0.4, True, VerdictKind.EVENTS_LOST, "of what was expected"),
+        (100.0, 100.0, 0.75, False, VerdictKind.EVENTS_LOST, "rate from 67 to 100 %"),
+        (100.0, 100.0, 1.33, False, VerdictKind.TRAFFIC_CHANGED, "rate from 67 to 100 %"),
+        (100.0, 50.0, 1.33, False, VerdictKind.UNCERTAIN, "rate from 40 to 67 %"),
+        (50.0, 50.0, 0.8, False, VerdictKind.EVENTS_LOST, "rate from 40 to 67 %"),
+    ],
+)
+def test_a_change_that_weights_may_explain_is_not_believed_without_a_word(
+    rate_before: float, rate: float, share: float, exact: bool, kind: VerdictKind, reason: str
+) -> None:
+    before = [replace(d, exact=exact) for d in days(rate=rate_before)]
+    verdict = judge(replace(day(56, share, rate=rate), exact=exact), before)
+    assert (verdict.kind, reason in verdict.reason) == (kind, True), verdict.reason
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_rounded_weights_do_not_explain_a_larger_loss(share: float) -> None:
+    before = [replace(d, exact=False) for d in days()]
+    verdict = judge(replace(day(56, share), exact=False), before)
+    assert verdict.kind is VerdictKind.EVENTS_LOST
+    assert "rate" not in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("share", "known", "kind"),
+    [
+        (0.7, True, VerdictKind.NORMAL),
+        (0.3, True, VerdictKind.EVENTS_LOST),
+        (0.7, False, VerdictKind.EVENTS_LOST),  # nothing is known of earlier days
+    ],
+)
+def test_a_day_is_compared_with_earlier_days_at_the_same_age(
+    share: float, known: bool, kind: VerdictKind
+) -> None:
+    """Usually, 30 % of the event arrives on the next day. The control arrives at once."""
+    arrived = (0.7, 1.0, 1.0) if known else ()
+    before = [
+        replace(d, arrived=arrived if index > 52 else ()) for index, d in enumerate(days(control=1))
+    ]
+    today = replace(day(56, share, control=1), age=0, arrived=(1.0, 1.0, 1.0))
+    verdict = judge(today, before)
+    assert verdict.kind is kind
+    assert ("30% of a day's records usually arrive later" in verdict.reason) is known
+    assert judge(replace(today, age=1), before).kind is VerdictKind.EVENTS_LOST
+    settled = judge(day(56, control=1), before)
+    assert (settled.kind, "later" in settled.reason) == (VerdictKind.NORMAL, False)
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,7 @@ def numbers(figures: EventEstimates) -> list[float]:
         figures.effective_records,
         figures.weight_max,
         figures.doubtful_records,
+        figures.exact_records,
         *[
             number
             for estimate in (figures.count, figures.total)

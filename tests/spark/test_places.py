@@ -123,7 +123,7 @@ def test_a_run_says_how_many_series_it_added_up(tmp_path: Path) -> None:
 
 def test_a_series_ends_after_ten_weeks_without_records() -> None:
     series, last = Series("event", "a"), 3 * MEMORY_DAYS
-    days = {(on(day), series): sums(9).sums for day in (0, 2 * MEMORY_DAYS)}
+    days = {(on(day), series): sums(9) for day in (0, 2 * MEMORY_DAYS)}
     dates = {on(day): BlobDate() for day in range(last + 1)}
     trends = trends_of(days, TrendInputs(Shape(), dates, FIRST + timedelta(days=last + 1)))
     silent = {*range(MEMORY_DAYS + 1), *range(2 * MEMORY_DAYS, last + 1)}
@@ -133,7 +133,7 @@ def test_a_series_ends_after_ten_weeks_without_records() -> None:
 def test_no_loss_of_events_without_a_place_is_reported() -> None:
     """An event that gets a place leaves them, and the rest is then less."""
     days = {
-        (on(day), Series("event", name)): sums(9000 if day < 30 else 9).sums
+        (on(day), Series("event", name)): sums(9000 if day < 30 else 9)
         for day in range(31)
         for name in ("a", OTHER)
     }
