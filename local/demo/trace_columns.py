@@ -30,6 +30,9 @@ NOT_ARRIVALS = re.compile(
 CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?( [AP]M)?", re.IGNORECASE)
 """The time of day in a column beside that of the date."""
 
+CLOUDWATCH = ("full label", "label", "stat", "statistic")
+"""The rows above the times of the CSV of CloudWatch that tell what its columns are."""
+
 PER_SECOND = re.compile(r"per ?second|\w/s\b|per ?sec\b", re.IGNORECASE)
 HEADER_ROWS_MAX = 50
 EXAMINED_ROWS = 2_000
@@ -101,7 +104,10 @@ def _headed(table: Table) -> tuple[list[str], Rows]:
     for at, (_, fields) in enumerate(rows[:HEADER_ROWS_MAX]):
         below = [row for _, row in rows[at : at + 3] if len(row) == len(fields)]
         if any(all(is_time(row[column]) for row in below) for column in range(len(fields))):
+            told = [row for _, row in rows[:at] if row[0].casefold() in CLOUDWATCH]
             header = rows[at - 1][1] if at else []
+            if told and {len(row) for row in told} == {len(fields)}:
+                header = [" ".join(dict.fromkeys(texts)) for texts in zip(*told, strict=True)]
             if len(header) != len(fields) or any(map(is_time, header)):
                 header = [f"column {number}" for number in range(1, len(fields) + 1)]
             return header, rows[at:]
@@ -193,7 +199,8 @@ def _kinds(names: Sequence[str], sample: Rows, time: int) -> tuple[list[int], li
     texts: list[int] = []
     for at in range(len(names)):
         present = [fields[at] for _, fields in sample if not is_absent(fields[at])]
-        if at == time or (not present and _plain(names[at]) != PREFERRED[0]):
+        is_index = not names[at]  # as pandas writes it
+        if at == time or is_index or (not present and _plain(names[at]) != PREFERRED[0]):
             continue
         times = sum(is_time(text) and not is_value(text) for text in present[:9])
         if 2 * times > len(present[:9]) or (present and CLOCK.fullmatch(present[0])):

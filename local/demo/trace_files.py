@@ -99,6 +99,8 @@ def _lines(text: str) -> Table:
 
 def _form(header: Sequence[str], delimiter: str) -> str:
     names = [name.casefold() for name in header]
+    if any(re.fullmatch(r".*\((sum|avg|min|max|count)\)", name) for name in names):
+        return "CSV of the Azure portal"
     if (header[:1] == ["Time"] and names[1:2] != ["arrivals"]) or names == [
         "series",
         "time",

@@ -172,8 +172,17 @@ FORMS: dict[str, tuple[Any, str]] = {
             "{t:%Y/%m/%d %H:%M:%S},{v}",
             "Full label,NumberOfMessagesSent orders\nLabel,Sent",
         ),
-        "CloudWatch CSV, column Sent",
+        "CloudWatch CSV, column NumberOfMessagesSent orders Sent",
     ),
+    "CloudWatch CSV with its statistic": (
+        lines("{t:%Y/%m/%d %H:%M:%S},{v}", "Label,Sent\nStat,Sum\nPeriod,60"),
+        "CloudWatch CSV, column Sent Sum",
+    ),
+    "portal, without the lines above": (
+        lines('"{t:%Y-%m-%d %H:%M}",{v}', "Time,Incoming Messages (Sum)"),
+        "CSV of the Azure portal, column Incoming Messages (Sum)",
+    ),
+    "index of pandas": (lines("{t:%M},{s},{v}", ",timestamp,count"), "CSV, column count"),
     "epoch seconds": (lines("{s},{v}", "time,value"), "CSV, column value"),
     "epoch nanoseconds": (lines("{s}000000000,{v}", "ts,value"), "CSV, column value"),
     "a text of its own in each row": (
@@ -265,6 +274,8 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
          "resultType": "vector"}}, "instant query", "query_range"),
         ({"status": "error", "errorType": "bad_data", "error": "x"}, "bad_data", "Repeat"),
         ({"error": {"code": "BadRequest", "message": "m"}}, "BadRequest", "Repeat"),
+        (lines("{t:%Y/%m/%d %H:%M:%S},{v}", "Label,ApproximateNumberOfMessagesVisible\nPeriod,60"),
+         "'Approximate' is not a number of arrivals", "--series"),
         (CLOUDWATCH | {"NextToken": "x"}, "one page of several", "NextToken"),
         (azure([]), "holds no values", "docs/migrating.md"),
         ({"a": 1}, "no column of times", "docs/migrating.md"),
@@ -414,6 +425,15 @@ def test_the_order_of_day_and_month_is_told_where_the_file_does_not_tell_it(
     shorter = read("time,n\n" + minutes("2026-11-02T23:00", 90, "%d/%m/%Y %H:%M"))
     assert (shorter.start.day, shorter.start.month, shorter.missing) == (2, 11, None)
     assert not any("month/day" in notice for notice in sure.notices)
+
+
+@pytest.mark.parametrize(("step", "told"), [(3, True), (0, False), (-3, False)])
+def test_values_that_never_fall_are_told_as_a_possible_running_total(
+    read: Callable[..., Trace], step: int, told: bool
+) -> None:
+    rows = [f"2026-11-02 00:{minute:02}Z,{300 + step * minute}" for minute in range(40)]
+    notices = read("\n".join(("time,n", *rows))).notices
+    assert any("as in a running total" in notice for notice in notices) == told
 
 
 def test_rows_in_another_order_are_sorted(read: Callable[..., Trace]) -> None:
