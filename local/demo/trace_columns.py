@@ -22,9 +22,10 @@ NAMING = frozenset(("metric", "metricname", "name", "label", "series", "unit", "
 """Columns whose text says what the numbers of the other columns are."""
 
 NOT_ARRIVALS = re.compile(
-    r"average|\bavg|\bmean\b|minimum|maximum|\bmin\b|\bmax\b|percent|\bcpu|memory"
-    r"|active ?messages?|dead ?-?letter|scheduled ?messages?|message ?count|approximate|backlog"
-    r"|queue ?(length|depth)|outgoing|completed?\b|bytes|milliseconds|count of samples",
+    r"average|\bavg|\bmean\b|minimum|maximum|(?<!per )(?<!/)\bmin\b|\bmax\b|percent|\bcpu|memory"
+    r"|active ?messages?|messages? ready|unack|\blag\b|dead ?-?letter|scheduled ?messages?"
+    r"|message ?count|approximate|backlog|queue ?(length|depth)|outgoing|completed?\b|bytes"
+    r"|milliseconds|count of samples",
     re.IGNORECASE,
 )
 CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?( [AP]M)?", re.IGNORECASE)
@@ -187,7 +188,7 @@ def _refuse_other_measures(name: str, told: str, *, per_second: bool) -> None:
         if per_second:
             return
         raise Refused(None, f"{told.strip()!r} is a rate", "Add --per-second to read items")
-    if level := NOT_ARRIVALS.search(told):
+    if level := NOT_ARRIVALS.search(told.replace("_", " ")):
         what = f"{told.strip()!r}: {level[0]!r} is not a number of arrivals"
         fix = "Export the arrivals, such as IncomingMessages with the aggregation Total, or read "
         raise Refused(None, what, f"{fix}it as arrivals with --series {name!r}")

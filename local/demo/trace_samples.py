@@ -63,7 +63,8 @@ def samples_of(column: Column, zone: ZoneInfo | None) -> tuple[list[Sample], Not
     try:
         number_of = reader_of_numbers(texts, comma_decimal=column.comma_decimal)
     except ValueError as error:
-        what = f"the comma in {quoted(str(error))} may mark decimals or thousands"
+        mark = "comma" if "," in str(error) else "point"
+        what = f"the {mark} in {quoted(str(error))} may mark decimals or thousands"
         raise Refused(None, what, "Export the numbers with a point and without marks") from None
     samples = []
     for at, time, value in column.cells:

@@ -183,6 +183,8 @@ FORMS: dict[str, tuple[Any, str]] = {
         "CSV of the Azure portal, column Incoming Messages (Sum)",
     ),
     "index of pandas": (lines("{t:%M},{s},{v}", ",timestamp,count"), "CSV, column count"),
+    "items per minute": (lines("{s},{v}", "time,orders_per_min"), "column orders_per_min"),
+    "items a minute": (lines("{s},{v}", "time,orders/min"), "column orders/min"),
     "epoch seconds": (lines("{s},{v}", "time,value"), "CSV, column value"),
     "epoch nanoseconds": (lines("{s}000000000,{v}", "ts,value"), "CSV, column value"),
     "a text of its own in each row": (
@@ -198,6 +200,14 @@ FORMS: dict[str, tuple[Any, str]] = {
     "decimal comma": (
         lines("{t:%d.%m.%Y %H:%M};{v}", "Zeit;Nachrichten").replace(".5", ",5"),
         "CSV with semicolons, column Nachrichten",
+    ),
+    "points and semicolons": (
+        lines("{t:%Y-%m-%d %H:%M};{v}", "time;n").replace(".5", ".500").replace(";306", ";306.000"),
+        "CSV with semicolons, column n",
+    ),
+    "thousands with points": (
+        lines("{t:%Y-%m-%d %H:%M};{v}", "time;n").replace("1319.5", "1.319,5"),
+        "CSV with semicolons, column n",
     ),
     "thousands": (
         lines('{t:%Y-%m-%d %H:%M},"{v}"', "time,orders").replace("1319.5", "1,319.5"),
@@ -281,6 +291,9 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
         ({"a": 1}, "no column of times", "docs/migrating.md"),
         ("0\tPT1M\tns\twesteurope\t2026-11-02/2026-11-03\t1\n", "summary of az", "output json"),
         (lines("{s},{v} req/s", "Time,orders"), "orders holds '300 req/s'", "Formatted data"),
+        ("time\tn\n2026-11-02\t1.300\n", "the point in '1.300' may mark decimals", "point"),
+        (lines("{s},{v}", "time,queue_length"), "'queue length' is not a number", "--series"),
+        (prometheus({"__name__": "rabbitmq_queue_messages_ready"}), "'messages ready'", "--series"),
         ("time;n\n2026-11-02;1,300\n", "the comma in '1,300' may mark decimals", "point"),
         ("time,n\n2026-10-25 02:00,1\n2026-10-25 02:00,2\n", "is already on line 2", "delete one"),
         (LOCAL, "has no offset, others have one", "--time-zone"),
