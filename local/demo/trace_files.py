@@ -101,11 +101,8 @@ def _form(header: Sequence[str], delimiter: str) -> str:
     names = [name.casefold() for name in header]
     if any(re.fullmatch(r".*\((sum|avg|min|max|count)\)", name) for name in names):
         return "CSV of the Azure portal"
-    if (header[:1] == ["Time"] and names[1:2] != ["arrivals"]) or names == [
-        "series",
-        "time",
-        "value",
-    ]:
+    is_wide = header[:1] == ["Time"] and names[1:2] != ["arrivals"]
+    if is_wide or names == ["series", "time", "value"]:
         return "Grafana CSV"
     if any(name.startswith("timegenerated") for name in names):
         return "Log Analytics CSV"

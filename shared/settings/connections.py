@@ -284,7 +284,8 @@ def tidy(connection_string: str) -> str:
 
 def _check_namespace_string(section: Section, kind: str) -> None:
     parts = _parts(section.text)
-    if not parts.get("endpoint", "").lower().startswith("sb://"):
+    endpoint = parts.get("endpoint", "")
+    if not endpoint.lower().startswith("sb://") or not HOST.fullmatch(_host(endpoint)):
         raise ValueError(f"{section.name}: must be {kind} connection string: Endpoint=sb://…")
     keys = ("SharedAccessKeyName", "SharedAccessKey")
     missing = [key for key in keys if key.lower() not in parts]
