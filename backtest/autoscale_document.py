@@ -94,7 +94,12 @@ def _candidates(document: Any) -> Iterator[Mapping[str, Any]]:
         listed = document.get("value", document.get("data"))
         document = listed if isinstance(listed, list) else [document]
     if isinstance(document, list):
-        yield from (each for each in document if isinstance(each, dict))
+        yield from (each for each in document if isinstance(each, dict) and _has_profiles(each))
+
+
+def _has_profiles(resource: Mapping[str, Any]) -> bool:
+    properties = resource.get("properties")
+    return "profiles" in (properties if isinstance(properties, dict) else resource)
 
 
 def _resources(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -142,7 +147,7 @@ def _none(document: Any) -> str:
     if TERRAFORM in json.dumps(document):
         return f"JSON of Terraform is not read. {DEPLOY}"
     if isinstance(document, dict) and "resources" in document:
-        return "resources: no resource is of type Microsoft.Insights/autoscaleSettings"
+        return f"resources: no resource is of type Microsoft.Insights/autoscaleSettings. {WRITE}"
     return f"not an autoscale setting: expected a JSON object with profiles. {WRITE}"
 
 

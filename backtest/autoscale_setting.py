@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from itertools import product
@@ -30,6 +30,7 @@ from shared.autoscaling.declaring import (
 )
 from shared.autoscaling.policies import MetricRule, MetricRules
 from shared.autoscaling.policies.schedule import WEEKDAYS
+from shared.values.text import number, whole
 
 OPERATORS = {
     "greaterthan": ">",
@@ -89,8 +90,8 @@ DAYS = dict(
     )
 )
 ZONES = {
-    **{name.lower(): name for name in available_timezones()},
     **{name.lower(): zone for name, zone in win_tz.items()},
+    **{name.lower(): name for name in available_timezones()},
 }
 """The IANA name of each time zone. Azure uses the names of Windows."""
 T = TypeVar("T")
@@ -268,7 +269,7 @@ def _capacity(
 ) -> tuple[Limits, int | None]:
     """The limits, and the number of instances while metrics are missing if it is above the
     minimum."""
-    least, most = int(given["minimum"]), int(given["maximum"])
+    least, most = (_parsed(whole, given[key], f"{place}.{key}") for key in ("minimum", "maximum"))
     if most < 1:
         raise BacktestError(f"{place}.maximum = {most}: a plan has at least one instance")
     if least < 1:
@@ -276,7 +277,7 @@ def _capacity(
             f"{place}.minimum = {least} becomes 1, because a plan has at least one instance"
         )
     limits = Limits(max(least, 1), most)
-    default = int(given.get("default") or 0)
+    default = _parsed(whole, given.get("default") or 0, f"{place}.default")
     return limits, min(default, most) if default > limits.minimum else None
 
 
@@ -291,10 +292,11 @@ def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> Metric
     aggregation = _one_of(AGGREGATIONS, given_aggregation, key)
     direction = _direction(action, comparison, f"{place}.scaleAction.direction")
     collected.cooldowns[direction].add(_seconds(action.get("cooldown") or "PT5M", place))
-    threshold = float(trigger["threshold"])
+    threshold = _parsed(number, trigger["threshold"], f"{place}.metricTrigger.threshold")
     if not math.isfinite(threshold):
         raise BacktestError(f"{place}: threshold = {threshold} is not a finite number")
-    step = 1 if action.get("value") is None else int(action["value"])
+    value = action.get("value")
+    step = 1 if value is None else _parsed(whole, value, f"{place}.scaleAction.value")
     if step < 1:
         raise BacktestError(
             f"{place}.scaleAction.value = {step} never changes the capacity: set it to 1 or more, "
@@ -317,6 +319,13 @@ def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> Metric
         window_seconds=_seconds(trigger.get("timewindow") or "PT10M", place),
         per_instance=per_instance,
     )
+
+
+def _parsed(parse: Callable[[str], T], value: Any, place: str) -> T:
+    try:
+        return parse(str(value))
+    except ValueError as error:
+        raise BacktestError(f"{place}: {error}") from None
 
 
 def _one_of(known: Mapping[str, T], value: Any, place: str) -> T:
@@ -490,7 +499,10 @@ def _whens(given: Mapping[str, Any], place: str, collected: _Collected) -> Itera
     if fixed := given.get("fixeddate"):
         zone = _zone(fixed.get("timezone"), place)
         start, end = (_local(fixed[key], f"{place}.fixedDate.{key}") for key in ("start", "end"))
-        if zone != "UTC" and any(len(str(fixed[key])) > 19 for key in ("start", "end")):
+        if start >= end:
+            raise BacktestError(f"{place}.fixedDate: end = {end} is not after start = {start}")
+        tails = [str(fixed[key])[19:] for key in ("start", "end")]
+        if any(tail.strip("Z.:+0") or (tail and zone != "UTC") for tail in tails):
             collected.notes.append(f"{place}: start and end are read as local time of {zone}")
         yield When((), start, end, zone, fixed=True)
     elif recurrence := given.get("recurrence"):
@@ -499,11 +511,14 @@ def _whens(given: Mapping[str, Any], place: str, collected: _Collected) -> Itera
             raise BacktestError(f"{place}: frequency = {frequency!r} is not supported: use Week")
         days = tuple(_day(day, place) for day in schedule["days"])
         zone = _zone(schedule.get("timezone"), place)
-        hours, minutes = schedule["hours"], schedule["minutes"]
+        hours, minutes = (
+            [_parsed(whole, each, f"{place}.{key}") for each in schedule[key]]
+            for key in ("hours", "minutes")
+        )
         if not (days and hours and minutes):
             raise BacktestError(f"{place}: days, hours and minutes need at least one value each")
         for hour, minute in product(hours, minutes):
-            yield When(days, time(int(hour), int(minute)).isoformat("minutes"), "", zone)
+            yield When(days, time(hour, minute).isoformat("minutes"), "", zone)
     else:
         yield None
 

@@ -58,7 +58,7 @@ def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
         return load_history(rules.resource, options.instance_rate)
     sources = rules.resource.metrics.values()
     cpu = any(is_cpu(source, rules.resource) for source in sources)
-    found = load_cpu(options.trace) if cpu else None
+    found = load_cpu(options.trace, options.time_zone) if cpu else None
     return found or command_line.workload_of(options, options.trace)
 
 

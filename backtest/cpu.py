@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from backtest.errors import BacktestError
 from backtest.workload import Workload
 from local.demo.trace_files import Refused, read_table
-from local.demo.trace_values import is_absent, time_of
+from local.demo.trace_values import is_absent, order_of_dates, time_of
 from shared.autoscaling import Resource
 from shared.autoscaling.declaring import AzureMonitorMetric, MetricSource
 from shared.values.text import number
@@ -46,14 +46,21 @@ def is_cpu(source: MetricSource, resource: Resource) -> bool:
     return is_target and source.metric.lower() == "cpupercentage"
 
 
-def load_cpu(path: Path) -> Workload | None:
+def load_cpu(path: Path, zone: tzinfo | None = None) -> Workload | None:
     """The work by minute; None if the file does not have CPU and instances in two columns."""
     columns: Columns = {}
-    for place, name, time, value in _cells(path):
+    cells = list(_cells(path))
+    day_first, _ = order_of_dates([time for _, _, time, _ in cells])
+
+    def read(text: str) -> datetime:
+        at = time_of(text, day_first=day_first)
+        return (at if at.tzinfo else at.replace(tzinfo=zone or UTC)).astimezone(UTC)
+
+    for place, name, time, value in cells:
         kind = re.sub(r"[^a-z]", "", name.lower())
         for pattern in (VALUE, INSTANCES):
             if pattern.match(kind) and not is_absent(value):
-                _add(columns.setdefault(pattern.pattern, {}), f"{path}, {place}", time, value)
+                _add(columns.setdefault(pattern.pattern, {}), f"{path}, {place}", time, value, read)
     found = [columns.get(pattern.pattern, {}) for pattern in (VALUE, INSTANCES)]
     return _workload(path, *found) if all(found) else None
 
@@ -73,11 +80,15 @@ def _cells(path: Path) -> Iterator[Cell]:
             yield f"{table.place} {line}", shown, row[times[0]], value
 
 
-def _add(column: dict[datetime, float], place: str, time: str, value: str) -> None:
+def _add(
+    column: dict[datetime, float],
+    place: str,
+    time: str,
+    value: str,
+    read: Callable[[str], datetime],
+) -> None:
     try:
-        at = time_of(time)
-        at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
-        parsed = number(value)
+        at, parsed = read(time), number(value)
     except (ValueError, OverflowError):
         raise BacktestError(
             f"{place}: {time!r}, {value!r}: must be a time, as 2026-11-02T00:00:00Z, and a number"
@@ -106,7 +117,9 @@ def _workload(
             "value a minute (--interval PT1M)"
         )
     work = np.array([values[minute] / 100 * instances[minute] for minute in starts])
-    notices = [f"read as CPU and instances, {len(starts):,} minutes"]
+    notices = [
+        f"read as CPU and instances, {len(starts):,} minutes from {starts[0]:%d %b %Y %H:%M} UTC"
+    ]
     if missing := span - len(starts):
         notices.append(f"minutes without a value: {missing}, cut out; the next follow at once")
     if full := sum(values[minute] >= 100 for minute in starts):

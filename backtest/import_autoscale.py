@@ -218,7 +218,7 @@ def _rule(profile_call: str, days: str, start: time, end: time, dates: str, zone
 
 
 def _time(moment: time) -> str:
-    return f"time({moment.hour}, {moment.minute})"
+    return f"time({moment.hour}, {moment.minute}{f', {moment.second}' if moment.second else ''})"
 
 
 def _date(moment: date) -> str:

@@ -22,13 +22,17 @@ NAMING = frozenset(("metric", "metricname", "name", "label", "series", "unit", "
 """Columns whose text says what the numbers of the other columns are."""
 
 NOT_ARRIVALS = re.compile(
-    r"average|\bavg|\bmean\b|minimum|maximum|\bmin\b|\bmax\b|percent|\bcpu|memory"
-    r"|active ?messages?|dead ?-?letter|scheduled ?messages?|message ?count|approximate|backlog"
-    r"|queue ?(length|depth)|outgoing|completed?\b|bytes|milliseconds|count of samples",
+    r"average|\bavg|\bmean\b|minimum|maximum|(?<!per )(?<!/)\bmin\b|\bmax\b|percent|\bcpu|memory"
+    r"|active ?messages?|messages? ready|unack|\blag\b|dead ?-?letter|scheduled ?messages?"
+    r"|message ?count|approximate|backlog|queue ?(length|depth)|outgoing|completed?\b|bytes"
+    r"|milliseconds|count of samples",
     re.IGNORECASE,
 )
 CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?( [AP]M)?", re.IGNORECASE)
 """The time of day in a column beside that of the date."""
+
+CLOUDWATCH = ("full label", "label", "stat", "statistic")
+"""The rows above the times of the CSV of CloudWatch that tell what its columns are."""
 
 PER_SECOND = re.compile(r"per ?second|\w/s\b|per ?sec\b", re.IGNORECASE)
 HEADER_ROWS_MAX = 50
@@ -101,7 +105,10 @@ def _headed(table: Table) -> tuple[list[str], Rows]:
     for at, (_, fields) in enumerate(rows[:HEADER_ROWS_MAX]):
         below = [row for _, row in rows[at : at + 3] if len(row) == len(fields)]
         if any(all(is_time(row[column]) for row in below) for column in range(len(fields))):
+            told = [row for _, row in rows[:at] if row[0].casefold() in CLOUDWATCH]
             header = rows[at - 1][1] if at else []
+            if told and {len(row) for row in told} == {len(fields)}:
+                header = [" ".join(dict.fromkeys(texts)) for texts in zip(*told, strict=True)]
             if len(header) != len(fields) or any(map(is_time, header)):
                 header = [f"column {number}" for number in range(1, len(fields) + 1)]
             return header, rows[at:]
@@ -181,7 +188,7 @@ def _refuse_other_measures(name: str, told: str, *, per_second: bool) -> None:
         if per_second:
             return
         raise Refused(None, f"{told.strip()!r} is a rate", "Add --per-second to read items")
-    if level := NOT_ARRIVALS.search(told):
+    if level := NOT_ARRIVALS.search(told.replace("_", " ")):
         what = f"{told.strip()!r}: {level[0]!r} is not a number of arrivals"
         fix = "Export the arrivals, such as IncomingMessages with the aggregation Total, or read "
         raise Refused(None, what, f"{fix}it as arrivals with --series {name!r}")
@@ -193,7 +200,8 @@ def _kinds(names: Sequence[str], sample: Rows, time: int) -> tuple[list[int], li
     texts: list[int] = []
     for at in range(len(names)):
         present = [fields[at] for _, fields in sample if not is_absent(fields[at])]
-        if at == time or (not present and _plain(names[at]) != PREFERRED[0]):
+        is_index = not names[at]  # as pandas writes it
+        if at == time or is_index or (not present and _plain(names[at]) != PREFERRED[0]):
             continue
         times = sum(is_time(text) and not is_value(text) for text in present[:9])
         if 2 * times > len(present[:9]) or (present and CLOCK.fullmatch(present[0])):

@@ -99,11 +99,10 @@ def _lines(text: str) -> Table:
 
 def _form(header: Sequence[str], delimiter: str) -> str:
     names = [name.casefold() for name in header]
-    if (header[:1] == ["Time"] and names[1:2] != ["arrivals"]) or names == [
-        "series",
-        "time",
-        "value",
-    ]:
+    if any(re.fullmatch(r".*\((sum|avg|min|max|count)\)", name) for name in names):
+        return "CSV of the Azure portal"
+    is_wide = header[:1] == ["Time"] and names[1:2] != ["arrivals"]
+    if is_wide or names == ["series", "time", "value"]:
         return "Grafana CSV"
     if any(name.startswith("timegenerated") for name in names):
         return "Log Analytics CSV"

@@ -24,6 +24,9 @@ JITTER_SHARE = 0.25
 """How far a row may be from its place, as a share of the step."""
 ARRIVALS_MAX = 1e12
 TRACE_MINUTES_MAX = 2 * 366 * 24 * 60
+TOTAL = "no value falls, as in a running total. If it is one, export the increase in each step"
+TOTAL_ROWS_MIN = 30
+"""Arrivals in that many steps fall at some time."""
 NUMBER = "Write the number of items in that step, such as 19"
 ISO = "Write ISO 8601: 1995-07-11T04:00:00Z"
 AUTUMN = "as local times do at the clock change in autumn"
@@ -60,7 +63,8 @@ def samples_of(column: Column, zone: ZoneInfo | None) -> tuple[list[Sample], Not
     try:
         number_of = reader_of_numbers(texts, comma_decimal=column.comma_decimal)
     except ValueError as error:
-        what = f"the comma in {quoted(str(error))} may mark decimals or thousands"
+        mark = "comma" if "," in str(error) else "point"
+        what = f"the {mark} in {quoted(str(error))} may mark decimals or thousands"
         raise Refused(None, what, "Export the numbers with a point and without marks") from None
     samples = []
     for at, time, value in column.cells:
@@ -75,6 +79,9 @@ def samples_of(column: Column, zone: ZoneInfo | None) -> tuple[list[Sample], Not
     if not sure:
         notices = ("dates such as 02/11/2026 are read as month/day",)
     samples, told = _in_order(samples, column, zone)
+    counts = [one.arrivals for one in samples if one.arrivals is not None]
+    if len(counts) >= TOTAL_ROWS_MIN and counts == sorted(counts) and counts[0] < counts[-1]:
+        told = (*told, TOTAL)
     return samples, (*notices, *told)
 
 

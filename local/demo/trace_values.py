@@ -130,18 +130,22 @@ def is_value(text: str) -> bool:
 def reader_of_numbers(texts: Iterable[str], *, comma_decimal: bool) -> Callable[[str], float]:
     """How to read the numbers of a column: `1,234.5`, `1.234,5`, `1234,5` or `1 234`.
 
-    Raises ValueError if a comma may mark decimals or thousands.
+    Raises ValueError if a comma or a point may mark decimals or thousands.
     """
-    marked = [SPACES.sub("", text) for text in texts if "," in text]
-    both = next((text for text in marked if "." in text), None)
+    marked = [SPACES.sub("", text) for text in texts if "," in text or "." in text]
+    both = next((text for text in marked if "," in text and "." in text), None)
     if both:
         return partial(_number, decimal="," if both.rindex(",") > both.rindex(".") else ".")
-    grouped = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+", text) for text in marked)
-    if not comma_decimal or any(text.count(",") > 1 for text in marked):
+    mark, other = ",." if any("," in text for text in marked) else ".,"
+    shown = [text for text in marked if mark in text]
+    grouped = all(re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}(\{mark}\d{{3}})+", text) for text in shown)
+    if not comma_decimal:
         return partial(_number, decimal=".", grouped=grouped)
-    if marked and grouped:
-        raise ValueError(marked[0])
-    return partial(_number, decimal=",")
+    if not (shown and grouped):
+        return partial(_number, decimal=mark)
+    if any(text.count(mark) > 1 for text in shown):
+        return partial(_number, decimal=other)
+    raise ValueError(shown[0])
 
 
 def _number(text: str, *, decimal: str, grouped: bool = True) -> float:

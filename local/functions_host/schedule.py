@@ -32,10 +32,8 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def _cron(text: str) -> CronSchedule:
-    """Parse 6 fields, or 5 without seconds."""
-    seconds = "0 " if len(text.split()) == 5 else ""
     try:
-        return parse_cron(seconds + text)
+        return parse_cron(text)
     except ValueError as error:
         raise ValueError(f"schedule {text!r} is not an NCRONTAB expression: {error}") from error
 

@@ -7,7 +7,7 @@ has the tables of docs/settings.md, which `make settings` generates from these f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,21 +66,22 @@ class Settings(DataSetSettings, ActionSettings, RuleSettings, Schedules):
     def single_resource(self) -> SingleResource:
         """The one resource that settings can describe without code. Raises SettingsError."""
         single, problems = _read(SingleResource, self.environ)
-        bus = connections.service_bus_connection(self.environ, SERVICE_BUS.name)
-        if isinstance(bus, str):
-            problems.append(bus)
+        try:
+            connections.service_bus_connection(self.environ, SERVICE_BUS.name)
+        except ValueError as error:
+            problems.append(str(error))
         return _valid(single, problems)
 
     def storage(self, name: str) -> StorageConnection:
         """The storage connection of that name. Raises SettingsError if it is missing or wrong."""
-        return _connection(connections.storage_connection(self.environ, name))
+        return _connection(connections.storage_connection, self.environ, name)
 
     def service_bus(self, name: str) -> ServiceBusConnection:
         """The Service Bus connection of that name.
 
         Raises SettingsError if it is missing or wrong.
         """
-        return _connection(connections.service_bus_connection(self.environ, name))
+        return _connection(connections.service_bus_connection, self.environ, name)
 
 
 def _single_resource(*names: str) -> tuple[Setting, ...]:
@@ -186,7 +187,8 @@ def _valid(settings: T, problems: Sequence[str]) -> T:
     return settings
 
 
-def _connection(connection: T | str) -> T:
-    if isinstance(connection, str):
-        raise SettingsError([connection])
-    return connection
+def _connection(read: Callable[[Environ, str], T], environ: Environ, name: str) -> T:
+    try:
+        return read(environ, name)
+    except ValueError as error:
+        raise SettingsError([str(error)]) from None  # its text is not redacted

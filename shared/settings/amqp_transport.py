@@ -39,20 +39,20 @@ class AmqpTransport:
 OVER_TCP = AmqpTransport()
 
 
-def amqp_transport(environ: Mapping[str, str], host: str) -> AmqpTransport | str:
-    """How to reach the host, or the problem with the settings."""
+def amqp_transport(environ: Mapping[str, str], host: str) -> AmqpTransport:
+    """How to reach the host. Raises ValueError for the problem with the settings."""
     host = host.partition(":")[0].lower()
     name = AMQP_TRANSPORT.name
     given = environ.get(name, "").strip() or TCP
     if given.lower() not in (TCP.lower(), WEBSOCKETS.lower()):
-        return f"{name} = {given!r}: must be one of {TCP}, {WEBSOCKETS}"
+        raise ValueError(f"{name} = {given!r}: must be one of {TCP}, {WEBSOCKETS}")
     if given.lower() == TCP.lower() or host in STAND_INS:
         return OVER_TCP
     proxy = _variable(environ, PROXY)
     if proxy_bypass_environment(host, {"no": _variable(environ, NO_PROXY)}):
         proxy = ""
     if proxy and not _is_proxy(proxy):  # it is not shown, because it may contain a password
-        return (
+        raise ValueError(
             f"{PROXY}: must be a URL with a port, such as http://proxy.example:8080. "
             "Special characters of a user or password are written as %XX"
         )

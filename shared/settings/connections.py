@@ -8,9 +8,8 @@ case. What the host would read otherwise or not at all is a problem that names t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -90,12 +89,12 @@ class ServiceBusConnection:
     @property
     def entity(self) -> str:
         """The only entity that the key allows; empty if it allows all."""
-        return dict(_pairs(self.connection_string)).get("entitypath", "")
+        return _parts(self.connection_string).get("entitypath", "")
 
     @property
     def host(self) -> str:
         """The namespace's host name, without any secret."""
-        return self.namespace or _host(dict(_pairs(self.connection_string))["endpoint"])
+        return self.namespace or _host(_parts(self.connection_string)["endpoint"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +111,10 @@ class EventHubConnection:
 
 
 Namespace = TypeVar("Namespace", ServiceBusConnection, EventHubConnection)
-T = TypeVar("T")
 
 
-def _or_problem(read: Callable[..., T]) -> Callable[..., T | str]:
-    """The function returns the text of a ValueError instead of raising it."""
-
-    @wraps(read)
-    def called(*args: object) -> T | str:
-        try:
-            return read(*args)
-        except ValueError as error:
-            return str(error)
-
-    return called
-
-
-@_or_problem
 def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection:
-    """The connection, or the problem with its settings."""
+    """The connection. Raises ValueError for the problem with its settings."""
     found = section_of(environ, name)
     if found.text:
         return StorageConnection(name, _storage_string(found))
@@ -147,9 +131,8 @@ def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnecti
     )
 
 
-@_or_problem
 def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection:
-    """The connection, or the problem with its settings."""
+    """The connection. Raises ValueError for the problem with its settings."""
     found = section_of(environ, name)
     if found.text:
         _check_namespace_string(found, "a Service Bus")
@@ -164,15 +147,14 @@ def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusC
     )
 
 
-@_or_problem
 def event_hub_connection(
     environ: Mapping[str, str], name: str, hub: str
 ) -> EventHubConnection | None:
-    """The connection, or the problem with its settings; None if no connection is set."""
+    """The connection; None if none is set. Raises ValueError for the problem with its settings."""
     found = section_of(environ, name)
     if found.text:
         _check_namespace_string(found, "an Event Hubs")
-        fields = dict(_pairs(found.text))
+        fields = _parts(found.text)
         if fields.get("entitypath", hub).lower() != hub.lower():
             raise ValueError(
                 f"{found.name}: its EntityPath is {fields['entitypath']!r}, but EventHubName is "
@@ -191,10 +173,7 @@ def event_hub_connection(
 
 def _reached(connection: Namespace, host: str, environ: Mapping[str, str]) -> Namespace:
     """The connection with its transport. Raises ValueError for a wrong transport."""
-    transport = amqp_transport(environ, host)
-    if isinstance(transport, str):
-        raise ValueError(transport)
-    return replace(connection, transport=transport)
+    return replace(connection, transport=amqp_transport(environ, host))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +271,7 @@ def service_url(section: Section, service: str) -> str:
 
 def account_of(connection: StorageConnection) -> str:
     """The name of the account in a connection string, without any secret; empty if it has none."""
-    return dict(_pairs(connection.connection_string)).get("accountname", "")
+    return _parts(connection.connection_string).get("accountname", "")
 
 
 def tidy(connection_string: str) -> str:
@@ -304,8 +283,9 @@ def tidy(connection_string: str) -> str:
 
 
 def _check_namespace_string(section: Section, kind: str) -> None:
-    parts = dict(_pairs(section.text))
-    if not parts.get("endpoint", "").lower().startswith("sb://"):
+    parts = _parts(section.text)
+    endpoint = parts.get("endpoint", "")
+    if not endpoint.lower().startswith("sb://") or not HOST.fullmatch(_host(endpoint)):
         raise ValueError(f"{section.name}: must be {kind} connection string: Endpoint=sb://…")
     keys = ("SharedAccessKeyName", "SharedAccessKey")
     missing = [key for key in keys if key.lower() not in parts]
@@ -320,16 +300,16 @@ def _host(endpoint: str) -> str:
     return endpoint.partition("//")[2].rstrip("/")
 
 
-def _pairs(connection_string: str) -> list[tuple[str, str]]:
+def _parts(connection_string: str) -> dict[str, str]:
     parts = (part.partition("=") for part in connection_string.split(";"))
-    return [(key.strip().lower(), value.strip()) for key, _, value in parts if value]
+    return {key.strip().lower(): value.strip() for key, _, value in parts if value}
 
 
 def _storage_string(section: Section) -> str:
     """The string, with the short form for Azurite spelled out. Raises ValueError."""
     if is_emulator(section):
         return emulator_string(section)
-    parts = dict(_pairs(section.text))
+    parts = _parts(section.text)
     endpoints = {"queueendpoint", "tableendpoint"} & parts.keys()
     if not endpoints and "accountname" not in parts:
         such = "must be a storage connection string such as UseDevelopmentStorage=true"
@@ -344,14 +324,14 @@ def _storage_string(section: Section) -> str:
 
 
 def is_emulator(section: Section) -> bool:
-    return dict(_pairs(section.text)).get("usedevelopmentstorage", "").lower() == "true"
+    return _parts(section.text).get("usedevelopmentstorage", "").lower() == "true"
 
 
 def emulator_string(section: Section) -> str:
     """The full form of ``UseDevelopmentStorage=true``, which the Python clients do not accept. The
     host of ``DevelopmentStorageProxyUri`` replaces this machine. Raises ValueError.
     """
-    given = dict(_pairs(section.text)).get("developmentstorageproxyuri", "http://127.0.0.1")
+    given = _parts(section.text).get("developmentstorageproxyuri", "http://127.0.0.1")
     proxy = urlsplit(given)
     if proxy.scheme not in ("http", "https") or not HOST.fullmatch(proxy.netloc):
         such = "must be an address such as http://azurite"

@@ -217,7 +217,7 @@ def flag(raw: RawValue) -> bool:
 
 
 def cron(raw: RawValue) -> str:
-    """A schedule for the Functions host: six cron fields, or an interval."""
+    """A schedule for the Functions host: cron fields, or an interval."""
     raw = raw.with_names()
     interval = INTERVAL.fullmatch(raw.text)
     if interval and int(interval[1]) >= HOURS_END:
@@ -228,7 +228,7 @@ def cron(raw: RawValue) -> str:
         try:
             parse_cron(raw.text)
         except ValueError as error:
-            such = f"such as {raw.setting.default!r}, or hh:mm:ss"
+            such = f"such as {raw.setting.default!r}, 5 without seconds, or hh:mm:ss"
             raw.refuse(f"must be 6 cron fields, seconds first, {such}: {error}")
     return raw.text
 

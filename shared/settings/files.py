@@ -35,7 +35,8 @@ def values_of(document: Any) -> dict[str, str]:
     if str(parts.get("isencrypted", False)).lower() == "true":
         raise NoSettings(ENCRYPTED)
     values = parts.get("values", parts.get("properties"))
-    if isinstance(values, dict):
+    is_app = isinstance(values, dict) and "siteConfig" in values
+    if isinstance(values, dict) and not is_app:
         return _texts(values.items())
     if parts and values is None:
         raise NoSettings('has no "Values". Write {"Values": {…}}')

@@ -28,11 +28,11 @@ def _hub(raw: RawValue) -> EventHubConnection | None:
         hub_name = resolved(raw.environ.get("EventHubName", "").strip(), raw.environ) or HUB_NAME
     except ValueError:  # the field of this setting reports it
         return None
-    connection = event_hub_connection(raw.environ, EVENT_HUB, hub_name)
-    if isinstance(connection, str):
-        raw.problems.append(connection)
+    try:
+        return event_hub_connection(raw.environ, EVENT_HUB, hub_name)
+    except ValueError as error:
+        raw.problems.append(str(error))
         return None
-    return connection
 
 
 def _database_url(raw: RawValue) -> str:

@@ -109,10 +109,12 @@ class CronSchedule:
 
 
 def parse_cron(expression: str) -> CronSchedule:
-    """Parse six fields, seconds first. Raises ValueError, also if no date matches."""
+    """Parse six fields, seconds first, or five without seconds. Raises ValueError, also if no date
+    matches."""
     texts = [text for text in expression.split(" ") if text]
-    if len(texts) != len(FIELDS):
+    if len(texts) not in (5, 6):
         raise ValueError(f"it has {len(texts)} fields")
+    texts = ["0", *texts][-len(FIELDS) :]
     parsed = CronSchedule(*(field.values(text) for field, text in zip(FIELDS, texts, strict=True)))
     if parsed.days[0] > max(MONTH_DAYS_MAX.get(month, 31) for month in parsed.months):
         raise ValueError("no month has such a day, so it would never run")

@@ -379,6 +379,16 @@ def test_rules_on_cpu_are_judged_by_cpu_and_instances(backtest: CommandLine, tex
     )
 
 
+def test_the_times_of_a_trace_of_cpu_are_read_like_those_of_arrivals(
+    backtest: CommandLine,
+) -> None:
+    rows = [f"13/11/2026 00:{minute:02},75,4" for minute in range(40)]
+    path = backtest.file("cpu.csv", "\n".join(("time,cpu,instances", *rows)))
+    options = ("--rules", backtest.file("rules.py", CPU_RULES), "--time-zone", "Europe/Berlin")
+    (notice, *_) = backtest.json(path, *options)["trace"]["notices"]
+    assert notice == "read as CPU and instances, 40 minutes from 12 Nov 2026 23:00 UTC"
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [

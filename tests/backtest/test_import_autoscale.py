@@ -347,6 +347,7 @@ def in_template(changed_setting: Any, **more: Any) -> Any:
         FLAT,
         [FLAT],
         {"value": [REST], "nextLink": None},
+        {"data": [{"type": "microsoft.web/serverfarms", "properties": {}}, REST], "count": 2},
         TEMPLATE,
         {**TEMPLATE, "languageVersion": "2.0",
          "resources": {"plan": {**KIND, "existing": True}, "scale": {**KIND, **REST}}},
@@ -388,6 +389,7 @@ PARIS = {
     "start": "2026-03-01T00:00:00Z",
     "end": "2026-03-02T00:00:00Z",
 }
+OFFSET = {"start": "2026-03-01T00:00:00+01:00", "end": "2026-03-02T23:59:59.000Z"}
 RECURRENCE = {"frequency": "Week", "schedule": {
     "timeZone": "UTC", "days": DAY_NAMES, "hours": [8, 20], "minutes": [0]}}  # fmt: skip
 
@@ -430,6 +432,16 @@ def test_recurring_profiles_need_no_default_profile() -> None:
     assert {h: decided(OFFICE.replace(hour=h), 3, document, plan_capacity=3) for h in at} == at
 
 
+def test_a_fixed_date_in_utc_ends_at_its_second_and_needs_no_note() -> None:
+    sale = {"start": "2026-11-18T10:00:00Z", "end": "2026-11-18T23:59:59.000Z"}
+    capacity = {"minimum": "4", "maximum": "6"}
+    profiles = [*setting()["profiles"], *setting(fixedDate=sale, capacity=capacity)["profiles"]]
+    document = {**setting(), "profiles": profiles}
+    at = [OFFICE.replace(hour=23, minute=59, second=second) for second in (58, 59)]
+    assert [decided(now, 2, document, plan_capacity=2) for now in at] == [4, 2]
+    assert "local time" not in " ".join(convert(document).notes)
+
+
 def test_limits_without_rules_are_converted() -> None:
     document = setting(capacity={"minimum": "4", "maximum": "6"})
     assert [decided(OFFICE, n, document, plan_capacity=n) for n in (2, 5, 8)] == [4, 5, 6]
@@ -449,6 +461,10 @@ def test_limits_without_rules_are_converted() -> None:
         (
             {**FLAT, "profiles": [*setting()["profiles"], *setting(fixedDate=PARIS)["profiles"]]},
             "local time of Europe/Paris",
+        ),
+        (
+            {**FLAT, "profiles": [*setting()["profiles"], *setting(fixedDate=OFFSET)["profiles"]]},
+            "local time of UTC",
         ),
     ],
 )  # fmt: skip
@@ -560,7 +576,7 @@ EXPRESSION = (
     ("document", "message"),
     [
         ([], "not an autoscale setting"),
-        ({"resources": []}, "no resource is of type"),
+        ({"resources": []}, "autoscaleSettings. Write it with: az monitor autoscale show"),
         ({"resource": {"azurerm_monitor_autoscale_setting": {}}}, "JSON of Terraform is not read"),
         (in_template({**FLAT, "targetResourceUri": "[resourceId('a/b', 'c')]"}), EXPRESSION),
         (in_template({**FLAT, "targetResourceUri": "[parameters('none')]"}), EXPRESSION),
@@ -602,6 +618,13 @@ EXPRESSION = (
             "profiles[0]: OverflowError",
         ),
         (setting(fixedDate={"start": "soon", "end": "later"}), "fixedDate.start = 'soon'"),
+        (setting(fixedDate={"start": "2026-03-02", "end": "2026-03-01"}), "is not after start"),
+        (setting(capacity={"minimum": 1, "maximum": 2.5}), "maximum: '2.5' is not a whole number"),
+        (
+            changed("profiles", 0, "rules", 0, "scaleAction", "value", value="1.5"),
+            "value: '1.5' is not",
+        ),
+        (FLAT["profiles"], "not an autoscale setting: expected a JSON object with profiles"),
         ({**FLAT, "profiles": [FLAT["profiles"][-1]] * 2}, "Default, Default are default profiles"),
         (changed("profiles", 0, "rules", 0, "scaleAction", "value", value="0"), "value = 0 never"),
         (
@@ -619,7 +642,7 @@ EXPRESSION = (
         ),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),
         (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
-        (changed(*TRIGGER, "threshold", value="much"), "profiles[0]: ValueError"),
+        (changed(*TRIGGER, "threshold", value=None), "threshold: 'None' is not a number"),
         (
             changed("profiles", 0, "recurrence", "schedule", "timeZone", value="Mars"),
             "time zone 'Mars'",

@@ -172,8 +172,19 @@ FORMS: dict[str, tuple[Any, str]] = {
             "{t:%Y/%m/%d %H:%M:%S},{v}",
             "Full label,NumberOfMessagesSent orders\nLabel,Sent",
         ),
-        "CloudWatch CSV, column Sent",
+        "CloudWatch CSV, column NumberOfMessagesSent orders Sent",
     ),
+    "CloudWatch CSV with its statistic": (
+        lines("{t:%Y/%m/%d %H:%M:%S},{v}", "Label,Sent\nStat,Sum\nPeriod,60"),
+        "CloudWatch CSV, column Sent Sum",
+    ),
+    "portal, without the lines above": (
+        lines('"{t:%Y-%m-%d %H:%M}",{v}', "Time,Incoming Messages (Sum)"),
+        "CSV of the Azure portal, column Incoming Messages (Sum)",
+    ),
+    "index of pandas": (lines("{t:%M},{s},{v}", ",timestamp,count"), "CSV, column count"),
+    "items per minute": (lines("{s},{v}", "time,orders_per_min"), "column orders_per_min"),
+    "items a minute": (lines("{s},{v}", "time,orders/min"), "column orders/min"),
     "epoch seconds": (lines("{s},{v}", "time,value"), "CSV, column value"),
     "epoch nanoseconds": (lines("{s}000000000,{v}", "ts,value"), "CSV, column value"),
     "a text of its own in each row": (
@@ -189,6 +200,14 @@ FORMS: dict[str, tuple[Any, str]] = {
     "decimal comma": (
         lines("{t:%d.%m.%Y %H:%M};{v}", "Zeit;Nachrichten").replace(".5", ",5"),
         "CSV with semicolons, column Nachrichten",
+    ),
+    "points and semicolons": (
+        lines("{t:%Y-%m-%d %H:%M};{v}", "time;n").replace(".5", ".500").replace(";306", ";306.000"),
+        "CSV with semicolons, column n",
+    ),
+    "thousands with points": (
+        lines("{t:%Y-%m-%d %H:%M};{v}", "time;n").replace("1319.5", "1.319,5"),
+        "CSV with semicolons, column n",
     ),
     "thousands": (
         lines('{t:%Y-%m-%d %H:%M},"{v}"', "time,orders").replace("1319.5", "1,319.5"),
@@ -265,11 +284,16 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
          "resultType": "vector"}}, "instant query", "query_range"),
         ({"status": "error", "errorType": "bad_data", "error": "x"}, "bad_data", "Repeat"),
         ({"error": {"code": "BadRequest", "message": "m"}}, "BadRequest", "Repeat"),
+        (lines("{t:%Y/%m/%d %H:%M:%S},{v}", "Label,ApproximateNumberOfMessagesVisible\nPeriod,60"),
+         "'Approximate' is not a number of arrivals", "--series"),
         (CLOUDWATCH | {"NextToken": "x"}, "one page of several", "NextToken"),
         (azure([]), "holds no values", "docs/migrating.md"),
         ({"a": 1}, "no column of times", "docs/migrating.md"),
         ("0\tPT1M\tns\twesteurope\t2026-11-02/2026-11-03\t1\n", "summary of az", "output json"),
         (lines("{s},{v} req/s", "Time,orders"), "orders holds '300 req/s'", "Formatted data"),
+        ("time\tn\n2026-11-02\t1.300\n", "the point in '1.300' may mark decimals", "point"),
+        (lines("{s},{v}", "time,queue_length"), "'queue length' is not a number", "--series"),
+        (prometheus({"__name__": "rabbitmq_queue_messages_ready"}), "'messages ready'", "--series"),
         ("time;n\n2026-11-02;1,300\n", "the comma in '1,300' may mark decimals", "point"),
         ("time,n\n2026-10-25 02:00,1\n2026-10-25 02:00,2\n", "is already on line 2", "delete one"),
         (LOCAL, "has no offset, others have one", "--time-zone"),
@@ -414,6 +438,15 @@ def test_the_order_of_day_and_month_is_told_where_the_file_does_not_tell_it(
     shorter = read("time,n\n" + minutes("2026-11-02T23:00", 90, "%d/%m/%Y %H:%M"))
     assert (shorter.start.day, shorter.start.month, shorter.missing) == (2, 11, None)
     assert not any("month/day" in notice for notice in sure.notices)
+
+
+@pytest.mark.parametrize(("step", "told"), [(3, True), (0, False), (-3, False)])
+def test_values_that_never_fall_are_told_as_a_possible_running_total(
+    read: Callable[..., Trace], step: int, told: bool
+) -> None:
+    rows = [f"2026-11-02 00:{minute:02}Z,{300 + step * minute}" for minute in range(40)]
+    notices = read("\n".join(("time,n", *rows))).notices
+    assert any("as in a running total" in notice for notice in notices) == told
 
 
 def test_rows_in_another_order_are_sorted(read: Callable[..., Trace]) -> None:

@@ -136,6 +136,8 @@ async def test_a_developer_may_log_in_with_the_settings_of_a_deployed_app(
         ({"clientCertificate": "thumb"}, "One__clientcertificate: must be one of fullyQualifiedN"),
         ({"clientId": REFERENCES[0]}, f"One__clientid: {UNRESOLVED}"),
         ({"": f"Endpoint=sb://{HOST}/;SharedAccessKeyName=Root"}, "One: has no SharedAccessKey."),
+        ({"": f"Endpoint=sb://;{KEY}"}, "One: must be a Service Bus connection string"),
+        ({"": f"Endpoint=sb://{HOST}/orders;{KEY}"}, "One: must be a Service Bus connection str"),
         ({"": f"Endpoint=sb://{HOST}/"}, "no SharedAccessKeyName and no SharedAccessKey. Copy"),
         ({"": f'"Endpoint=sb://{HOST}/;{KEY}"'}, "One: remove the quotation marks"),
         ({"": REFERENCES[1]}, f"One: {UNRESOLVED}"),

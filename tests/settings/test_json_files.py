@@ -102,6 +102,7 @@ def test_a_value_that_is_not_text_is_read_as_its_json(
             [LISTED[0], {"name": "topic", "value": "x"}],
             "Topic and topic: they are the same setting",
         ),
+        ({"properties": {"siteConfig": {"appSettings": LISTED}}}, "the file must have the form"),
         ({"Values": ["Topic"]}, "the file must have the form"),
         ("Topic", "the file must have the form"),
     ],
