@@ -48,7 +48,7 @@ class SourceFile:
 
     @property
     def splittable(self) -> bool:
-        return not self.path.endswith(".gz")
+        return not self.path.lower().endswith(".gz")
 
 
 @dataclass(frozen=True, slots=True)

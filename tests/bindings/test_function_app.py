@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import sys
@@ -112,6 +113,31 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     app.now += timedelta(seconds=60)
     await app.call("reconciler", Mock(spec=func.TimerRequest))
     assert app.actions.texts == [action]
+
+
+async def test_a_queue_that_does_not_answer_holds_no_function_for_long(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the function would run until the host replaces its worker."""
+
+    class Hanging(MemoryQueueSender):
+        async def send_texts(self, _texts: Sequence[str]) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(app.module, "SEND_SECONDS_MAX", 0.01)
+    for _ in range(4):
+        await app.tick()
+    app.module.app.scaling.metrics_queue = Hanging()
+    timer = Mock(spec=func.TimerRequest)
+    with pytest.raises(TimeoutError):
+        await app.call("metric_collector", timer)
+    app.module.app.scaling.actions_queue = Hanging()
+    backlog = encode_metric(Metric("plan-1", BACKLOG, MetricValue(app.now, 500)))
+    with pytest.raises(TimeoutError):
+        await app.call("scaling_logic", message(backlog))
+    app.now += timedelta(seconds=60)
+    with pytest.raises(TimeoutError):
+        await app.call("reconciler", timer)
 
 
 async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_force(
