@@ -164,7 +164,7 @@ def test_unusual_days_enter_the_baseline_after_a_run_of_one_kind(
 ) -> None:
     told, seen = iter([*kinds, USUAL]), list[Day]()
 
-    def scripted(today: Day, history: Sequence[Day], *_: object, lasting: bool) -> Verdict:
+    def scripted(today: Day, history: Sequence[Day], holidays: object, *, lasting: bool) -> Verdict:
         seen[:] = history
         return Verdict(today.day, next(told), "scripted")
 
