@@ -122,7 +122,8 @@ async def test_a_queue_that_does_not_answer_holds_no_function_for_long(
 
     class Hanging(MemoryQueueSender):
         async def send_texts(self, _texts: Sequence[str]) -> None:
-            await asyncio.Event().wait()
+            await asyncio.sleep(5)
+            raise AssertionError("nothing limits the time")
 
     monkeypatch.setattr(app.module, "SEND_SECONDS_MAX", 0.01)
     for _ in range(4):
