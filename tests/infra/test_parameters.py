@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,33 @@ def test_an_environment_variable_reaches_every_parameter_of_azd() -> None:
     assert set(given) == {p.name for p in AZD.of_kind("param")} - {SECURE}
     names = [name for name, _ in variables(given)]
     assert len(names) == len(set(names))
+
+
+def test_each_variable_arrives_in_the_parameter_of_its_name() -> None:
+    def named(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for key, each in value.items():
+            if isinstance(each, dict):
+                yield from named(each)
+            else:
+                ((variable, _),) = variables(each)
+                yield key, variable
+
+    chosen = {"environmentName": "AZURE_ENV_NAME", "location": "AZURE_LOCATION"}
+    for key, variable in named(parameters("azd")):
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
+        assert variable == chosen.get(key, words)
+    (module,) = AZD.of_kind("module")
+    converted = {
+        "planIds": "split(planIds, ',')",
+        "eventHub": "bool(eventHub)",
+        "eventHubSharedAccess": "bool(eventHubSharedAccess)",
+        "alertEmails": "empty(alertEmails) ? [] : split(alertEmails, ',')",
+        "instanceMemoryMB": "int(instanceMemoryMB)",
+        "tags": {"azd-env-name": "environmentName"},
+    }
+    assert module.value["params"] == {
+        name: converted.get(name, name) for name in module.value["params"]
+    }
 
 
 def test_azd_asks_only_for_parameters_without_a_default() -> None:
@@ -260,10 +287,3 @@ ENTITIES = {
     ): [Expression("subscription")],
     ("modules/event_hub.bicep", "Microsoft.EventHub/namespaces/eventhubs"): [Expression("hubName")],
 }
-
-
-def test_a_list_is_separated_by_commas_and_may_be_empty() -> None:
-    (module,) = AZD.of_kind("module")
-    params = module.value["params"]
-    assert params["planIds"] == Expression("split(planIds, ',')")
-    assert params["alertEmails"] == Expression("empty(alertEmails) ? [] : split(alertEmails, ',')")
