@@ -28,7 +28,18 @@ from shared.autoscaling.declaring import Missing
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
-from shared.autoscaling.policies import Profile, Schedule, TargetTracking
+from shared.autoscaling.policies import (
+    CapacityThresholds,
+    MetricRule,
+    MetricRules,
+    Profile,
+    Schedule,
+    SeasonalFloor,
+    SlackAwareDrain,
+    StablePanic,
+    TargetTracking,
+    ValuePerInstance,
+)
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance_all
@@ -128,9 +139,38 @@ def test_where_the_limits_meet_the_plan_has_this_capacity(
     assert decision.desired == 3
 
 
-def decided(rule: Resource, backlog: float, capacity: int) -> Decision:
+def decided(rule: Resource, backlog: float, capacity: int, ahead_seconds: float = 0) -> Decision:
     samples = [Metric("plan-1", CAPACITY_METRIC, sample(capacity, 600))]
-    samples += [Metric("plan-1", "backlog", sample(backlog, 60 * n)) for n in range(9, -1, -1)]
+    ages = [15 * n - ahead_seconds for n in range(39, -1, -1)]
+    samples += [Metric("plan-1", "backlog", sample(backlog, age)) for age in ages]
     decision = advance_all(rule, ScalingState(), samples, NOW).step.decision
     assert decision is not None
     return decision
+
+
+# --- clocks that differ ---------------------------------------------------------------------------
+
+POLICIES = {
+    "Threshold": Threshold("backlog", 100, 10),
+    "QueueAge": QueueAge("backlog", Threshold("backlog", 100, 10), step_seconds=1),
+    "BacklogTarget": BacklogTarget("backlog", 100),
+    "SlackAwareDrain": SlackAwareDrain("backlog"),
+    "StablePanic": StablePanic("backlog", 10),
+    "ValuePerInstance": ValuePerInstance("backlog", 100),
+    "CapacityThresholds": CapacityThresholds("backlog", ((1, 100, 10),)),
+    "MetricRules": MetricRules((MetricRule("backlog", ">", 100, "out"),)),
+    "SeasonalFloor": SeasonalFloor(Threshold("backlog", 100, 10)),
+}
+
+
+@pytest.mark.parametrize("ahead_seconds", [0, 1, 12, 60])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_samples_of_a_clock_that_is_ahead_of_the_storage_account_are_decided_on(
+    policy: str, ahead_seconds: float
+) -> None:
+    """The clocks of two services differ. Samples up to a minute ahead are accepted."""
+    rule = resource(policy=POLICIES[policy], throughput=Throughput(100, 3))
+    on_time, ahead = (decided(rule, 5000, 2, seconds) for seconds in (0, ahead_seconds))
+    assert ahead.candidates
+    assert not any(each.failed for each in ahead.candidates)
+    assert (ahead.desired, ahead.limited_by) == (on_time.desired, on_time.limited_by)
