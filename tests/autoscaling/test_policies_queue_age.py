@@ -245,8 +245,12 @@ def test_a_clock_of_a_source_that_is_ahead_changes_no_decision(
     policy = replace(POLICY, step_seconds=step_seconds)
     throughput = Throughput(rate, 3)
     on_time = seen(growing(50), every_seconds=5, throughput=throughput)
-    wish = policy(replace(on_time, now=ago(ahead_seconds)))
+    ahead = replace(on_time, now=ago(ahead_seconds))
+    wish = policy(ahead)
     assert (wish.capacity, wish.rule) == (policy(on_time).capacity, policy(on_time).rule)
+    for steps in (1, 5, 60):
+        known = inferred(on_time, step_seconds, steps)
+        assert inferred(ahead, step_seconds, steps).recent == known.recent
 
 
 def test_the_metrics_of_the_rule_before_are_checked_too() -> None:
