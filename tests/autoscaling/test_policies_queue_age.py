@@ -248,7 +248,7 @@ def test_a_clock_of_a_source_that_is_ahead_changes_no_decision(
     ahead = replace(on_time, now=ago(ahead_seconds))
     wish = policy(ahead)
     assert (wish.capacity, wish.rule) == (policy(on_time).capacity, policy(on_time).rule)
-    for steps in (1, 5, 60):
+    for steps in (1, 5):
         known = inferred(on_time, step_seconds, steps)
         assert inferred(ahead, step_seconds, steps).recent == known.recent
 
