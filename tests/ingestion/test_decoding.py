@@ -262,7 +262,12 @@ def test_what_is_certainly_not_a_metric_is_set_aside(foreign: Any, what: str) ->
         {"resource_name": "plan-1"},
         {"records": [LOG, {"schema_version": 3}]},
         SINGLE_QUOTED.replace(b'"category"', b'"metricName": "ActiveMessages", "category"'),
+        {"Metric_Name": "ActiveMessages", "Average": 5},
+        {"SCHEMAVERSION": 1, "value": 5},
+        {"Resource_Name": "plan-1", "category_": "jobs"},
         b'{"temperature": 21',
+        b'{"category": "jobs", "metricName": "ActiveMessages", "average": 5',
+        b'{"operationName": "write", "resource_name" : "plan-1"',
         b"5",
     ],
 )
