@@ -120,7 +120,15 @@ HOSTS = {
         ({"ServiceBusConnection": "alias.servicebus.windows.net"}, [BUS, OFFICE], {}),
         ({"OfficeBus": "alias.servicebus.windows.net"}, [BUS], {}),
     ],
-    ids=["two", "only one", "capitals", "none", "an alias", "which of two is unclear", "not the connection"],
+    ids=[
+        "two",
+        "only one",
+        "capitals",
+        "none",
+        "an alias",
+        "which of two is unclear",
+        "not the connection",
+    ],
 )
 def test_each_connection_has_the_namespace_of_its_name(
     hosts: dict[str, str], ids: list[str], expected: dict[str, str]
