@@ -89,6 +89,15 @@ def test_a_single_record_without_a_list_is_decoded() -> None:
     assert values(json.dumps(record()).encode()) == {"backlog": 31.5, "most": 63}
 
 
+@pytest.mark.parametrize("change", [str.lower, str.upper, lambda text: f"{text}/"])
+def test_a_record_is_found_as_azure_writes_its_names(change: Callable[[str], str]) -> None:
+    name = change("ActiveMessages").rstrip("/")
+    assert values(body(record(resourceId=change(BUS), metricName=name))) == {
+        "backlog": 31.5,
+        "most": 63,
+    }
+
+
 @pytest.mark.parametrize(
     "other",
     [
