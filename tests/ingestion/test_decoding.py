@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -252,6 +253,8 @@ TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics"
         ({"before": None, "after": {"id": 1}, "op": "c", "ts_ms": 1}, "a change of Debezium"),
         ({"deviceId": "d", "name": "temperature", "value": 21}, "a message of a device"),
         ({"temperature": 27.4, "humidity": 66.1}, "JSON of another kind"),
+        ({"name": "kitchen", "temperature": 27.4}, "JSON of another kind"),
+        ({"value": 27.4, "unit": "C"}, "JSON of another kind"),
     ],
 )
 def test_what_is_certainly_not_a_metric_is_set_aside(foreign: Any, what: str) -> None:
