@@ -249,6 +249,10 @@ TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics"
             "an event of Event Grid",
         ),
         ({"specversion": "1.0", "type": "t", "source": "s", "data": {}}, "a CloudEvent"),
+        (
+            {"specversion": "1.0", "type": "t", "source": "s", "data": {"schema_version": 3}},
+            "a CloudEvent",
+        ),
         ({"schema": {"type": "struct"}, "payload": {"op": "c"}}, "a change of Kafka Connect"),
         ({"before": None, "after": {"id": 1}, "op": "c", "ts_ms": 1}, "a change of Debezium"),
         ({"deviceId": "d", "name": "temperature", "value": 21}, "a message of a device"),

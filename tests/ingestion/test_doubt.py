@@ -325,3 +325,6 @@ def test_only_a_probe_may_be_the_last_one_of_an_event_in_doubt(
     assert (known.at_fault, known.last_probe) == (at_fault, last_probe)
     again = doubted(Doubt(7, NOW, probes), 7, NOW + timedelta(hours=1), probing=probing)
     assert again == Doubt(7, NOW, probes + probing)
+    later = NOW + timedelta(hours=1)
+    other = doubted(Doubt(7, NOW, probes), 8, later, probing=probing)
+    assert other == doubted(None, 8, later, probing=probing) == Doubt(8, later, int(probing))
