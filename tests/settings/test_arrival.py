@@ -27,6 +27,7 @@ from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.event_hubs.receiver import EventHubReceiver
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.notifiers import LogNotifier, Webhook
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.readers import AzureReader
@@ -566,6 +567,34 @@ async def test_the_setting_trends_submitter_chooses_the_service(submitter: str) 
         else:
             assert settings.endpoint in map(str, arguments)
         assert submitter == "local" or settings.request in list(arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "arrives"),
+    [
+        ("EffectsKeptDays", "0", lambda app: app.ingestion.effect_retention.keep),
+        ("BreakerFailures", "0", lambda app: rule(app).failures_max),
+        ("BreakerSlowRatio", "", lambda app: rule(app).slow_ratio_max),
+        ("DeadTimeMinutes", "", lambda app: of(app).throughput.dead_time_minutes),
+        ("CompletedMetric", "", lambda app: of(app).throughput.completed_metric),
+    ],
+)
+async def test_a_limit_that_is_switched_off_arrives_as_none(
+    name: str, value: str, arrives: Callable[[App], object]
+) -> None:
+    async with App({**EVERYTHING, name: value}) as app:
+        assert arrives(app) is None
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("7", 7), ("200", 200), ("3600", 200)])
+async def test_the_trigger_cancels_a_call_after_200_seconds_at_the_latest(
+    value: str, seconds: float
+) -> None:
+    async with App({**EVERYTHING, "HandlerSecondsMaximum": value}) as app:
+        app.ingestion.store = MemoryIngestionStore(lambda: NOW)
+        with noted(ingestion, "limited") as seen:
+            await app.ingestion.pipeline("0")
+        assert seen["seconds"] == seconds
 
 
 @pytest.mark.parametrize(
