@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import logging
 import sys
 import traceback
 from collections.abc import AsyncIterator, Sequence
@@ -259,3 +260,19 @@ async def test_a_total_in_a_policy_for_values_per_instance_is_logged_at_start(
     await app.call("metric_collector", Mock(spec=func.TimerRequest))
     (line,) = [each for each in caplog.records if getattr(each, "action", "") == "rule_doubtful"]
     assert "Use ValuePerInstance('backlog', …) instead of TargetTracking" in line.message
+
+
+async def test_the_clients_log_warnings_and_no_error_that_the_app_logs_itself(app: App) -> None:
+    for name in ("azure", "azure.eventhub", "azure.servicebus"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    importlib.reload(app.module)
+    levels = {
+        name: logging.getLogger(name).getEffectiveLevel()
+        for name in ("azure.core", "azure.eventhub", "azure.eventhub.aio", "azure.servicebus._x")
+    }
+    assert levels == {
+        "azure.core": logging.WARNING,
+        "azure.eventhub": logging.CRITICAL,
+        "azure.eventhub.aio": logging.CRITICAL,
+        "azure.servicebus._x": logging.CRITICAL,
+    }
