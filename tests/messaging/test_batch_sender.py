@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -31,6 +32,7 @@ from shared.messaging.send_state import (
     SizeExceeded,
     advance,
     begin,
+    exhausted,
 )
 
 LIMIT = 4096
@@ -382,3 +384,14 @@ def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Ou
     again = advance(known, Disconnected("gone"), RetryBudget(), began=90)
     assert (again.unknown_names, again.unknown_since) == (["#1 (b)"], 90)
     assert advance(again, Disconnected("gone"), RetryBudget(), began=95).unknown_since == 90
+
+
+@pytest.mark.parametrize(
+    ("refused", "failures", "stops"), [(2, 3, False), (3, 0, True), (0, 4, True), (4, 5, True)]
+)
+def test_sending_stops_with_the_last_refusal_or_failure_that_is_allowed(
+    refused: int, failures: int, stops: bool
+) -> None:
+    state = begin(build_request(encode_all(messages(1, 10), 0)), BatchLimits(LIMIT), Order.KEPT)
+    tried = replace(state, refused_in_a_row=refused, failures=failures)
+    assert exhausted(tried, RetryBudget(failures_max=4, refusals_max=3)) is stops
