@@ -146,7 +146,7 @@ class MetricsStandIn:
                 raise _Invalid(f"{each} is not in subscription {subscription}")
             if _type_of(match[2]) != namespace:
                 raise _Invalid(f"{each} is not of the type {namespace!r}")
-            if resource is None or resource.region != region:
+            if resource is None or resource.region.replace(" ", "").lower() != region:
                 raise _Invalid(f"{each} was not found in region {region}")
             yield resource
 

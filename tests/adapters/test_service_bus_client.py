@@ -36,6 +36,15 @@ THROTTLED = (
         (client.MessageSizeExceededError(), SizeExceeded()),
         (client.ServiceBusServerBusyError(message=THROTTLED), ServerBusy(2.0)),
         (client.ServiceBusServerBusyError(message="busy"), ServerBusy(None)),
+        *[
+            (client.ServiceBusServerBusyError(message=f"Please WAIT {text} again."), ServerBusy(s))
+            for text, s in (
+                ("1 second and try", 1),
+                ("10 seconds and try", 10),
+                ("45\n seconds and try", 45),
+                ("120 seconds and try", 120),
+            )
+        ],
     ],
 )
 def test_known_errors_give_the_outcome_of_the_batch(error: Any, outcome: object) -> None:

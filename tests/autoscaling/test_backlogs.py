@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from shared.autoscaling import (
+    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
+    IngestionBreaker,
     Limits,
     Mode,
     QueueAge,
     Recommendation,
     Resource,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
     Throughput,
 )
 from shared.autoscaling.actions import confirm
@@ -25,13 +30,14 @@ from shared.autoscaling.backlogs import (
     AGE_AT_MOST,
     Unfallen,
     age_minutes,
+    counts_backlog,
     fall_limit,
     stalls,
     unfallen,
 )
 from shared.autoscaling.deciding.guards import Context, nothing_finished
 from shared.autoscaling.deciding.samples import observe
-from shared.autoscaling.declaring import HubMetric
+from shared.autoscaling.declaring import Count, HubMetric, TopicSubscriptions
 from shared.autoscaling.learning import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating.notices import conditions
@@ -41,9 +47,11 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
 from shared.autoscaling.transition import Transition, advance_all
 from shared.web.attention import attention
+from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
 
 RATE = 60.0
+COUNTS: tuple[Count, ...] = get_args(Count)
 Course = Callable[[float], float | None]
 KNOWN_RATE = BusyIntervals(None, 60.0, 3600.0, 60.0, 216_000.0, 3600.0, 60.0)
 """Sixty intervals of a minute in which one instance finished 60 items."""
@@ -274,3 +282,44 @@ def test_long_items_teach_that_most_minutes_finish_none() -> None:
     assert estimate is not None
     assert estimate.likely == pytest.approx(0.05, rel=0.1)
     assert not unfallen(declared, held)
+
+
+@pytest.mark.parametrize(
+    ("source", "counts"),
+    [
+        (StorageQueue("work"), True),
+        *[(ServiceBusQueue("work", count), count == "active") for count in COUNTS],
+        *[(ServiceBusSubscription("t", "s", count), count == "active") for count in COUNTS],
+        (TopicSubscriptions("t"), False),
+        (HubMetric(), False),
+        (AzureMonitorMetric(BUS, "ActiveMessages"), False),
+        (IngestionBreaker(), False),
+        (None, False),
+    ],
+)
+def test_a_backlog_is_a_count_of_items_that_workers_can_take(source: Any, counts: bool) -> None:
+    assert counts_backlog(source) is counts
+
+
+@pytest.mark.parametrize(("seconds", "is_known"), [(-15, True), (0, True), (15, False)])
+def test_a_stall_that_is_known_goes_on_while_the_samples_reach_back_to_it(
+    seconds: float, is_known: bool
+) -> None:
+    """Its oldest item may be older than all samples that are kept."""
+    held = state([50] * 6)
+    first = held.histories["backlog"].samples[0].time
+    known = Stall("backlog", first + timedelta(seconds=seconds), first - timedelta(hours=2))
+    (found,) = stalls(worker(), replace(held, learned=Learned(stalls=(known,))))
+    assert (found == known) is is_known
+    assert is_known or found == Stall("backlog", first)
+
+
+@pytest.mark.parametrize(
+    ("rate", "waiting", "is_told"), [(None, 2, False), (None, 3, True), (RATE, 1, True)]
+)
+def test_items_may_be_in_process_for_long_only_while_the_throughput_is_unknown(
+    rate: float | None, waiting: float, is_told: bool
+) -> None:
+    declared = worker(throughput=Throughput(rate, 3))
+    held = state([waiting] * 60, capacity=2)
+    assert bool(unfallen(declared, held)) is is_told

@@ -102,6 +102,7 @@ def test_without_the_id_of_the_namespace_nothing_is_added() -> None:
 
 
 OFFICE = BUS.replace("bus-1", "office")
+CAPITALS = BUS.replace("bus-1", "Office")
 HOSTS = {
     "ServiceBusConnection": "Bus-1.servicebus.windows.net",
     "OfficeBus": "office.servicebus.windows.net",
@@ -113,12 +114,21 @@ HOSTS = {
     [
         (HOSTS, [OFFICE, BUS], {"ServiceBusConnection": BUS, "OfficeBus": OFFICE}),
         (HOSTS, [OFFICE], {"OfficeBus": OFFICE}),
+        (HOSTS, [CAPITALS, BUS], {"ServiceBusConnection": BUS, "OfficeBus": CAPITALS}),
         (HOSTS, [], {}),
         ({"ServiceBusConnection": "alias.servicebus.windows.net"}, [BUS], NAMESPACES),
         ({"ServiceBusConnection": "alias.servicebus.windows.net"}, [BUS, OFFICE], {}),
         ({"OfficeBus": "alias.servicebus.windows.net"}, [BUS], {}),
     ],
-    ids=["two", "only one", "none", "an alias", "which of two is unclear", "not the connection"],
+    ids=[
+        "two",
+        "only one",
+        "capitals",
+        "none",
+        "an alias",
+        "which of two is unclear",
+        "not the connection",
+    ],
 )
 def test_each_connection_has_the_namespace_of_its_name(
     hosts: dict[str, str], ids: list[str], expected: dict[str, str]

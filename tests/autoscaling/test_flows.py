@@ -338,6 +338,39 @@ async def test_a_manual_change_before_an_action_is_carried_out_is_adopted() -> N
     assert await world.load([0] * 39) is None  # the cooldown runs from the manual change
 
 
+@pytest.mark.parametrize(
+    ("on_change", "capacity", "epoch"), [(ManualChange.ENFORCE, 2, 2), (ManualChange.ADOPT, 5, 2)]
+)
+async def test_a_manual_change_is_set_back_or_kept_by_reconciler_and_scaler_together(
+    on_change: ManualChange, capacity: int, epoch: int
+) -> None:
+    world = World(resource(on_manual_change=on_change), capacity=1)
+    assert await world.scale(await scaled_out(world)) is EntryKind.CONFIRMED
+    world.control.capacities["plan-1"] = 5
+    world.now += timedelta(seconds=30)
+    actions = await world.reconcile()
+    for action in actions:
+        assert await world.scale(action) is EntryKind.CONFIRMED
+    assert len(actions) == (on_change is ManualChange.ENFORCE)
+    wanted = await world.desired()
+    assert (wanted.target, wanted.epoch, wanted.status) == (
+        capacity,
+        epoch,
+        ActionStatus.CONFIRMED,
+    )
+    assert world.control.capacities == {"plan-1": capacity}
+    assert await world.reconcile() == []
+
+
+async def test_a_manual_change_while_an_action_waits_is_set_back_by_the_scaler() -> None:
+    world = World(resource(on_manual_change=ManualChange.ENFORCE))
+    action = await scaled_out(world)
+    world.control.capacities["plan-1"] = 5
+    assert await world.scale(action) is EntryKind.CONFIRMED
+    assert world.control.capacities == {"plan-1": 3}
+    assert world.control.changes == [("plan-1", 3)]
+
+
 async def test_a_change_that_took_effect_is_confirmed_even_if_it_was_given_up_meanwhile() -> None:
     world = World()
     action = await scaled_out(world)

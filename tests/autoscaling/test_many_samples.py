@@ -30,7 +30,7 @@ from shared.autoscaling.messages import (
     decode_metric,
     decode_samples,
 )
-from shared.autoscaling.policy import Resource
+from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, ScalingState
 from shared.autoscaling.transition import advance, advance_all
@@ -216,6 +216,32 @@ def test_one_decision_is_taken_from_all_samples() -> None:
     assert steps.decided_by == metrics[-1]
     assert steps.step.state.desired is not None
     assert steps.step.state.desired.epoch == 1
+
+
+@pytest.mark.parametrize("pending", [desired(target=2, previous=1), desired(target=5)])
+@pytest.mark.parametrize("wanted", [None, 2, 4])
+async def test_a_message_that_confirms_an_action_logs_that_action_whatever_it_decides(
+    pending: Desired, wanted: int | None
+) -> None:
+    """It may also request a new action at once, which is not confirmed yet."""
+    rule = resource(policy=lambda _: Recommendation(wanted or 2, "busy", paced=True))
+    store, started = MemoryStateStore(lambda: NOW), ScalingState(desired=pending)
+    await store.commit(await store.load("plan-1"), started)
+    samples = [metric(2, 5, CAPACITY_METRIC), *([metric(200)] if wanted else [])]
+    confirms = pending.target == 2
+    together = advance_all(rule, started, samples, NOW)
+    assert together.step.confirmed is confirms
+    assert (together.step.decision is not None) is (wanted is not None)
+    message = Samples("plan-1", tuple(samples))
+    await scaling_logic.process_samples(message, {"plan-1": rule}, store)
+    lines = {line.kind: line for line in await store.log("plan-1")}
+    assert (EntryKind.CONFIRMED in lines) is confirms
+    if confirms:
+        line = lines[EntryKind.CONFIRMED]
+        assert (line.current, line.desired, line.epoch) == (1, 2, pending.epoch)
+        assert line.reason == f"the capacity reads 2, as requested by epoch {pending.epoch}"
+    if wanted == 4 and confirms:
+        assert (lines[EntryKind.DECISION].epoch, lines[EntryKind.DECISION].desired) == (8, 4)
 
 
 # --- the flow ---------------------------------------------------------------------------------

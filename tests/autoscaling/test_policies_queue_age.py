@@ -235,6 +235,24 @@ def test_samples_of_a_clock_that_is_ahead_and_sparse_ones_do_no_harm() -> None:
     assert quick(sparse).capacity > 1
 
 
+@pytest.mark.parametrize("ahead_seconds", [0, 1, 12, 60])
+@pytest.mark.parametrize("step_seconds", [0.1, 1, 7, 60, 480])
+@pytest.mark.parametrize("rate", [None, RATE])
+def test_a_clock_of_a_source_that_is_ahead_changes_no_decision(
+    ahead_seconds: float, step_seconds: float, rate: float | None
+) -> None:
+    """Samples up to a minute ahead are accepted."""
+    policy = replace(POLICY, step_seconds=step_seconds)
+    throughput = Throughput(rate, 3)
+    on_time = seen(growing(50), every_seconds=5, throughput=throughput)
+    ahead = replace(on_time, now=ago(ahead_seconds))
+    wish = policy(ahead)
+    assert (wish.capacity, wish.rule) == (policy(on_time).capacity, policy(on_time).rule)
+    for steps in (1, 5):
+        known = inferred(on_time, step_seconds, steps)
+        assert inferred(ahead, step_seconds, steps).recent == known.recent
+
+
 def test_the_metrics_of_the_rule_before_are_checked_too() -> None:
     both = QueueAge("backlog", Threshold("typo", 100, 10))
     assert both.metric_names == ("backlog", "typo")

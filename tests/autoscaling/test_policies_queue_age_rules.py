@@ -9,7 +9,7 @@ import pytest
 
 from shared.autoscaling import Goal, Limits, QueueAge, Recommendation, Threshold, Throughput
 from shared.autoscaling.measurements import Window
-from shared.autoscaling.policies.outlook import Outlook
+from shared.autoscaling.policies.outlook import Arrivals, Outlook
 from shared.autoscaling.policies.queue_age import _Choice
 from tests.autoscaling.test_policies_queue_age import POLICY, RATE, growing, seen
 from tests.builders import ago, desired, sample
@@ -196,6 +196,29 @@ def test_an_uncertain_rate_leaves_part_of_the_age_limit_unused_but_a_fifth_at_mo
 ) -> None:
     found = outlook(throughput=Throughput(RATE, 3, relative_error=error))
     assert found.share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("age_share", "error", "share"),
+    [(0.5, 0, 0.5), (0.5, 0.2, 0.5), (0.79, 0, 0.79), (0.8, 0.1, 0.8), (1, 0.1, 0.9), (1, 1, 0.8)],
+)
+def test_an_age_share_below_four_fifths_is_planned_with_as_it_is(
+    age_share: float, error: float, share: float
+) -> None:
+    policy = replace(POLICY, age_share=age_share)
+    found = policy._outlook(
+        seen(growing(200, 300), throughput=Throughput(RATE, 3, relative_error=error)), RATE, 1
+    )
+    assert found is not None
+    assert found.share == pytest.approx(share)
+
+
+def test_work_that_waits_while_nothing_arrives_becomes_older_than_the_age_limit() -> None:
+    waiting = Outlook(50, Arrivals(0, (0.0,) * 5), 4, 4, 3, 1, 0.95)
+    projected = waiting.project([4] * 5)
+    assert projected.late > 0
+    assert projected.worst_age == 6
+    assert Outlook(0, Arrivals(0, (0.0,) * 5), 4, 4, 3, 1, 0.95).project([4] * 5).worst_age == 0
 
 
 def test_arrivals_are_told_from_the_capacity_that_there_was() -> None:

@@ -167,6 +167,20 @@ def test_the_profiles_limits_hold_for_the_policys_wish(
     assert got.candidates[0].capacity in (wish, 6)
 
 
+@pytest.mark.parametrize("paced", [True, False])
+@pytest.mark.parametrize(("wish", "as_asked"), [(1, False), (2, True), (5, True), (6, False)])
+def test_only_a_wish_within_the_profiles_limits_paces_itself(
+    wish: int, as_asked: bool, paced: bool
+) -> None:
+    """A capacity that the profile sets obeys cooldown and flap projection."""
+
+    def policy(_: Observation) -> Recommendation:
+        return Recommendation(wish, "busy", paced=paced)
+
+    got = Schedule((), Profile("p", 2, 5), policy)(seeing([], 4))
+    assert got.paced is (paced and as_asked)
+
+
 def test_the_policy_sees_the_profiles_limits() -> None:
     seen: list[Limits] = []
 

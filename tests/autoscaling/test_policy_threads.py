@@ -116,6 +116,8 @@ async def test_after_the_limit_samples_are_stored_and_the_capacity_is_held(
     action = await world.tick()
     assert action is not None
     assert action.target == 4, "an override applies even then"
+    warned = [r for r in caplog.records if getattr(r, "action", "") == "policy_unanswered"]
+    assert len(warned) == 4, "each decision asks once, and no explanation asks again"
 
     workers = world.resources["plan-1"]
     for since in (NOW, world.now + timedelta(seconds=1)):

@@ -47,6 +47,28 @@ def test_a_count_that_is_usually_minutes_late_is_not_stale() -> None:
     assert [metric["stale"] for metric in status["metrics"]] == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({}, []),
+        ({CAPACITY_METRIC: [600]}, ["capacity", "backlog", "other"]),
+        ({CAPACITY_METRIC: [600, 0]}, ["backlog", "other"]),
+        ({CAPACITY_METRIC: [600, 0], "other": [600, 0]}, ["backlog"]),
+        ({CAPACITY_METRIC: [100, 0]}, []),
+        ({CAPACITY_METRIC: [600, 0], "backlog": [0], "other": [0]}, []),
+    ],
+)
+def test_a_metric_that_never_had_a_sample_is_told_since_the_first_sample_of_any_other(
+    known: dict[str, list[float]], told: list[str]
+) -> None:
+    declared = resource(metrics={"backlog": SOURCE, "other": HubMetric()})
+    histories = {
+        name: Window(tuple(sample(2, age) for age in ages)) for name, ages in known.items()
+    }
+    found = stale_conditions(declared, ScalingState(histories))
+    assert [subject.partition("/")[2] for subject, _ in found] == told
+
+
 def test_a_count_too_old_to_learn_from_is_stale_and_does_not_affect_decisions() -> None:
     gone = silent_for(COUNTING.history_seconds + 60)
     ((subject, text),) = stale_conditions(COUNTING, gone)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
+import logging
 import sys
 import traceback
 from collections.abc import AsyncIterator, Sequence
@@ -114,6 +116,32 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     app.now += timedelta(seconds=60)
     await app.call("reconciler", Mock(spec=func.TimerRequest))
     assert app.actions.texts == [action]
+
+
+async def test_a_queue_that_does_not_answer_holds_no_function_for_long(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the function would run until the host replaces its worker."""
+
+    class Hanging(MemoryQueueSender):
+        async def send_texts(self, _texts: Sequence[str]) -> None:
+            await asyncio.sleep(5)
+            raise AssertionError("nothing limits the time")
+
+    monkeypatch.setattr(app.module, "SEND_SECONDS_MAX", 0.01)
+    for _ in range(4):
+        await app.tick()
+    app.module.app.scaling.metrics_queue = Hanging()
+    timer = Mock(spec=func.TimerRequest)
+    with pytest.raises(TimeoutError):
+        await app.call("metric_collector", timer)
+    app.module.app.scaling.actions_queue = Hanging()
+    backlog = encode_metric(Metric("plan-1", BACKLOG, MetricValue(app.now, 500)))
+    with pytest.raises(TimeoutError):
+        await app.call("scaling_logic", message(backlog))
+    app.now += timedelta(seconds=60)
+    with pytest.raises(TimeoutError):
+        await app.call("reconciler", timer)
 
 
 async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_force(
@@ -239,3 +267,19 @@ async def test_a_total_in_a_policy_for_values_per_instance_is_logged_at_start(
     await App(app.module).call("metric_collector", Mock(spec=func.TimerRequest))
     (line,) = [each for each in caplog.records if getattr(each, "action", "") == "rule_doubtful"]
     assert "Use ValuePerInstance('backlog', …) instead of TargetTracking" in line.message
+
+
+async def test_the_clients_log_warnings_and_no_error_that_the_app_logs_itself(app: App) -> None:
+    for name in ("azure", "azure.eventhub", "azure.servicebus"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    importlib.reload(app.module)
+    levels = {
+        name: logging.getLogger(name).getEffectiveLevel()
+        for name in ("azure.core", "azure.eventhub", "azure.eventhub.aio", "azure.servicebus._x")
+    }
+    assert levels == {
+        "azure.core": logging.WARNING,
+        "azure.eventhub": logging.CRITICAL,
+        "azure.eventhub.aio": logging.CRITICAL,
+        "azure.servicebus._x": logging.CRITICAL,
+    }

@@ -12,7 +12,7 @@ import pytest
 
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
-from local.functions_host.functions import HTTP_TRIGGER
+from local.functions_host.functions import HTTP_TRIGGER, RetryPolicy
 from local.functions_host.host import FunctionsHost
 from shared.web import breaker_http, dead_letters_http
 from shared.web.http import Request
@@ -46,23 +46,57 @@ HTTP = {  # the methods, the route and the authorization level of each function
     ),
     "dead_letters_purge": ("POST", "api/dead-letters/purge", "function"),
 }
-OTHERS = {
-    "metric_collector": "timerTrigger",
-    "scaling_logic": "queueTrigger",
-    "scaler": "queueTrigger",
-    "reconciler": "timerTrigger",
-    "metrics_poison": "queueTrigger",
-    "actions_poison": "queueTrigger",
-    "log_retention": "timerTrigger",
-    "notifier": "timerTrigger",
-    "telemetry_arrived": "queueTrigger",
-    "telemetry_poison": "queueTrigger",
-    "process_dataset": "serviceBusTrigger",
-    "metric_ingest": "eventHubTrigger",
-    "ingest_tail": "timerTrigger",
-    "nightly_trends": "timerTrigger",
-    "trend_runs": "timerTrigger",
+
+
+def timer(schedule: str) -> dict[str, Any]:
+    return {"type": "timerTrigger", "name": "timer", "schedule": schedule}
+
+
+def queue(name: str) -> dict[str, Any]:
+    return {
+        "type": "queueTrigger",
+        "name": "message",
+        "queueName": name,
+        "connection": "AzureWebJobsStorage",
+    }
+
+
+OTHERS: dict[str, dict[str, Any]] = {  # all properties of the trigger of each function
+    "metric_collector": timer("*/15 * * * * *"),
+    "scaling_logic": queue("metrics"),
+    "scaler": queue("actions"),
+    "reconciler": timer("*/30 * * * * *"),
+    "metrics_poison": queue("metrics-poison"),
+    "actions_poison": queue("actions-poison"),
+    "log_retention": timer("0 40 3 * * *"),
+    "notifier": timer("30 * * * * *"),
+    "telemetry_arrived": queue("telemetry"),
+    "telemetry_poison": queue("telemetry-poison"),
+    "process_dataset": {
+        "type": "serviceBusTrigger",
+        "name": "message",
+        "queueName": "working",
+        "connection": "ServiceBusConnection",
+        "isSessionsEnabled": True,  # a session is processed by one instance at a time
+    },
+    "metric_ingest": {
+        "type": "eventHubTrigger",
+        "name": "events",
+        "eventHubName": "metrics",
+        "consumerGroup": "$Default",
+        "connection": "EventHubConnection",
+        "cardinality": "MANY",
+        "dataType": "BINARY",  # a body need not be text
+    },
+    "ingest_tail": timer("0 * * * * *"),
+    "nightly_trends": timer("0 30 2 * * *"),
+    "trend_runs": timer("30 * * * * *"),
 }
+RETRIED = {
+    "metric_ingest": RetryPolicy("fixed_delay", -1, 5),  # otherwise the host skips the batch
+    "nightly_trends": RetryPolicy("fixed_delay", 5, 300),  # otherwise the night is over
+}
+"""All other functions are repeated by their queue or their next timer."""
 
 
 @pytest.fixture
@@ -74,11 +108,13 @@ async def host(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FunctionsHost]:
         yield running
 
 
-def test_the_app_has_exactly_these_functions_and_triggers(host: FunctionsHost) -> None:
-    others = {
-        f.name: f.trigger.text("type") for f in host.functions if f.trigger.kind != HTTP_TRIGGER
-    }
-    assert others == OTHERS
+def test_the_app_has_exactly_these_functions_triggers_and_retries(host: FunctionsHost) -> None:
+    others = [each for each in host.functions if each.trigger.kind != HTTP_TRIGGER]
+    triggers = {each.name: dict(each.trigger.properties) for each in others}
+    assert all(trigger.pop("direction", "IN") == "IN" for trigger in triggers.values())
+    assert triggers == OTHERS
+    assert {each.name: each.retry for each in host.functions if each.retry} == RETRIED
+    assert not [each.name for each in host.functions if each.inputs]
 
 
 def test_every_http_function_has_its_methods_route_and_authorization_level(
@@ -163,6 +199,8 @@ async def test_wrong_settings_are_told_to_a_caller_with_a_key_and_nothing_else_r
             async with http.get("/api/resources") as answer:
                 assert answer.status == 404
         assert not (await running.invoke("settings_check")).succeeded
+        (trigger,) = (f.trigger for f in running.functions if f.name == "settings_check")
+        assert (trigger.text("schedule"), trigger.is_true("runOnStartup")) == ("0 * * * * *", True)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,41 @@ POLLING_MIN = timedelta(seconds=15)
 """The lowest value that the host accepts. With a lower one it does not start."""
 PAUSE_MAX = timedelta(seconds=30)
 """How long timers may pause after a crash: less than the minute without metrics that is allowed."""
+
+VALUES = {
+    "version": ("2.0", "the only one that the host reads"),
+    "functionTimeout": ("00:05:00", "a hang ends within minutes; see the test below"),
+    "singleton.listenerLockRecoveryPollingInterval": ("00:00:15", "see the test below"),
+    "extensionBundle.id": ("Microsoft.Azure.Functions.ExtensionBundle", "the triggers"),
+    "extensionBundle.version": ("[4.*, 5.0.0)", "sessions and batches of events need 4"),
+    "extensions.eventHubs.maxEventBatchSize": (99, "a table transaction has 100 rows"),
+    "extensions.queues.batchSize": (16, "the samples of all resources at once"),
+    "extensions.queues.newBatchThreshold": (16, "a slow message holds back no other"),
+    "extensions.queues.maxDequeueCount": (5, "an outage of seconds makes no poison message"),
+    "extensions.queues.visibilityTimeout": ("00:00:05", "five attempts span an outage of seconds"),
+    "extensions.queues.maxPollingInterval": ("00:00:02", "a decision waits for no poll"),
+    "extensions.queues.messageEncoding": ("none", "each message reaches a function: ADR 0002"),
+    "logging.applicationInsights.samplingSettings.isEnabled": (True, "the cost is bounded"),
+    "logging.applicationInsights.samplingSettings.excludedTypes": (
+        "Request;Exception;Trace",
+        "alerts count them",
+    ),
+    "logging.logLevel.default": ("Information", "alerts and the workbook read these lines"),
+    "logging.logLevel.Azure.Core": ("Warning", "the clients log each request"),
+}
+"""Each value in host.json, with the reason."""
+
+
+def leaves(section: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def test_each_value_of_the_host_has_a_reason() -> None:
+    assert dict(leaves(HOST_JSON)) == {name: value for name, (value, _) in VALUES.items()}
 
 
 def test_timers_run_again_within_half_a_minute_after_a_crash_or_restart() -> None:

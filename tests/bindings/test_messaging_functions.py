@@ -73,7 +73,7 @@ class App:
         await self.module.telemetry_arrived(message)
 
     async def deliver(self, number: int, body: Any) -> None:
-        message = Mock(spec=func.ServiceBusMessage, sequence_number=number)
+        message = Mock(spec=func.ServiceBusMessage, sequence_number=number, message_id="m")
         message.get_body.return_value = body
         await self.module.process_dataset(message)
 
@@ -97,6 +97,26 @@ async def test_many_events_make_one_message_and_one_recompute_for_each_period(ap
         "insights-logs-appevents:2026-03-01",
         "insights-logs-appevents:2026-03-01T22:00Z/PT2H",
     ]
+
+
+async def test_a_claim_is_held_by_a_message_and_not_by_its_copies(app: App) -> None:
+    """Copies have the same message ID. Service Bus numbers all messages that it accepts."""
+
+    async def fail(_work: object) -> None:
+        raise OSError("storage is down")
+
+    body = schedule_processing("sales", Period(), NOW).body
+    app.module.app.nightly.recompute = Mock(run=fail)
+    with pytest.raises(OSError, match="storage is down"):
+        await app.deliver(7, body)
+    app.module.app.nightly.recompute = app.recompute
+    await app.deliver(8, body)
+    assert app.recompute.calls == []
+    (postponed,) = app.queue.messages
+    assert postponed.message_id is not None
+    assert postponed.message_id.startswith("sales:again-8-")
+    await app.deliver(7, body)
+    assert len(app.recompute.calls) == 1
 
 
 async def test_the_official_worker_passes_a_message_to_the_function(app: App) -> None:

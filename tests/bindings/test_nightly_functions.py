@@ -183,3 +183,27 @@ async def test_a_failed_nightly_flow_raises_so_that_the_host_retries_it(
     monkeypatch.setattr(app.inputs.__class__, "newest", broken)
     with pytest.raises(NightFailed, match="storage is down"):
         await app.night()
+
+
+@pytest.mark.parametrize(
+    ("days", "phase", "kept"),
+    [
+        (400, JobPhase.SUCCEEDED, True),
+        (401, JobPhase.SUCCEEDED, False),
+        (401, JobPhase.FAILED, False),
+        (401, None, True),
+        (900, None, True),
+    ],
+)
+async def test_a_run_is_forgotten_after_400_days_unless_it_is_still_open(
+    app: App, days: int, phase: JobPhase | None, kept: bool
+) -> None:
+    """Without its run, a date would be computed a second time beside it."""
+    await app.night()
+    if phase is not None:
+        app.end(phase)
+        await app.minutes_pass()
+    app.now = NIGHT + timedelta(days=days - 1)
+    app.inputs.written = {SET: {}}
+    await app.night()
+    assert bool(app.states(YESTERDAY)) is kept

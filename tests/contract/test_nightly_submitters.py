@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -370,3 +370,26 @@ async def test_an_error_names_a_command_that_does_not_exist(tmp_path: Path) -> N
     while (status := await submitter.status("run-1")).phase is not JobPhase.FAILED:
         assert time.monotonic() < deadline
     assert "no-such-command" in status.error
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        *[("not_started", JobPhase.PENDING), ("starting", JobPhase.PENDING)],
+        *[("running", JobPhase.RUNNING), ("busy", JobPhase.RUNNING)],
+        *[("success", JobPhase.SUCCEEDED), ("dead", JobPhase.FAILED), ("killed", JobPhase.FAILED)],
+    ],
+)
+async def test_the_state_of_a_batch_is_known_in_each_spelling(
+    state: str, phase: JobPhase, change: Callable[[str], str]
+) -> None:
+    class Client:
+        async def get(self, handle: str) -> Mapping[str, Any]:
+            return {"id": int(handle), "state": change(state)}
+
+        def log_url(self, _batch: Mapping[str, Any]) -> str:
+            return ""
+
+    submitter = BatchSubmitter(cast(Any, Client()))
+    assert (await submitter.status("7")).phase is phase

@@ -227,8 +227,11 @@ def values(readings: Mapping[AzureMonitorMetric, object]) -> dict[str, object]:
     return {source.resource_id.rpartition("/")[2]: each for source, each in readings.items()}
 
 
-async def test_resources_of_a_region_are_batched_by_fifty(azure: Azure) -> None:
+@pytest.mark.parametrize("region", ["westeurope", "West Europe"])
+async def test_resources_of_a_region_are_batched_by_fifty(azure: Azure, region: str) -> None:
     sources = plans(azure, 60)
+    for resource in azure.arm.metrics.resources.values():
+        resource.region = region
     azure.arm.metrics.subscription_readable = True
     first = await azure.metrics.read(sources)  # each alone: their regions are not known yet
     azure.arm.requests.clear()

@@ -257,6 +257,16 @@ async def test_a_replacement_that_is_delivered_too_early_is_replaced_again() -> 
     assert later.scheduled_at == rig.now + timedelta(seconds=5)
 
 
+def test_each_claim_that_a_message_waits_for_gives_its_replacement_another_id() -> None:
+    """Otherwise duplicate detection would drop the second replacement of a day or an hour."""
+    work = decode_work(json.dumps(GOOD_WORK))
+    taken = [NOON, NOON + timedelta(seconds=1), NOON + MINUTE, NOON + HOUR, NOON + 24 * HOUR]
+    ids = [postponed(Claim(work, "1", at, at), "2", HOUR).message_id for at in taken]
+    assert len({*ids, postponed(Claim(work, "1", NOON, NOON), "3", HOUR).message_id}) == 6
+    later = postponed(Claim(work, "1", NOON, NOON + MINUTE), "2", HOUR)
+    assert later.message_id == ids[0]
+
+
 def test_a_replacement_waits_for_at_most_one_lease() -> None:
     """The claim was written by a clock that was ahead."""
     work = decode_work(json.dumps(GOOD_WORK))

@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.notifiers import LogNotifier
+from shared.autoscaling import flows
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Recommendation
+from shared.datasets import flows as dataset_flows
+from shared.ingestion.breaker.announcement import closing_news, opening_news
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.events.ingest import log_report
+from shared.ingestion.events.process_batch import Report
+from shared.ingestion.model import COMPACTED, Gap
+from shared.notifications.news import News
 from shared.settings.schedules import parse_cron
-from tests.builders import NOW, resource
+from tests.builders import NOW, TIMING, resource
 from tests.infra.bicep import BicepFile, Expression
 
 ROOT = Path(__file__).parents[2]
 MONITORING = BicepFile(ROOT / "infra/modules/monitoring.bicep")
+BUS = BicepFile(ROOT / "infra/modules/service_bus.bicep")
+LOST = "deleted from the hub"
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 
 
@@ -32,24 +47,215 @@ def test_every_alert_is_explained_in_the_operations_guide() -> None:
         assert f"| {alert['name']} |" in table
 
 
-@pytest.mark.parametrize(
-    ("capacity", "recommended", "found"), [(2, 9, True), (2, 2, True), (2, 1, False), (1, 2, False)]
-)
-async def test_the_alert_at_maximum_counts_decisions_at_the_maximum_that_recommend_no_less(
-    capacity: int, recommended: int, found: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The default rule never recommends more than the maximum."""
-    caplog.set_level(logging.INFO)
+class Alert(NamedTuple):
+    """``above`` is the number of rows in the window above which the alert fires."""
+
+    minutes: int
+    above: int
+    severity: int
+    scope: str = "workspace"
+
+
+ALERTS = {
+    "nothing-runs": Alert(15, 0, 1, "component"),
+    "poison": Alert(5, 0, 1),
+    "events-gone": Alert(5, 0, 1),
+    "breaker-opened": Alert(5, 0, 1),
+    "failures": Alert(15, 5, 2),
+    "at-maximum": Alert(30, 60, 2),
+}
+
+
+def test_each_alert_has_its_window_threshold_and_severity() -> None:
+    declared = {
+        each["name"]: Alert(each["minutes"], each["above"], each["severity"], each["scope"])
+        for each in MONITORING.named("alerts").value
+    }
+    assert declared == ALERTS
+
+
+def test_each_alert_is_evaluated_as_declared_and_reaches_the_people() -> None:
+    (rules,) = MONITORING.resources("Microsoft.Insights/scheduledQueryRules")
+    assert rules.value.over == MONITORING.named("alerts").value
+    properties = dict(rules.value.body["properties"])
+    (criterion,) = properties.pop("criteria")["allOf"]
+    assert criterion == {
+        "query": "alert.query",
+        "timeAggregation": "Count",
+        "operator": "GreaterThan",
+        "threshold": "alert.above",
+        "failingPeriods": {"numberOfEvaluationPeriods": 1, "minFailingPeriodsToAlert": 1},
+    }
+    assert properties == {
+        "displayName": "alert.name",
+        "description": "alert.description",
+        "severity": "alert.severity",
+        "enabled": True,
+        "scopes": ["alert.scope == 'component' ? insights.id : workspace.id"],
+        "skipQueryValidation": True,  # ARM refuses a query of a table that does not exist yet
+        "evaluationFrequency": "PT5M",
+        "windowSize": "'PT${alert.minutes}M'",
+        "autoMitigate": True,
+        "actions": {"actionGroups": "empty(alertEmails) ? [] : [people.id]"},
+    }
+
+
+def test_the_people_are_all_addresses_and_each_alert_has_the_group() -> None:
+    (people,) = MONITORING.resources("Microsoft.Insights/actionGroups")
+    assert people.name == "people"
+    assert people.value["properties"]["enabled"] is True
+    receivers = people.value["properties"]["emailReceivers"]
+    assert receivers.over == "alertEmails"
+    assert (receivers.body["name"], receivers.body["emailAddress"]) == ("email", "email")
+    assert MONITORING.named("actionGroupIds").value == "empty(alertEmails) ? [] : [people.id]"
+
+
+def test_the_alert_on_dead_letters_fires_from_the_first_and_reaches_the_people() -> None:
+    (alert,) = BUS.resources("Microsoft.Insights/metricAlerts")
+    assert alert.value["location"] == "global"
+    properties = dict(alert.value["properties"])
+    (criterion,) = properties["criteria"]["allOf"]
+    (dimension,) = criterion["dimensions"]
+    assert dimension == {
+        "name": "EntityName",
+        "operator": "Include",
+        "values": ["processingQueue", "workingQueue"],
+    }
+    counted = ("metricName", "timeAggregation", "operator", "threshold")
+    assert [criterion[each] for each in counted] == [
+        "DeadletteredMessages",
+        "Average",
+        "GreaterThan",
+        0,
+    ]
+    stated = ("severity", "enabled", "scopes", "evaluationFrequency", "windowSize")
+    assert [properties[each] for each in stated] == [2, True, ["bus.id"], "PT5M", "PT5M"]
+    actions = properties["actions"]
+    assert (actions.over, actions.body) == ("actionGroupIds", {"actionGroupId": "id"})
+
+
+# --- the lines that an alert counts ---------------------------------------------------------------
+
+
+async def decided(capacity: int, recommended: int) -> None:
     store = MemoryStateStore(lambda: NOW)
     rule = resource(limits=Limits(1, 2), policy=lambda _: Recommendation(recommended, "busy"))
     for name, value in ((CAPACITY_METRIC, float(capacity)), ("backlog", 900.0)):
         sample = Metric("plan-1", name, MetricValue(NOW, value))
         await scaling_logic.process_sample(sample, {"plan-1": rule}, store)
-    alerts = MONITORING.named("alerts").value
-    (query,) = (each["query"] for each in alerts if each["name"] == "at-maximum")
-    start, part = re.findall(r'"([^"]+)"', query)
-    assert caplog.messages[-1].startswith(start)
-    assert (part in caplog.messages[-1]) is found
+
+
+async def poison_sample() -> None:
+    poison = PoisonMessage("metrics", "m1", "%%%", NOW)
+    await flows.poison.run_metric(poison, {}, MemoryStateStore(lambda: NOW))
+
+
+async def poison_action() -> None:
+    poison, store = PoisonMessage("actions", "m1", "{}", NOW), MemoryStateStore(lambda: NOW)
+    await flows.poison.run_action(poison, {}, store, TIMING)
+
+
+async def poison_arrival() -> None:
+    dataset_flows.poison.run("{}", "m1")
+
+
+async def gap(reason: str) -> None:
+    report = Report(gaps=[Gap(3, 9, NOW, reason)], effects=1, dead_letters=2)
+    log_report(Mock(), report)
+
+
+async def told(news: News | None) -> None:
+    assert news is not None
+    await LogNotifier().tell(news)
+
+
+async def quoted() -> None:
+    logging.getLogger("user").warning("a handler quotes [poison], [gap] and [breaker_opened]")
+
+
+OPEN = Breaker(BreakerMode.OPEN, 1, NOW, "6 failures")
+CLOSED = Breaker(BreakerMode.CLOSED, 1, NOW, "a probe succeeded")
+AT_MAXIMUM, BELOW = partial(decided, 2, 9), partial(decided, 2, 1)
+EVERY_15_SECONDS = 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "logs", "minutes_ago", "fires"),
+    [
+        ("poison", poison_sample, [4], True),
+        ("poison", poison_action, [4], True),
+        ("poison", poison_arrival, [4], True),
+        ("poison", poison_sample, [6], False),
+        ("poison", quoted, [1], False),
+        ("poison", partial(gap, LOST), [1], False),
+        ("events-gone", partial(gap, LOST), [4], True),
+        ("events-gone", partial(gap, LOST), [6], False),
+        ("events-gone", partial(gap, COMPACTED), [1], False),
+        ("events-gone", quoted, [1], False),
+        ("breaker-opened", partial(told, opening_news("b", OPEN, "")), [4], True),
+        ("breaker-opened", partial(told, opening_news("b", OPEN, "")), [6], False),
+        ("breaker-opened", partial(told, closing_news("b", CLOSED)), [1], False),
+        ("breaker-opened", quoted, [1], False),
+        ("at-maximum", AT_MAXIMUM, [EVERY_15_SECONDS * n for n in range(120)], True),
+        ("at-maximum", AT_MAXIMUM, [EVERY_15_SECONDS * n for n in range(60)], False),
+        ("at-maximum", AT_MAXIMUM, [31 + EVERY_15_SECONDS * n for n in range(120)], False),
+        ("at-maximum", partial(decided, 2, 2), [0.25 * n for n in range(120)], True),
+        ("at-maximum", BELOW, [EVERY_15_SECONDS * n for n in range(120)], False),
+        ("at-maximum", partial(decided, 1, 2), [0.25 * n for n in range(120)], False),
+    ],
+)
+async def test_an_alert_fires_for_its_lines_within_its_window_and_for_no_others(
+    name: str,
+    logs: Callable[[], Awaitable[None]],
+    minutes_ago: Sequence[float],
+    fires: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A plan logs a decision every 15 s."""
+    caplog.set_level(logging.INFO)
+    await logs()
+    lines = [{"Message": each} for each in caplog.messages]
+    assert lines
+    rows = [(minutes, line) for minutes in minutes_ago for line in lines]
+    assert fired(name, "AppTraces", rows) is fires
+
+
+@pytest.mark.parametrize(
+    ("failed", "succeeded", "minutes_ago", "fires"),
+    [(6, 0, 14, True), (5, 900, 14, False), (6, 0, 16, False), (0, 900, 1, False)],
+)
+def test_the_alert_failures_counts_failed_functions(
+    failed: int, succeeded: int, minutes_ago: float, fires: bool
+) -> None:
+    rows = [(minutes_ago, {"Success": False})] * failed + [(1.0, {"Success": True})] * succeeded
+    assert fired("failures", "AppRequests", rows) is fires
+
+
+def fired(name: str, table: str, rows: Sequence[tuple[float, Mapping[str, Any]]]) -> bool:
+    """Whether the alert fires, with rows of a table and how many minutes ago each was written.
+
+    It understands the few operators of the alerts. KQL ignores case in startswith and contains.
+    """
+    (alert,) = (each for each in MONITORING.named("alerts").value if each["name"] == name)
+    read, where = (part.strip() for part in alert["query"].split("|"))
+    assert read == table
+    conditions = where.removeprefix("where ").split(" and ")
+    found = [
+        row
+        for minutes, row in rows
+        if minutes < alert["minutes"] and all(holds(each, row) for each in conditions)
+    ]
+    return len(found) > int(alert["above"])
+
+
+def holds(condition: str, row: Mapping[str, Any]) -> bool:
+    column, operator, value = condition.split(" ", 2)
+    text, searched = str(row[column]).lower(), value.strip('"').lower()
+    return {
+        "startswith": text.startswith(searched),
+        "contains": searched in text,
+        "==": text == searched,
+    }[operator]
 
 
 # --- the alert nothing-runs: an app with wrong settings runs no function and writes no log ----
@@ -112,9 +318,3 @@ def test_no_telemetry_that_an_alert_reads_is_sampled() -> None:
     queries = [alert["query"] for alert in MONITORING.named("alerts").value]
     read = {TELEMETRY_TYPES[query.partition("|")[0].strip()] for query in queries}
     assert read <= set(sampling["excludedTypes"].split(";"))
-
-
-def test_alerts_on_a_workspace_are_accepted_before_its_tables_exist() -> None:
-    """ARM refuses a query of a table that does not exist yet, unless it skips the validation."""
-    (rules,) = MONITORING.resources("Microsoft.Insights/scheduledQueryRules")
-    assert rules.value.body["properties"]["skipQueryValidation"] is True

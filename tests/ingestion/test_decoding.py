@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -87,6 +88,15 @@ def test_a_record_yields_the_subscribed_aggregates_at_the_records_time() -> None
 
 def test_a_single_record_without_a_list_is_decoded() -> None:
     assert values(json.dumps(record()).encode()) == {"backlog": 31.5, "most": 63}
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, lambda text: f"{text}/"])
+def test_a_record_is_found_as_azure_writes_its_names(change: Callable[[str], str]) -> None:
+    name = change("ActiveMessages").rstrip("/")
+    assert values(body(record(resourceId=change(BUS), metricName=name))) == {
+        "backlog": 31.5,
+        "most": 63,
+    }
 
 
 @pytest.mark.parametrize(
@@ -239,10 +249,16 @@ TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics"
             "an event of Event Grid",
         ),
         ({"specversion": "1.0", "type": "t", "source": "s", "data": {}}, "a CloudEvent"),
+        (
+            {"specversion": "1.0", "type": "t", "source": "s", "data": {"schema_version": 3}},
+            "a CloudEvent",
+        ),
         ({"schema": {"type": "struct"}, "payload": {"op": "c"}}, "a change of Kafka Connect"),
         ({"before": None, "after": {"id": 1}, "op": "c", "ts_ms": 1}, "a change of Debezium"),
         ({"deviceId": "d", "name": "temperature", "value": 21}, "a message of a device"),
         ({"temperature": 27.4, "humidity": 66.1}, "JSON of another kind"),
+        ({"name": "kitchen", "temperature": 27.4}, "JSON of another kind"),
+        ({"value": 27.4, "unit": "C"}, "JSON of another kind"),
     ],
 )
 def test_what_is_certainly_not_a_metric_is_set_aside(foreign: Any, what: str) -> None:
@@ -262,7 +278,12 @@ def test_what_is_certainly_not_a_metric_is_set_aside(foreign: Any, what: str) ->
         {"resource_name": "plan-1"},
         {"records": [LOG, {"schema_version": 3}]},
         SINGLE_QUOTED.replace(b'"category"', b'"metricName": "ActiveMessages", "category"'),
+        {"Metric_Name": "ActiveMessages", "Average": 5},
+        {"SCHEMAVERSION": 1, "value": 5},
+        {"Resource_Name": "plan-1", "category_": "jobs"},
         b'{"temperature": 21',
+        b'{"category": "jobs", "metricName": "ActiveMessages", "average": 5',
+        b'{"operationName": "write", "resource_name" : "plan-1"',
         b"5",
     ],
 )

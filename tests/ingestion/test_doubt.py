@@ -25,6 +25,7 @@ from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BreakerOpen, HandlerTimedOut
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.doubt import PROBES_MAX, Doubt, doubted, evidence
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
@@ -295,3 +296,35 @@ async def test_a_redriven_event_whose_call_does_not_end_stays_a_dead_letter() ->
         "HandlerTimedOut: the call took longer than 0.01 s"
     ]
     assert hub.calls == calls + 1, "one attempt"
+
+
+@pytest.mark.parametrize(
+    ("probes", "probing", "others_succeeded", "at_fault", "last_probe"),
+    [
+        (0, False, False, None, None),
+        (0, False, True, 7, None),
+        (PROBES_MAX - 2, True, False, None, None),
+        (PROBES_MAX - 1, True, False, None, 7),
+        (PROBES_MAX - 1, True, True, 7, 7),
+        (PROBES_MAX - 1, False, False, None, None),
+        (PROBES_MAX, False, False, None, None),
+        (PROBES_MAX, True, False, None, 7),
+    ],
+)
+def test_only_a_probe_may_be_the_last_one_of_an_event_in_doubt(
+    probes: int,
+    probing: bool,
+    others_succeeded: bool,
+    at_fault: int | None,
+    last_probe: int | None,
+) -> None:
+    """A batch after the breaker was closed by hand is no probe."""
+    known = evidence(
+        Doubt(7, NOW, probes), lambda: 3, others_succeeded=others_succeeded, probing=probing
+    )
+    assert (known.at_fault, known.last_probe) == (at_fault, last_probe)
+    again = doubted(Doubt(7, NOW, probes), 7, NOW + timedelta(hours=1), probing=probing)
+    assert again == Doubt(7, NOW, probes + probing)
+    later = NOW + timedelta(hours=1)
+    other = doubted(Doubt(7, NOW, probes), 8, later, probing=probing)
+    assert other == doubted(None, 8, later, probing=probing) == Doubt(8, later, int(probing))

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 import pytest
 
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.breaker.breaker import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.events.process_batch import run, sweep
+from shared.ingestion.events.stored_streams import StoredStreams, furthest
 from shared.ingestion.model import Commit, Effect, Event, Stream
 from tests.builders import NOW
+from tests.contract.ingestion import checkpoint, commit
 from tests.ingestion import test_ingest as behind_the_breaker
 from tests.ingestion import test_process_batch as flows
 from tests.ingestion.test_process_batch import STREAM, events, lose
@@ -141,3 +144,40 @@ async def test_no_event_is_handled_while_the_first_checkpoint_cannot_be_written(
     rig.store.commit = commit  # type: ignore[assignment, method-assign]
     await run(events(3, 5), rig.consumer)
     assert rig.account["effects"] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("behind", [None, -1, 3])
+@pytest.mark.parametrize("ahead", [-1, 0, 4])
+def test_a_checkpoint_counts_more_than_none_and_a_further_one_more(
+    behind: int | None, ahead: int
+) -> None:
+    """A checkpoint of -1 has no event yet, but was written."""
+    if behind is not None and behind >= ahead:
+        return
+    names = [Stream("ns", hub, "$Default", "0") for hub in ("hub", "HUB")]
+    before = None if behind is None else checkpoint(behind)
+    for one, other in (names, reversed(names)):
+        assert furthest({one: before, other: checkpoint(ahead)}) == other
+
+
+async def test_names_that_could_not_be_compared_are_read_again_with_those_that_came_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryIngestionStore(lambda: NOW)
+    lower = Stream("ns", "hub", "$Default", "0")
+    for hub, last in (("hub", 3), ("HUB", 5)):
+        each = replace(lower, hub=hub)
+        await store.commit(each, await store.load(each), commit(None, last))
+    streams, load = StoredStreams(store), store.load
+
+    async def fail(_stream: Stream) -> StoredCheckpoint:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(store, "load", fail)
+    with pytest.raises(StoreUnavailable):
+        await streams.find(lower)
+    monkeypatch.setattr(store, "load", load)
+    third = replace(lower, hub="Hub")
+    await store.commit(third, await store.load(third), commit(None, 9))
+    await streams.find(replace(lower, hub="other"))
+    assert await streams.find(lower) == third

@@ -27,6 +27,7 @@ from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
     DependencyDown,
+    Fenced,
     HubUnavailable,
     StoreUnavailable,
     StreamRecreated,
@@ -357,6 +358,23 @@ async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(rig
     assert rig.sent == [f"hub:0:{n}" for n in range(4)], (
         "messages are sent even while the breaker is open"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "failures"), [(Fenced("another"), 0), (StoreUnavailable("gone"), 1)]
+)
+async def test_a_take_over_does_not_count_as_a_failure(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception, failures: int
+) -> None:
+    async def fail(*_arguments: object) -> None:
+        raise error
+
+    await rig.ingest(0, 3)
+    monkeypatch.setattr(rig.store, "commit", fail)
+    with pytest.raises(type(error)):
+        await rig.ingest(4, 7)
+    tallies = await rig.breakers.tallies(NOW - timedelta(hours=1))
+    assert sum(each.failures for each in tallies) == failures
 
 
 async def test_the_error_of_a_failing_store_is_raised_unchanged(

@@ -109,6 +109,19 @@ async def test_a_replay_sends_messages_under_their_first_ids(rig: Rig) -> None:
     assert rig.sent == ["hub:0:28", "hub:0:29"]
 
 
+async def test_a_replay_that_stops_has_sent_the_messages_of_what_it_has_read(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.ingestion.events.replay.READ_AT_ONCE", 4)
+    rig.sent_too, broken = True, BreaksOff(lambda: NOW)
+    rig.store, broken.left = broken, 2
+    with pytest.raises(StoreUnavailable):
+        await replay(rig.consumer(), ReplayRange(first=11), rig)
+    done = sorted(broken.rows[SIDE].effects)
+    assert done
+    assert rig.sent == [f"hub:0:{sequence}" for sequence in done]
+
+
 class BreaksOff(MemoryIngestionStore):
     """Fails after a number of commits."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -22,7 +23,17 @@ from shared.messaging.errors import (
 )
 from shared.messaging.model import Batch, BatchLimits, Message, Order, Result
 from shared.messaging.packing import build_request
-from shared.messaging.send_state import Outcome, RetryBudget, SizeExceeded, advance, begin
+from shared.messaging.send_state import (
+    Accepted,
+    BatchRefused,
+    Disconnected,
+    Outcome,
+    RetryBudget,
+    SizeExceeded,
+    advance,
+    begin,
+    exhausted,
+)
 
 LIMIT = 4096
 
@@ -359,3 +370,28 @@ async def test_concurrent_calls_take_turns() -> None:
 
 async def test_an_empty_call_sends_no_batch() -> None:
     assert (await SenderRig().sender.send([])).batches == 0
+
+
+@pytest.mark.parametrize("outcome", [Accepted(), BatchRefused("no")])
+def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Outcome) -> None:
+    messages = [Message(b"a", message_id="a"), Message(b"b", message_id="b")]
+    state = begin(build_request(encode_all(messages, 0)), BatchLimits(LIMIT, 1), Order.KEPT)
+    assert len(state.chunks) == 2
+    lost = advance(state, Disconnected("gone"), RetryBudget(), began=5)
+    assert (lost.unknown_names, lost.unknown_since) == (["#0 (a)"], 5)
+    known = advance(lost, outcome, RetryBudget())
+    assert known.unknown_names == []
+    again = advance(known, Disconnected("gone"), RetryBudget(), began=90)
+    assert (again.unknown_names, again.unknown_since) == (["#1 (b)"], 90)
+    assert advance(again, Disconnected("gone"), RetryBudget(), began=95).unknown_since == 90
+
+
+@pytest.mark.parametrize(
+    ("refused", "failures", "stops"), [(2, 3, False), (3, 0, True), (0, 4, True), (4, 5, True)]
+)
+def test_sending_stops_with_the_last_refusal_or_failure_that_is_allowed(
+    refused: int, failures: int, stops: bool
+) -> None:
+    state = begin(build_request(encode_all(messages(1, 10), 0)), BatchLimits(LIMIT), Order.KEPT)
+    tried = replace(state, refused_in_a_row=refused, failures=failures)
+    assert exhausted(tried, RetryBudget(failures_max=4, refusals_max=3)) is stops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from fractions import Fraction
 from itertools import pairwise, product
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.sampling.estimates import EventEstimates, t_975
+from shared.sampling.estimates import EventEstimates, Sums, t_975
 from shared.sampling.model import Weight, WeightSource
 from tests.sampling.partials import Item, Level, Operation, Partial, figures, merged, partial_of
 
@@ -234,3 +235,15 @@ def test_the_relative_width_of_an_interval_does_not_depend_on_the_unit() -> None
     )
     assert small.high / small.value == pytest.approx(large.high / large.value)
     assert small.high > small.value
+
+
+def test_sums_of_two_parts_add_up_and_keep_the_largest_weight() -> None:
+    names = [each.name for each in fields(Sums)]
+    one = Sums(**{name: 2**n for n, name in enumerate(names)})
+    two = Sums(**{name: 3 * 2**n for n, name in enumerate(names)})
+    for merged_sums in (one.merge(two), two.merge(one)):
+        for name in names:
+            largest = getattr(two, name)
+            added = getattr(one, name) + largest
+            expected = largest if name == "weight_max" else added
+            assert getattr(merged_sums, name) == expected, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from shared.sampling.baseline import Point, expect
 from shared.sampling.comparison import SCORE_MAX, Day
-from shared.sampling.verdict import VerdictKind, judge, judge_all
+from shared.sampling.verdict import Verdict, VerdictKind, judge, judge_all
 
 START = date(2017, 1, 2)
 WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
@@ -232,6 +232,37 @@ def test_a_lasting_change_of_traffic_becomes_the_new_normal() -> None:
     kinds = [verdict.kind for verdict in judge_all(series)]
     assert set(kinds[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
     assert set(kinds[64:]) == {VerdictKind.NORMAL}
+
+
+TRAFFIC, MEASURED = VerdictKind.TRAFFIC_CHANGED, VerdictKind.MEASUREMENT_CHANGED
+LOSS, USUAL = VerdictKind.EVENTS_LOST, VerdictKind.NORMAL
+
+
+@pytest.mark.parametrize(
+    ("kinds", "control", "left_out"),
+    [
+        ([TRAFFIC] * 7, None, range(7)),
+        ([TRAFFIC] * 8, None, ()),
+        ([TRAFFIC] * 5 + [MEASURED] * 5, None, range(10)),
+        ([TRAFFIC] * 5 + [LOSS] * 5 + [TRAFFIC] * 5, None, range(15)),
+        ([TRAFFIC] * 5 + [USUAL] + [TRAFFIC] * 5, None, [*range(5), *range(6, 11)]),
+        ([TRAFFIC] * 3 + [MEASURED] * 8, None, range(3)),
+        ([LOSS] * 28, 1.0, range(28)),
+        ([LOSS] * 29, 1.0, ()),
+        ([LOSS] * 8, None, ()),
+    ],
+)
+def test_unusual_days_enter_the_baseline_after_a_run_of_one_kind(
+    kinds: list[VerdictKind], control: float | None, left_out: Sequence[int]
+) -> None:
+    told, seen = iter([*kinds, USUAL]), list[Day]()
+
+    def scripted(today: Day, history: Sequence[Day], holidays: object, *, lasting: bool) -> Verdict:
+        seen[:] = history
+        return Verdict(today.day, next(told), "scripted")
+
+    judge_all([day(n, control=control) for n in range(len(kinds) + 1)], by=scripted)
+    assert [n for n, each in enumerate(seen) if each.excluded] == [*left_out]
 
 
 @pytest.mark.parametrize("control", [None, 1.6])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from shared import settings
@@ -77,3 +79,9 @@ def test_the_breaker_opens_after_more_than_100_failures_in_30_s_by_default() -> 
     assert (trip.failure_ratio_max, trip.slow_ratio_max, trip.slow_seconds) == (0.5, 0.5, 10)
     assert (times.break_seconds, times.break_seconds_max, times.probe_events) == (30, 900, 10)
     assert trip_rule(settings.load({"BreakerFailures": "0"}).ingestion.breaker).failures_max is None
+
+
+@pytest.mark.parametrize("change", [str, str.lower, str.upper])
+def test_a_resource_id_is_accepted_as_each_service_writes_it(change: Callable[[str], str]) -> None:
+    app = change("/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/my-app")
+    assert settings.load({"BreakerDisablesApp": app}).ingestion.breaker.disables_app == app

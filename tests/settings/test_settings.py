@@ -162,6 +162,52 @@ def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:
     assert loaded.service_bus("Prefixed").host == "x"
 
 
+@pytest.mark.parametrize("prefix", ["", "AzureWebJobs"])
+@pytest.mark.parametrize("suffix", ["", "__fullyQualifiedNamespace"])
+def test_each_name_that_the_host_knows_for_a_connection_is_read(prefix: str, suffix: str) -> None:
+    """The host looks for the prefix first. The names of hosts have no case."""
+    host = "Shop.ServiceBus.windows.net"
+    value = host if suffix else f"Endpoint=sb://{host};{KEY}"
+    environ = {f"{prefix}{name}{suffix}": value for name in ("Bus", "EventHubConnection")}
+    if prefix:
+        other = f"Endpoint=sb://other;{KEY}"
+        environ |= {"Bus": other, "EventHubConnection": other}
+    loaded = settings.load(environ)
+    assert loaded.service_bus("Bus").host.lower() == "shop.servicebus.windows.net"
+    hub = loaded.ingestion.hub
+    assert hub is not None
+    assert hub.namespace == "shop.servicebus.windows.net"
+    account = "https://mine.table.core.windows.net"
+    named = {"accountName": "mine"} if suffix else {"": "AccountName=mine;AccountKey=YQ=="}
+    storage = settings.load(
+        {f"{prefix}Storage{'__' if key else ''}{key}": text for key, text in named.items()}
+    ).storage("Storage")
+    assert storage.table_url == (account if suffix else "")
+    assert account_of(storage) == ("" if suffix else "mine")
+
+
+@pytest.mark.parametrize(
+    ("environ", "problems"),
+    [
+        ({"MinimumCapacity": "3", "MaximumCapacity": "3"}, 0),
+        ({"MinimumCapacity": "4", "MaximumCapacity": "3"}, 1),
+        ({"OwnershipExpireSeconds": "15.1"}, 0),
+        ({"OwnershipExpireSeconds": "15"}, 1),
+        ({"ThresholdUp": "11"}, 0),
+        ({"ThresholdUp": "10"}, 1),
+    ],
+)
+def test_limits_may_meet_and_what_must_differ_may_not(
+    environ: dict[str, str], problems: int
+) -> None:
+    loaded, found = settings.parse({**SINGLE, **environ})
+    try:
+        loaded.single_resource()
+    except SettingsError as error:
+        found += error.problems
+    assert len(found) == problems
+
+
 KEY = "SharedAccessKeyName=n;SharedAccessKey=a//b="
 BUS = "Endpoint=sb://ns.example/"
 

@@ -75,9 +75,13 @@ def test_many_small_files_and_a_huge_one_keep_all_cores_equally_busy(cores: int)
     assert len(costs) % cores == 0
 
 
-def test_a_compressed_file_is_not_divided() -> None:
-    ((chunk,),) = spread([SourceFile("a.json.gz", 1 << 30)], 1)
-    assert (chunk.start, chunk.end) == (0, 1 << 30)
+@pytest.mark.parametrize("ending", [*files.ENDINGS, ".JSON", ".JSONL.GZ", ".Gz"])
+def test_a_compressed_file_is_not_divided(ending: str) -> None:
+    name = f"a{ending}"
+    assert SourceFile(name, 1).is_export
+    chunks = [each for task in spread([SourceFile(name, 1 << 30)], 1) for each in task]
+    assert (len(chunks) == 1) is ending.lower().endswith(".gz")
+    assert sum(each.end - each.start for each in chunks) == 1 << 30
 
 
 def blocks_of(chunk: Chunk) -> list[bytes]:

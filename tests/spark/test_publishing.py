@@ -137,6 +137,41 @@ def test_of_two_runs_that_read_the_same_date_the_one_that_saw_more_bytes_stays(
     assert publishing.latest(LocalStore(tmp_path), SHAPE).entries[DAY].read.records == {DAY: 8}
 
 
+def test_event_dates_that_only_the_replaced_partial_had_are_computed_again(tmp_path: Path) -> None:
+    """Otherwise they would keep totals that no partial supports."""
+    computed = list[set[str]]()
+
+    def publish(run_id: str, **read: Mapping[str, int]) -> None:
+        base = publishing.latest(LocalStore(tmp_path), SHAPE)
+        mine = {
+            day: publishing.Entry(run_id, "counting", BlobDate(9, records))
+            for day, records in read.items()
+        }
+        publishing.publish(
+            LocalStore(tmp_path), base, mine, SHAPE, run_id, lambda _, d, __: computed.append(d)
+        )
+
+    publish("r1", monday={"sunday": 1, "monday": 5}, tuesday={"tuesday": 7})
+    publish("r2", monday={"monday": 6, "friday": 1})
+    publish("r3", monday={})
+    assert computed == [
+        {"sunday", "monday", "tuesday"},
+        {"sunday", "monday", "friday"},
+        {"monday", "friday"},
+    ]
+
+
+def test_readers_of_each_kept_version_find_its_files_however_old_they_are(tmp_path: Path) -> None:
+    """A reader takes its time between the manifest and the files that it names."""
+    runs = [f"2017{month:02}01T020000-a" for month in range(1, 10)]
+    for number, run_id in enumerate(runs, 1):
+        compute(tmp_path, {"15": number}, run_id)
+    kept = runs[-publishing.KEPT_VERSIONS :]
+    for folder in ("partials", "results"):
+        assert {path.name for path in (tmp_path / folder).iterdir()} >= {*kept}
+        assert not {path.name for path in (tmp_path / folder).iterdir()} & {*runs} - {*kept}
+
+
 def test_superseded_folders_are_deleted_after_a_week_and_needed_ones_stay(tmp_path: Path) -> None:
     compute(tmp_path, {"14": 5}, "20170601T010000-needed")
     for day in range(1, 21):

@@ -39,6 +39,11 @@ SECRETS = {
     "an address with a signature": f"https://shop.blob.core.windows.net/c/b?sv=2024&sig={SECRET}",
     "a signature in the middle": f"GET /c/b?sig={SECRET}&se=2027-01-01T00%3A00%3A00Z failed",
     "a signature in a quoted address": f"https%3A%2F%2Fx%3Fsv%3D2024%26sig%3D{SECRET}",
+    "a signature that comes first": f"https%3a%2f%2fx%3fsig%3d{SECRET}%26sv%3d2024",
+    "a key of a function in a quoted address": f"https%3A%2F%2Fx%2Fapi%2Fa%3Fcode%3D{SECRET}",
+    "a key of a function after other parts": f"https%3a%2f%2fx%2fapi%3fa%3d1%26code%3d{SECRET}",
+    "a quoted account key": f"https%3A%2F%2Fx%3Fa%3D1%26AccountKey%3D{SECRET}",
+    "a quoted password": f"https%3A%2F%2Fx%3Fpassword%3D{SECRET}",
     "a token of a namespace": (
         f"SharedAccessSignature sr=sb%3A%2F%2Fbus&sig={SECRET}&se=1790000000&skn=n"
     ),

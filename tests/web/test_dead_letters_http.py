@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from shared.ingestion.model import Effect, Event
 from shared.web import dead_letters_http as http
 from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
-from tests.ingestion.test_redrive import FIRST, redriver, store_with, to_message
+from tests.ingestion.test_redrive import FIRST, SECOND, redriver, store_with, to_message
 
+THIRD = replace(FIRST, partition_id="2")
 JSON_TYPE = {"content-type": "application/json"}
 
 
@@ -127,6 +129,23 @@ async def test_purging_deletes_older_letters_and_reports_whether_more_remain() -
     )
     assert [each["sequence"] for each in json_of(answer)["done"]] == [4, 5, 6]
     assert not json_of(answer)["more"]
+
+
+@pytest.mark.parametrize(
+    ("letters", "more"),
+    [(99, [False]), (100, [True, False]), (101, [True, False]), (200, [True, True, False])],
+)
+async def test_a_purge_of_a_whole_page_asks_to_be_repeated(letters: int, more: list[bool]) -> None:
+    store = await store_with(range(1, 100))
+    if letters > 99:
+        await store_with(range(100, min(letters, 150) + 1), SECOND, store)
+    if letters > 150:
+        await store_with(range(151, letters + 1), THIRD, store)
+    at = replace(await dead_letter_service(), store=store)
+    request = Request(headers=JSON_TYPE, body=b'{"older_than_days": 0}')
+    answers = [json_of(await http.purge_older(request, at)) for _ in more]
+    assert [answer["more"] for answer in answers] == more
+    assert sum(len(answer["done"]) for answer in answers) == letters
 
 
 @pytest.mark.parametrize(

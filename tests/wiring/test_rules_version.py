@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from shared.autoscaling.activation import LOCAL
-from shared.wiring.rules_version import rules_version
+from shared.settings.fields import settings_of
+from shared.settings.scaling import RuleSettings, SingleResource
+from shared.wiring.rules_version import _sources, rules_version
+from tests.settings.test_arrival import ROWS
 
 FILES = {
     "scaling_rules.py": (
@@ -75,6 +78,8 @@ def test_the_version_changes_with_the_source_code_of_the_rules(
     [
         ("MaximumCapacity", "12", True),
         ("MaximumCapacity", "10", False),  # the default
+        ("MaximumCapacity", " 10 ", False),
+        ("MaximumCapacity", " ", False),
         ("ThresholdUp", "12", True),
         ("DryRun", "true", True),
         ("MyMaximum", "6", True),
@@ -91,6 +96,18 @@ def test_the_version_changes_with_the_settings_of_the_rules_but_not_with_secrets
     folder: Path, name: str, value: str, changed: bool
 ) -> None:
     assert (version({**VALUES, name: value}) != version()) is changed
+
+
+@pytest.mark.parametrize("name", [s.name for s in settings_of(SingleResource, RuleSettings)])
+def test_each_setting_of_the_default_rules_changes_the_version(folder: Path, name: str) -> None:
+    assert version({**VALUES, name: ROWS[name].value}) != version()
+
+
+def test_the_version_of_the_shipped_rules_is_that_of_their_own_file() -> None:
+    """Another version of the app does not make other rules of it."""
+    importlib.import_module("scaling_rules")
+    sources, _ = _sources()
+    assert set(sources) == {"scaling_rules"}
 
 
 def test_a_copy_outside_azure_has_a_local_version_of_the_same_hash() -> None:

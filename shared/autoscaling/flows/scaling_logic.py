@@ -128,12 +128,12 @@ def _nothing_accepted(
 def _lines(
     resource: Resource, step: Transition, decided_by: Metric | None, now: datetime
 ) -> list[LogEntry]:
-    desired, lines = step.state.desired, []
-    if step.confirmed and desired is not None:
-        reason = f"the capacity reads {desired.target}, as requested by epoch {desired.epoch}"
-        lines = [entry(resource, desired, EntryKind.CONFIRMED, now, reason)]
+    confirmed, lines = (step.decided_on or step.state).desired, []
+    if step.confirmed and confirmed is not None:
+        reason = f"the capacity reads {confirmed.target}, as requested by epoch {confirmed.epoch}"
+        lines = [entry(resource, confirmed, EntryKind.CONFIRMED, now, reason)]
     if step.decision is not None and decided_by is not None:
-        lines.append(_entry(decided_by, step.decision, desired))
+        lines.append(_entry(decided_by, step.decision, step.state.desired))
     return lines
 
 
