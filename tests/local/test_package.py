@@ -116,8 +116,15 @@ RUBBISH = (
     *("shared/web/.ipynb_checkpoints/page-checkpoint.py", "host.log", "conftest.py"),
 )
 UNKNOWN_RUBBISH = ("notes.txt", "old/rules.py", "shared/values/text.py.orig", "requirements/x.in")
-OWN_MODULES = ("my_events.py", "plans/orders.py", "plans/sub/deep.py", "local_rules.py", "docs.py")
-"""Imported by the rules, or named by a setting. Some begin as the name of a folder does."""
+OWN_MODULES = (
+    *("my_events.py", "plans/orders.py", "plans/sub/deep.py"),
+    *(
+        f"{path.name}_of_mine.py"
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name[0] != "."
+    ),
+)
+"""Imported by the rules, or named by a setting. Most begin as the name of a folder does."""
 
 
 @pytest.fixture
