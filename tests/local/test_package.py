@@ -110,8 +110,8 @@ RUBBISH = (
     *(".venv/lib/x.py", "venv/lib/x.py", "env/lib/x.py", "node_modules/x/index.js"),
     *("notebooks/try.ipynb", "notebooks/helper.py", "try.ipynb", "htmlcov/index.html"),
     *("local.settings.json", ".local/settings.json", "trace.csv", "messages.jsonl", "app.zip"),
-    *("function_app.pyc", "__pycache__/function_app.cpython-311.pyc", "backtest.png", "setup.py"),
-    *("shared/__pycache__/x.pyc", "shared/values/__pycache__/x.pyc", "shared/values/x.pyc"),
+    *("function_app.pyc", "__pycache__/x.nbi", "backtest.png", "setup.py"),
+    *("shared/__pycache__/x.nbi", "shared/values/__pycache__/x.pyc", "shared/values/x.pyc"),
     *("shared/web/.DS_Store", "shared/try.ipynb", "shared/web/node_modules/x/index.js"),
     *("shared/web/.ipynb_checkpoints/page-checkpoint.py", "host.log", "conftest.py"),
 )
