@@ -133,6 +133,13 @@ def test_a_run_without_a_report_is_refused(tmp_path: Path, absent: str) -> None:
     assert census.main([str(tmp_path / "report.xml")], tmp_path) == 1
 
 
+def test_the_tests_of_this_tree_are_counted() -> None:
+    from tests import conftest
+
+    assert conftest.pytest_itemcollected is census.pytest_itemcollected
+    assert conftest.pytest_collection_finish is census.pytest_collection_finish
+
+
 def test_make_test_runs_every_check_and_all_tests_and_counts_them() -> None:
     dry = ["make", "--dry-run", "--always-make", "test"]
     done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,21 @@ def test_a_machine_that_has_everything_gets_the_locked_versions_without_a_word_o
     done = machine.setup(*names)
     assert (done.returncode, done.stderr) == (0, "")
     assert machine.installed == f"{PIP} {first}\n{HOST}{NPM_CI}"
+
+
+@pytest.mark.parametrize(
+    ("target", "installed"),
+    [
+        ("setup", ["dev"]),
+        ("run", ["app local", "amqp"]),
+        ("night", ["app local spark", "amqp"]),
+        ("package", ["dev"]),
+    ],
+)
+def test_a_target_of_make_installs_what_it_needs(target: str, installed: list[str]) -> None:
+    dry = ["make", "--dry-run", "--always-make", target]
+    done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"^sh local/setup.sh (.*)$", done.stdout, re.MULTILINE) == installed
 
 
 def test_where_node_is_missing_it_is_installed_before_azurite(machine: Machine) -> None:
