@@ -38,7 +38,9 @@ check: $(READY) ## check format, lint, types, dependency rules and security
 	@report=$$($(AUDIT) 2>/dev/null) || { echo "$${report:-packages were not audited, because no vulnerability data was available; make audit shows why}"; [ -z "$$report" ]; }
 
 test: check ## run all checks, then all tests but those of `make cluster`, on all cores
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	@rm -f .local/tests.xml*
+	$(BIN)/python -m pytest -n auto --dist worksteal --junitxml .local/tests.xml
+	@$(BIN)/python -m tests.census .local/tests.xml
 
 audit: $(READY) ## list known vulnerabilities of the deployed packages; fails without vulnerability data
 	@$(AUDIT)

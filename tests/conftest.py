@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from local.azurite import Azurite
+from tests.census import pytest_collection_finish, pytest_itemcollected  # noqa: F401  hooks
 
 # Time limits for examples would fail only because the machine is busy.
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])

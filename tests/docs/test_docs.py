@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
@@ -31,18 +30,12 @@ README_PATH = ROOT / "README.md"
 README = README_PATH.read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 EVENTS = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-COMMAND_PAGES = (
-    "README.md",
-    "docs/first-hour.md",
-    "docs/local.md",
-    "docs/backtest.md",
-    "docs/trends.md",
-    "docs/events.md",
-    "docs/commands.md",
-)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "local/FIDELITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 SETTINGS_OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
-NOT_INSTALLED_HERE = ("func ", "az ")
 
 
 class RecordingEnviron(dict[str, str]):
@@ -112,28 +105,6 @@ def test_every_setting_that_the_readme_names_exists() -> None:
     named = {name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])}
     assert named
     assert named <= SETTINGS.keys()
-
-
-def commands() -> list[str]:
-    pages = [(ROOT / page).read_text(encoding="utf-8") for page in COMMAND_PAGES]
-    text = "".join(pages).replace("\\\n", " ")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    return list(dict.fromkeys(line for block in blocks for line in block.splitlines() if line))
-
-
-@pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_pages_exists(command: str) -> None:
-    if command.startswith(NOT_INSTALLED_HERE):
-        if shutil.which(command.split(maxsplit=1)[0]) is None:
-            assert "has not been run" in README, "the README says what could not be run"
-            assert "have not been deployed" in README
-        return
-    if command.startswith("make "):
-        check = ["make", "--dry-run", "--always-make", *command.split()[1:]]
-    else:
-        check = [*re.sub(r"--minutes \d+", "--minutes 1", command).split(), "--help"]
-    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def anchors(page: Path) -> set[str]:
@@ -252,15 +223,48 @@ def test_the_operations_page_explains_every_kind(heading: str, kinds: Iterable[s
     assert set(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == {str(k) for k in kinds}
 
 
-def test_no_development_file_is_deployed() -> None:
-    ignored = set((ROOT / ".funcignore").read_text().split())
-    deployed = {"function_app.py", "host.json", "scaling_rules.py", "shared"}
-    deployed |= {"requirements", "requirements.txt"}
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    top = {line.split("/")[0] for line in tracked.stdout.splitlines()} or deployed
-    assert top - ignored == deployed
+ELSEWHERE = """
+AzureFunctionsJobHost__extensions__eventHubs__transportType __eventHubs__webProxy webProxy
+transportType OTEL_EXPORTER_OTLP_PROTOCOL OTEL_METRICS_EXPORTER OTEL_METRIC_EXPORT_INTERVAL
+OTEL_SERVICE_NAME OTEL_TRACES_EXPORTER OfficeBus__clientId OfficeStorage__accountName
+OfficeBus__fullyQualifiedNamespace OfficeStorage__clientId blobServiceUri queueServiceUri
+__queueServiceUri tableServiceUri virtualNetworkSubnetId Deny provision ShouldHandle npx adlfs
+ignoreExceptions s3a stopping_wait_time devcontainer PLAN_GROUP INSTANCE open_jobs avro d12h
+T010000Z T05 T12 body_2 free_executions free_gb_seconds free_log_gb log_gb metric_series
+million_events million_executions namespace_hour throughput_unit_hour
+"""
+"""Words of other programs, and examples."""
+
+COMPOSED = {"action_ignored", "partition_"}
+"""Actions of the log that the code puts together."""
+
+
+def words_of_the_code() -> set[str]:
+    tracked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(tracked, cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [ROOT / name for name in listed.stdout.splitlines() if not name.endswith(".md")]
+    texts = [path for path in files if path.suffix not in (".png", ".gz") and path.is_file()]
+    own = ROOT / "tests" / "docs"
+    words = {
+        word
+        for path in texts
+        if path.parent != own
+        for word in re.findall(r"\w+", path.read_text(encoding="utf-8", errors="ignore"))
+    }
+    return words | {word for path in files for word in re.findall(r"\w+", path.name)}
+
+
+def test_every_name_in_code_font_is_one_of_the_code() -> None:
+    known = words_of_the_code() | set(ELSEWHERE.split()) | COMPOSED
+    for page in PAGES:
+        if "adr" not in page.parts:  # a record may use an old name
+            text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+            named = {
+                w
+                for c in re.findall(r"`([^`\n]+)`", text)
+                for w in re.findall(r"[a-zA-Z_]\w{2,}", c)
+            }
+            assert named - known == set(), page.name
 
 
 def test_the_tests_import_the_package_of_this_folder() -> None:

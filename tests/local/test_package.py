@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from local.package import UnclearPattern, deployed_files, main, write_package
+from local.package import UnclearPattern, deployed_files, ignores, main, write_package
 from tests.docs.test_docs import EXAMPLE
 from tests.settings.test_settings import SINGLE
 
 ROOT = Path(__file__).parents[2]
+TEXTS = ("function_app.py", "scaling_rules.py", "shared", ".funcignore")
 INDEXING_SECONDS_MAX = 2.0
 TURNS = 3
 WORKER_LIBRARY = ("azure-functions-runtime", "azurefunctions-extensions-base")
@@ -86,23 +88,93 @@ def functions_written() -> set[str]:
     }
 
 
+NOT_DEPLOYED = {"shared/__main__.py", "shared/adapters/memory", "shared/cli"}
+DEPLOYED = {
+    "function_app.py",
+    "host.json",
+    "requirements.txt",
+    "scaling_rules.py",
+    *(f"requirements/{name}.txt" for name in ("app", "databricks", "sql", "synapse")),
+    *(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "shared").rglob("*")
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and not NOT_DEPLOYED & {each.as_posix() for each in path.relative_to(ROOT).parents}
+        and path.relative_to(ROOT).as_posix() not in NOT_DEPLOYED
+    ),
+}
+RUBBISH = (
+    *("build/lib/shared/__init__.py", "dist/app.whl", "app_service_autoscaler.egg-info/PKG-INFO"),
+    *(".env", ".env.local", ".vscode/x.json", ".idea/x.xml", ".DS_Store", ".coverage", ".tox/x.py"),
+    *(".venv/lib/x.py", "venv/lib/x.py", "env/lib/x.py", "node_modules/x/index.js"),
+    *("notebooks/try.ipynb", "notebooks/helper.py", "try.ipynb", "htmlcov/index.html"),
+    *("local.settings.json", ".local/settings.json", "trace.csv", "messages.jsonl", "app.zip"),
+    *("function_app.pyc", "__pycache__/x.nbi", "backtest.png", "setup.py"),
+    *("shared/__pycache__/x.nbi", "shared/values/__pycache__/x.pyc", "shared/values/x.pyc"),
+    *("shared/web/.DS_Store", "shared/try.ipynb", "shared/web/node_modules/x/index.js"),
+    *("shared/web/.ipynb_checkpoints/page-checkpoint.py", "host.log", "conftest.py"),
+)
+UNKNOWN_RUBBISH = ("notes.txt", "old/rules.py", "shared/values/text.py.orig", "requirements/x.in")
+OWN_MODULES = (
+    *("my_events.py", "plans/orders.py", "plans/sub/deep.py"),
+    *(
+        f"{path.name}_of_mine.py"
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name[0] != "."
+    ),
+)
+"""Imported by the rules, or named by a setting. Most begin as the name of a folder does."""
+
+
+@pytest.fixture
+def used_folder(tmp_path: Path) -> Path:
+    """A copy of the project in which somebody has worked."""
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in DEPLOYED | set(tracked.stdout.splitlines()) | {".funcignore"}:
+        source, copy = ROOT / name, tmp_path / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            copy.write_bytes(source.read_bytes() if name.startswith(TEXTS) else b"")
+    for name in RUBBISH + OWN_MODULES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with (tmp_path / "scaling_rules.py").open("a") as rules:
+        rules.write("import plans.orders\n")
+    return tmp_path
+
+
 def test_the_package_contains_only_what_the_app_needs(unpacked: Path) -> None:
+    files = {path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()}
     # A test that runs the unpacked app leaves its bytecode there.
-    top = {path.name for path in unpacked.iterdir()} - {"__pycache__"}
-    assert top == {
-        "function_app.py",
-        "host.json",
-        "requirements",
-        "requirements.txt",
-        "scaling_rules.py",
-        "shared",
-    }
-    locks = {path.name for path in (unpacked / "requirements").iterdir()}
-    assert locks == {"app.txt", "databricks.txt", "sql.txt", "synapse.txt"}
-    files = [path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()]
-    of_development = {".pyc", ".md", ".toml", ".in", ".sh", ".csv", ".png", ".example"}
-    assert [path for path in files if path.suffix in of_development] == []
-    assert [path for path in files if {"tests", "__pycache__"} & set(path.parts)] == []
+    assert {path.as_posix() for path in files if "__pycache__" not in path.parts} == DEPLOYED
+
+
+def test_a_package_from_a_folder_in_which_somebody_has_worked_contains_nothing_else(
+    used_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in UNKNOWN_RUBBISH:
+        (used_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (used_folder / name).touch()
+    assert {path.as_posix() for path in deployed_files(used_folder)} == DEPLOYED | set(OWN_MODULES)
+    said = capsys.readouterr().err
+    assert [name for name in UNKNOWN_RUBBISH[:3] if name not in said] == []
+    assert not any(name in said for name in RUBBISH)
+
+
+def test_func_and_azd_leave_out_the_same_usual_rubbish(used_folder: Path) -> None:
+    """Core Tools matches the beginning of a path. azd reads the patterns as git does."""
+    subprocess.run(["git", "init", "--quiet"], cwd=used_folder, check=True)
+    listed = ["git", "ls-files", "--others", "--exclude-from=.funcignore"]
+    by_azd = subprocess.run(listed, cwd=used_folder, capture_output=True, text=True, check=True)
+    ignored = ignores((used_folder / ".funcignore").read_text())
+    every = (path for path in used_folder.rglob("*") if path.is_file())
+    names = {path.relative_to(used_folder).as_posix() for path in every}
+    by_func = {name for name in names if not ignored(name)}
+    assert by_func == DEPLOYED | set(OWN_MODULES)
+    assert set(by_azd.stdout.splitlines()) == DEPLOYED | set(OWN_MODULES)
 
 
 def test_the_same_files_produce_the_same_package(tmp_path: Path) -> None:
@@ -111,17 +183,18 @@ def test_the_same_files_produce_the_same_package(tmp_path: Path) -> None:
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
-def test_ignore_patterns_start_at_the_root_unless_they_begin_with_two_asterisks(
+def test_a_pattern_of_funcignore_starts_at_the_root_and_has_no_sign_that_tools_read_differently(
     tmp_path: Path,
 ) -> None:
-    for path in ("tests/x.py", "shared/tests/y.py", "shared/__pycache__/z.pyc", "a.py"):
+    for path in ("tests/x.py", "shared/tests/y.py", "shared/__pycache__/z.pyc", "a.py", "b.md"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
-    (tmp_path / ".funcignore").write_text("# no tests\n.funcignore\ntests\n**/__pycache__\n")
+    (tmp_path / ".funcignore").write_text("# no tests\n.*\ntests/**\n**/__pycache__/**\n/b.md\n")
     assert {path.as_posix() for path in deployed_files(tmp_path)} == {"a.py", "shared/tests/y.py"}
-    (tmp_path / ".funcignore").write_text("*.md\n")
-    with pytest.raises(UnclearPattern, match=r"\*\.md"):
-        list(deployed_files(tmp_path))
+    for unclear in ("!a.py", "[ab].py", "?.py", "{a,b}.py"):
+        (tmp_path / ".funcignore").write_text(f"{unclear}\n")
+        with pytest.raises(UnclearPattern, match=re.escape(repr(unclear))):
+            deployed_files(tmp_path)
 
 
 def test_every_function_is_indexed_with_only_the_requirements_in_less_than_two_seconds(

@@ -1,12 +1,18 @@
-"""The requirement files: what is declared, and what `make lock` wrote."""
+"""The requirement files: what is imported, what is declared, and what `make lock` wrote."""
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -15,7 +21,32 @@ FOLDER = ROOT / "requirements"
 DECLARED = [
     FOLDER / f"{path.stem}.in" for path in sorted(FOLDER.glob("*.txt")) if path.stem != "spark"
 ]
-PIN = re.compile(r"^([\w.-]+)==(\S+)")
+PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.*?))?(?: \\)?$")
+SPARK = ROOT / "spark_jobs" / "requirements.txt"
+OPTIONAL = ["sql", "synapse", "databricks"]
+INSTALLED = {
+    **{name: [name] for name in ("app", "local", "amqp", *OPTIONAL, "spark")},
+    "dev": ["app", "local", "amqp", "backtest", "dev", "spark", *OPTIONAL],
+}
+"""What each lock file is made of."""
+
+COMMANDS = ["shared/cli", "shared/__main__.py"]
+IMPORTING = {
+    "app": (["function_app.py", "scaling_rules.py", "shared"], ["app", *OPTIONAL], []),
+    "job": (["spark_jobs"], ["spark"], []),
+    "backtest": (["backtest"], ["backtest"], []),
+    "local": (["local", *COMMANDS], ["local", "amqp"], ["app", "host"]),
+}
+"""Files, what is declared for them, and for what they build on."""
+
+NEEDED_BY = {"multidict": "aiohttp", "pyjwt": "azure-identity"}
+"""Packages that the local stand-ins import beside the one that depends on them."""
+
+NOT_IMPORTED = {
+    "psycopg": "SQLAlchemy loads it by name",
+    "six": "azure-synapse-spark imports it",
+    "tzdata": "ZoneInfo reads it where the system has no zones",
+}
 
 
 def pins(lock: Path) -> dict[str, set[str]]:
@@ -30,6 +61,87 @@ def pins(lock: Path) -> dict[str, set[str]]:
 def requirements(path: Path) -> list[Requirement]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def declared(names: list[str]) -> list[Requirement]:
+    files = [SPARK if name == "spark" else FOLDER / f"{name}.in" for name in names]
+    return [each for file in files for each in requirements(file)]
+
+
+def needed(roots: list[Requirement]) -> set[str]:
+    """The packages that pip would install for these here, by what the installed ones declare."""
+    seen: set[tuple[str, str]] = set()
+    todo = [(each.name, extra) for each in roots for extra in ("", *each.extras)]
+    while todo:
+        name, extra = todo.pop()
+        if (canonicalize_name(name), extra) not in seen:
+            seen.add((canonicalize_name(name), extra))
+            for each in map(Requirement, requires(name) or ()):
+                if each.marker is None or each.marker.evaluate({"extra": extra}):
+                    todo += [(each.name, extra) for extra in ("", *each.extras)]
+    return {name for name, _ in seen}
+
+
+@cache
+def package_of_modules() -> dict[str, str]:
+    return {
+        file.as_posix()
+        .split(".")[0]
+        .removesuffix("/__init__")
+        .replace("/", "."): canonicalize_name(package.metadata["Name"])
+        for package in distributions()
+        for file in package.files or ()
+        if file.suffix in (".py", ".so")
+    }
+
+
+def imported(paths: list[str]) -> Iterator[tuple[str, str]]:
+    """Each package that these files import, also inside functions, with the name of a file."""
+    ours = {path.name.removesuffix(".py") for path in ROOT.iterdir()} | sys.stdlib_module_names
+    for file in (each for path in paths for each in modules(ROOT / path)):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            yield from (
+                (package_of(name), file.name) for name in names if name.split(".")[0] not in ours
+            )
+
+
+def modules(path: Path) -> list[Path]:
+    """The Python files there. The commands are not part of the app."""
+    files = path.rglob("*.py") if path.is_dir() else [path]
+    commands = {ROOT / each for each in COMMANDS}
+    return [file for file in files if path in commands or not commands & {file, *file.parents}]
+
+
+def package_of(module: str) -> str:
+    parts = module.split(".")
+    found = (package_of_modules().get(".".join(parts[:n])) for n in range(len(parts), 0, -1))
+    return next(filter(None, found), module)
+
+
+@pytest.mark.parametrize("part", IMPORTING)
+def test_each_part_declares_exactly_the_packages_that_it_imports(part: str) -> None:
+    paths, own, lent = IMPORTING[part]
+    found = dict(imported(paths))
+    known = {canonicalize_name(each.name) for each in declared([*own, *lent])}
+    assert [each for each in found.items() if NEEDED_BY.get(each[0], each[0]) not in known] == []
+    names = {canonicalize_name(each.name) for each in declared(own)}
+    assert names - found.keys() - NOT_IMPORTED.keys() == set()
+
+
+@pytest.mark.parametrize("lock", INSTALLED)
+def test_a_lock_file_holds_what_is_declared_and_what_that_needs_and_nothing_else(lock: str) -> None:
+    locked = [PIN.match(line) for line in (FOLDER / f"{lock}.txt").read_text().splitlines()]
+    assert {
+        canonicalize_name(pin[1])
+        for pin in locked
+        if pin and (not pin[3] or Marker(pin[3]).evaluate())
+    } == needed(declared(INSTALLED[lock]))
 
 
 def unmet(declared: Path, lock: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,12 +83,46 @@ def machine(tmp_path: Path) -> Machine:
     return machine
 
 
-def test_a_machine_that_has_everything_is_set_up_without_a_word_of_what_is_missing(
-    machine: Machine,
+PIP = "-m pip install --quiet --disable-pip-version-check"
+HOST = f"{PIP} --no-deps --ignore-requires-python -r requirements/host.txt\n"
+NPM_CI = "ci --loglevel=error --no-audit --no-fund --prefix local\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (["dev"], "-r requirements/dev.txt"),
+        (["app", "local"], "-r requirements/app.txt -r requirements/local.txt"),
+    ],
+)
+def test_a_machine_that_has_everything_gets_the_locked_versions_without_a_word_of_what_is_missing(
+    machine: Machine, names: list[str], first: str
 ) -> None:
-    done = machine.setup("dev")
+    machine.tool("npm", '#!/bin/sh\n[ "$1" = -v ] || echo "$*" >> installed\n')
+    done = machine.setup(*names)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "-r requirements/dev.txt" in machine.installed
+    assert machine.installed == f"{PIP} {first}\n{HOST}{NPM_CI}"
+
+
+@pytest.mark.parametrize(
+    ("target", "installed"),
+    [
+        ("setup", ["dev"]),
+        ("run", ["app local", "amqp"]),
+        ("night", ["app local spark", "amqp"]),
+        ("package", ["dev"]),
+    ],
+)
+def test_a_target_of_make_installs_what_it_needs(target: str, installed: list[str]) -> None:
+    dry = ["make", "--dry-run", "--always-make", target]
+    done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"^sh local/setup.sh (.*)$", done.stdout, re.MULTILINE) == installed
+
+
+def test_where_node_is_missing_it_is_installed_before_azurite(machine: Machine) -> None:
+    machine.tool("node", "#!/bin/sh\nexit 1\n")
+    machine.setup("app", "local")
+    assert machine.installed.splitlines()[2:] == [f"{PIP} -r requirements/node.txt"]
 
 
 @pytest.mark.parametrize(

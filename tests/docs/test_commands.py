@@ -1,0 +1,445 @@
+"""Each command on a page is one that its program accepts, and names files that exist.
+
+The program parses the command with the command's own options; only what it would do is left out.
+``--help`` would not do: a parser accepts everything that stands before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+import backtest.cli
+import backtest.options
+import bench.__main__
+import local.cli
+import shared.autoscaling
+import spark_jobs.options
+from local.openapi import document
+from shared.autoscaling import Resource
+from shared.cli import command as shared_command
+from shared.cli.main import app, main
+from shared.settings import SETTINGS
+from tests.docs.test_docs import EXAMPLE, PAGES, ROOT, RULES
+
+WITHOUT_ARGUMENTS = {"local.azurite", "local.http_reference", "local.settings_reference"}
+MAKE_VARIABLES = set(
+    re.findall(r"\$\((?:if |or )?\$?\(?([A-Z_]+)", (ROOT / "Makefile").read_text())
+)
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+SOURCES = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
+MADE_BY_THE_READER = {"trace.csv", "my_events.py", "imported_rules.py"}
+LINE = {
+    "az storage entity query": "account-name auth-mode table-name filter num-results select",
+    "az storage entity insert": "account-name auth-mode table-name if-exists entity",
+    "az storage entity merge": "account-name auth-mode table-name entity",
+    "az storage message put": "account-name auth-mode queue-name content",
+    "az functionapp config appsettings set": "name resource-group settings",
+    "az functionapp deployment source config-zip": "resource-group name src build-remote",
+    "az functionapp list-flexconsumption-locations": "output",
+    "az functionapp function list": "resource-group name query output",
+    "az functionapp function keys list": "resource-group name function-name query output",
+    "az functionapp show": "resource-group name query output",
+    "az appservice plan show": "resource-group name query output",
+    "az servicebus namespace show": "resource-group name query output",
+    "az group create": "name location",
+    "az deployment group create": "resource-group template-file parameters",
+    "az monitor autoscale show": "resource-group name",
+    "az monitor metrics list": (
+        "resource metric metrics filter aggregation interval start-time end-time output"
+    ),
+    "az role definition list": "custom-role-only resource-group",
+    "az login": "",
+    "azd auth login": "",
+    "azd env new autoscaler": "",
+    "azd env set": "",
+    "azd up": "",
+    "func start": "",
+    "func azure functionapp publish NAME": "",
+    "git checkout scaling_rules.py": "",
+    "npx azurite": "skipApiVersionCheck",
+    "printf": "",
+}
+"""What may be given to tools that are not installed here, from their reference."""
+
+OURS = re.compile(r"^(?:\w+=\S+ )*(?:\S*/)?(?:python3?|make)\b")
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+
+
+class Shown(NamedTuple):
+    page: str
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.text.split(" > ")[0])
+
+
+def lines(block: str) -> list[str]:
+    joined = re.sub(r" *\\\n *", " ", block)
+    joined = re.sub(r"'[^'\n]*\n[^']*'", "'{}'", joined)  # a JSON document over several lines
+    return [line.strip() for line in joined.splitlines() if line.strip()]
+
+
+def is_command(line: str) -> bool:
+    return bool(OURS.match(line)) or line.startswith(("curl ", *LINE))
+
+
+def in_blocks() -> Iterator[Shown]:
+    """All lines of a block for a shell, and of a block in which one line is a command."""
+    for page in PAGES:
+        for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if language == "sh" or (not language and any(map(is_command, lines(block)))):
+                yield from (Shown(page.relative_to(ROOT).as_posix(), each) for each in lines(block))
+
+
+def in_sentences() -> Iterator[Shown]:
+    for page in PAGES:
+        if "adr" not in page.parts:  # a record may name an old command
+            text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+            for code in re.findall(r"`([^`\n]+)`", text):
+                if is_command(code):
+                    yield Shown(page.relative_to(ROOT).as_posix(), code)
+
+
+SHOWN = list(dict.fromkeys([*in_blocks(), *in_sentences()]))
+
+
+class Parsed(BaseException):
+    """The parser accepted the arguments."""
+
+
+class Nothing:
+    """An app that does nothing. A command that gets this far was understood."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Parsed
+
+
+def only_parsed(
+    action: shared_command.Action, file: Path | None = None, as_json: bool = False
+) -> int:
+    try:
+        action(Nothing()).send(None)
+    except Parsed:
+        return 0
+    except shared_command.Misused as error:
+        return 0 if "No such file" in str(error) else 2  # the reader writes the file
+    return 0
+
+
+def parse_shared(arguments: Sequence[str]) -> None:
+    assert main(arguments) == 0, arguments
+
+
+def parse_backtest(arguments: Sequence[str]) -> None:
+    if arguments and arguments[0] in backtest.cli.COMMANDS:
+        backtest.cli.COMMANDS[arguments[0]](arguments[1:])
+    backtest.options.parse(arguments)
+
+
+PARSERS: dict[str, Callable[[list[str]], object]] = {
+    "shared": parse_shared,
+    "backtest": parse_backtest,
+    "bench": bench.__main__._parse,
+    "local": local.cli._parse,
+    "spark_jobs.event_trends": lambda given: spark_jobs.options.parse(given, date(2026, 3, 2)),
+}
+
+
+@pytest.fixture
+def parsers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs end when their own parser has accepted the arguments."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_args(parser: argparse.ArgumentParser, *given: Any) -> argparse.Namespace:
+        options: argparse.Namespace = parse(parser, *given)
+        if parser.prog.removeprefix("python -m ") in {*PARSERS}:
+            return options
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+    monkeypatch.setattr(shared_command, "run", only_parsed)
+
+
+def run_parser(module: str, arguments: list[str]) -> None:
+    if module in WITHOUT_ARGUMENTS:
+        assert arguments == []
+        assert importlib.util.find_spec(module)
+        return
+    if not (parse := PARSERS.get(module)):
+        package = importlib.import_module(module)
+        has_folder = hasattr(package, "__path__")
+        program = importlib.import_module(f"{module}.__main__") if has_folder else package
+        if not hasattr(program, "main"):  # only what runs as a program makes the parser
+            assert {each for each in arguments if each.startswith("--")} <= options_of(module)
+            return
+        parse = program.main
+    try:
+        parse(arguments)
+    except Parsed:
+        return
+    except SystemExit as error:
+        pytest.fail(f"python -m {module} {arguments}: exit code {error.code}")
+    assert module in PARSERS, "the program has a parser"
+
+
+@pytest.mark.parametrize(
+    "shown", [each for each in SHOWN if OURS.match(each.text)], ids=lambda each: each.text
+)
+def test_a_program_accepts_its_command_with_these_options(shown: Shown, parsers: None) -> None:
+    words = [each for each in shown.words if each not in ("…", "[GROUP…]")]
+    while re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    if words[0] == "make":
+        targets = [each for each in words[1:] if "=" not in each]
+        assert len(targets) == 1
+        assert set(targets) <= TARGETS
+        variables = {each.partition("=")[0] for each in words[1:] if "=" in each}
+        assert variables <= MAKE_VARIABLES, shown
+        return
+    assert words[0] in ("python", ".venv/bin/python"), shown
+    assert words[1] == "-m"
+    module, *arguments = words[2:]
+    if shown.text in INCOMPLETE or "…" in shown.text:
+        options = {each for each in arguments if each.startswith("--")}
+        assert options <= options_of(module)
+        return
+    run_parser(module, [each.replace("TRACE…", "TRACE") for each in arguments])
+
+
+INCOMPLETE = {
+    f"python -m {each}"
+    for each in (
+        *("shared", "shared dead-letters", "shared override set", "shared replay", "backtest"),
+        *("shared send-messages", "shared dead-letters purge", "backtest tune"),
+        *("backtest import-autoscale", "spark_jobs.event_trends", "tests.upgrades"),
+    )
+}
+"""Names of commands in a sentence, without what they require."""
+
+
+@pytest.mark.parametrize(
+    "shown", [each for each in SHOWN if not OURS.match(each.text)], ids=lambda each: each.text[:80]
+)
+def test_a_command_of_a_tool_that_is_not_installed_has_options_that_the_tool_has(
+    shown: Shown,
+) -> None:
+    if shown.text.startswith("curl "):
+        return
+    known = [each for each in LINE if shown.text.startswith(each)]
+    assert known, f"{shown}: is this a command?"
+    options = set(re.findall(r" --([\w-]+)", re.sub(r"'[^']*'|\"[^\"]*\"", "", shown.text)))
+    assert options <= set(LINE[max(known, key=len)].split()), shown
+
+
+def requests() -> list[Shown]:
+    return [each for each in SHOWN if each.text.startswith("curl ")]
+
+
+@pytest.mark.parametrize("shown", requests(), ids=lambda each: each.text)
+def test_a_request_of_the_pages_is_one_that_the_app_answers(shown: Shown) -> None:
+    words = shown.words
+    body = json.loads(words[words.index("--json") + 1]) if "--json" in words else None
+    chosen = words[words.index("-X") + 1] if "-X" in words else "POST" if body else "GET"
+    address, _, query = words[-1].partition("?")
+    path = address.removeprefix("https://MY-APP.azurewebsites.net/api")
+    api = document()
+    template = next(
+        each for each in api["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each), path)
+    )
+    operation = api["paths"][template][chosen.lower()]
+    parameters = {each["name"] for each in operation.get("parameters", ())} | {"code"}
+    assert set(re.findall(r"(\w+)=", query)) <= parameters
+    if body is not None:
+        (content,) = operation["requestBody"]["content"].values()
+        assert body.keys() <= content["schema"]["properties"].keys()
+
+
+def test_every_file_of_a_command_exists_or_is_made_by_the_page() -> None:
+    missing = []
+    for shown in SHOWN:
+        page = (ROOT / shown.page).read_text(encoding="utf-8")
+        words = [each.split("=", 1)[-1] for each in shown.words]
+        for before, word in zip(["", *words], words, strict=False):
+            is_file = re.fullmatch(r"[\w./-]+\.(?:py|csv|jsonl?|bicep|txt|sh|zip|png)", word)
+            in_the_tree = word.split("/")[0] in SOURCES and "/" in word
+            made = before in ("--output", "--plot", "--src") or word in MADE_BY_THE_READER
+            written = re.search(
+                rf"(?:> |--output ){re.escape(word)}$|`{re.escape(word)}`", page, re.M
+            )
+            if (in_the_tree or (is_file and not made and not written)) and not (
+                (ROOT / word).exists() or word.startswith(".local/")
+            ):
+                missing.append((shown, word))
+    assert missing == []
+
+
+def test_names_that_commands_give_to_azure_are_those_of_the_app() -> None:
+    """Tables, queues, columns and variables."""
+    stored = "".join(path.read_text() for path in (ROOT / "shared").rglob("*.py"))
+    azd = (ROOT / "infra" / "azd.parameters.json").read_text()
+    for shown in SHOWN:
+        columns = re.findall(r"--select ([\w ]+)", shown.text)
+        columns += re.findall(r" (\w+)=", shown.text.partition("--entity")[2])
+        names = {word for each in columns for word in each.split()} - {"PartitionKey", "RowKey"}
+        names |= set(re.findall(r"--table-name (\w+)", shown.text))
+        unknown = [n for n in names if f'"{n}"' not in stored and f"    {n}: " not in stored]
+        assert unknown == [], shown
+        assert set(re.findall(r"--queue-name (\w+)", shown.text)) <= set(EXAMPLE.values()), shown
+        for variable in re.findall(r"azd env set (\w+)", shown.text):
+            assert re.search(rf"\$\{{{variable}\b", azd), shown
+
+
+def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+COMMANDS = dict(commands_of(typer.main.get_command(app)))
+MANUAL = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+
+
+def options_of(module: str) -> set[str]:
+    """All long options of a program, or of its commands."""
+    if module == "shared":
+        return {
+            option for command in COMMANDS.values() for p in command.params for option in p.opts
+        }
+    folder = (ROOT / module.replace(".", "/")).with_suffix("")
+    files = folder.rglob("*.py") if folder.is_dir() else folder.parent.glob("*.py")
+    return set(re.findall(r'"(--[\w-]+)"', "".join(path.read_text() for path in files)))
+
+
+def rows() -> Iterator[tuple[str, str]]:
+    """Each row about a command of ``python -m shared``: the names of the command, and the row."""
+    for line in MANUAL.split("### Scaling")[1].split("## Development")[0].splitlines():
+        if cell := re.match(r"\| `([a-z][a-z-]*(?: [a-z]+)?)\b", line):
+            yield cell[1], line
+        elif line.startswith("| `--"):
+            yield "send-messages", line
+
+
+def test_the_page_of_commands_lists_every_command_with_options_that_it_has() -> None:
+    general = {"--settings", "--json"}
+    listed = {name for name, _ in rows()}
+    assert listed == COMMANDS.keys()
+    for name, line in rows():
+        options = {option for param in COMMANDS[name].params for option in param.opts} | general
+        assert set(re.findall(r"`(?:[^`]* )?(--[\w-]+)", line)) <= options, line
+
+
+def test_every_option_of_a_command_stands_on_the_page_of_commands() -> None:
+    options = {o for command in COMMANDS.values() for param in command.params for o in param.opts}
+    named = set(re.findall(r"--[\w-]+", MANUAL)) | {"--help"}
+    assert {each for each in options if each.startswith("--")} <= named
+
+
+OUTSIDE = [
+    "--py-files",
+    "--skipApiVersionCheck",
+    "--master",
+    "--custom-role-only",
+    "--resource-group",
+]
+PROGRAMS = ("shared", "backtest", "local", "bench", "spark_jobs", "tests")
+
+
+def test_every_option_in_a_sentence_is_one_of_a_program() -> None:
+    known = set(OUTSIDE) | {"--help"} | {each for name in PROGRAMS for each in options_of(name)}
+    for page in PAGES:
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        codes = [code for code in re.findall(r"`([^`\n]+)`", text) if not is_command(code)]
+        named = {
+            option for code in codes for option in re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", code)
+        }
+        assert named <= known, page.name
+
+
+def test_every_default_on_a_page_is_that_of_the_setting_or_the_option() -> None:
+    commands = {line: [name] for name, line in rows()}
+    found = 0
+    for page in PAGES:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            for given in re.finditer(
+                r"\((?:[^()]*; )?default:? ([^)]*)\)|`([^`]*)` \(default\)", line
+            ):
+                found += 1
+                check_default(line, line[: given.start()], given[1] or given[2], commands)
+            for name, number in re.findall(r"`([A-Z]\w+)` \((\d[\d,.]*)\b", line):
+                if name in SETTINGS:
+                    assert float(SETTINGS[name].default) == float(number.replace(",", "")), line
+    assert found > 10
+
+
+def check_default(line: str, before: str, given: str, commands: dict[str, list[str]]) -> None:
+    values = given.replace("`", "").split(" and ")
+    names = re.findall(r"`(\w+)`", line.split("|")[1]) if line.startswith("| `") else []
+    if names and set(names) <= SETTINGS.keys():
+        assert [SETTINGS[name].default for name in names] == values, line
+        return
+    option = re.findall(r"`(--[\w-]+)", before)[-1]
+    sentence = before.rsplit(". ", maxsplit=1)[-1]
+    for name in commands.get(line) or re.findall(r"`([a-z][a-z -]+)`", sentence):
+        (param,) = [each for each in COMMANDS[name].params if option in each.opts]
+        shown = param.show_default if isinstance(param.show_default, str) else param.default
+        if shown or re.search(r"\d|`", given):  # otherwise words say what happens without it
+            assert [str(shown)] == values, line
+
+
+def test_the_table_of_a_resource_has_the_defaults_of_its_fields() -> None:
+    fields = {field.name: field for field in dataclasses.fields(Resource)}
+    table = RULES.split("| field | meaning | default |")[1].split("\n\n")[0]
+    described = re.findall(r"^\| `(\w+)` \| (.*) \| (.*?) ?\|$", table, re.MULTILINE)
+    assert {name for name, _, _ in described} == fields.keys()
+    for name, meaning, given in described:
+        field = fields[name]
+        made = field.default_factory() if callable(field.default_factory) else field.default
+        if made is dataclasses.MISSING:
+            assert given == "\N{EN DASH}", name
+        elif given:
+            named = re.match(r"`\w+\((.*?)\)`", meaning)
+            values = [getattr(made, each) for each in named[1].split(", ")] if named else [made]
+            assert given == ", ".join(str(getattr(v, "value", v)) for v in values), name
+
+
+def calls() -> Iterator[tuple[ast.Call, Mapping[str, inspect.Parameter], bool]]:
+    """Calls of public names in sentences, and whether the call describes all parameters."""
+    for page in PAGES:
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        for name, given in re.findall(r"`(\w+)(\([^`…]*\))`", text):
+            if name in shared.autoscaling.__all__:
+                call = ast.parse(name + given, mode="eval").body
+                assert isinstance(call, ast.Call)
+                called = getattr(shared.autoscaling, name)
+                yield call, inspect.signature(called).parameters, f"| `{name}{given}` |" in text
+
+
+def test_every_call_in_a_sentence_has_the_parameters_and_defaults_of_the_code() -> None:
+    found = list(calls())
+    assert len(found) > 20
+    for call, parameters, described in found:
+        assert {each.arg for each in call.keywords} <= parameters.keys(), ast.unparse(call)
+        names = [each.id for each in call.args if isinstance(each, ast.Name)]
+        if set(names) & parameters.keys():  # otherwise they are examples
+            assert names == list(parameters)[: len(names)], ast.unparse(call)
+        for each in call.keywords if described else ():
+            default, value = parameters[str(each.arg)].default, each.value
+            if isinstance(value, ast.Constant) and value.value is not True:
+                assert value.value == getattr(default, "value", default), ast.unparse(call)
