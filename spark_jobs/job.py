@@ -10,6 +10,7 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from shared.sampling.model import Reason
 from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
@@ -145,7 +146,7 @@ class _Run:
                 partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
                 records.update(found)
         computed = self.engine.total(partials, records)
-        unread = event_dates(lost)
+        unread = _formats(lost)
         totals = results.merged(results.read(self.store, old_results), computed, changed, unread)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
         inputs = TrendInputs(
@@ -163,6 +164,15 @@ class _Run:
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
         return Done(new, changed, trends, totals, complaints, warning)
+
+
+def _formats(entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Returns the event dates that have records in any of the partials, with their formats."""
+    formats: dict[str, set[str]] = {}
+    for entry in entries.values():
+        for day in entry.read.records:
+            formats.setdefault(day, set()).add(entry.engine)
+    return {day: " ".join(sorted(names)) for day, names in formats.items()}
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
@@ -185,11 +195,18 @@ def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extract
 
 
 def describe(complaint: Complaint) -> str:
-    field_name = f", field {complaint.field}" if complaint.field else ""
-    return (
-        f"  {complaint.count} lines quarantined ({complaint.reason}{field_name}), such as in"
-        f" {complaint.file}: {complaint.detail}"
-    )
+    what, name = f"{complaint.count} lines quarantined", complaint.reason
+    if complaint.reason == Reason.UNKNOWN_COLUMN:
+        return (
+            f"  column {complaint.field} is not documented, so records that differ only in it count"
+            f" as copies; it is in {complaint.file}"
+        )
+    if complaint.reason == Reason.DAMAGED:
+        what = f"{complaint.count} files could be read only in part"
+    if complaint.reason == Reason.BAD_VALUE:
+        what = f"{complaint.count} records counted without a value"
+    name += f", field {complaint.field}" if complaint.field else ""
+    return f"  {what} ({name}), such as in {complaint.file}: {complaint.detail}"
 
 
 def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:

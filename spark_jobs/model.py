@@ -59,11 +59,15 @@ class BlobDate:
     size_bytes: int = 0
     records: Mapping[str, int] = field(default_factory=dict)
     quarantined: int = 0
+    bad_values: int = 0
+    """Records without their value of the measurement, because it cannot be read."""
+    damaged: int = 0
+    """Files that could only be read in part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The number of lines that were quarantined for one reason, and one of them as an example."""
+    """The number of lines with one problem, and one of them as an example."""
 
     reason: str
     field: str

@@ -12,7 +12,7 @@ from typing import Any
 from shared.sampling import fields as f
 from shared.sampling.model import Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
-from shared.sampling.weights import weigh
+from shared.sampling.weights import weight_of
 
 KINDS = {
     "event": RecordKind.EVENT,
@@ -36,18 +36,19 @@ def read_classic(line: f.Fields) -> Record | Ignored:
     if payload not in KINDS:
         return Ignored(payload)
     item, context = f.only_item(line, payload), f.mapping(line, "context")
-    data, custom = f.mapping(context, "data"), f.mapping(context, "custom")
-    operation_id = f.text(f.mapping(context, "operation"), "id")
+    data, custom = f.mapping(context, "data"), _object(context, "custom")
+    measurements, unreadable = _measurements(item, custom)
     return Record(
         kind=KINDS[payload],
         time=f.utc_time(data, "eventTime"),
         name=f.text(item, "raw" if payload == "message" else "name"),
-        weight=weigh(f.item_count(item, "count"), f.rate_percent(data, "samplingRate"), ""),
+        weight=weight_of(item, "count", f.rate_percent(data, "samplingRate")),
         key=_key(line, payload, item, context),
-        operation_id=operation_id,
-        measurements=_measurements(item, custom),
-        properties=f.texts(_joined(custom, "dimensions")),
-        role_name=f.text(f.mapping(context, "device"), "roleName"),
+        operation_id=f.any_text(_object(context, "operation"), "id"),
+        measurements=measurements,
+        properties=f.texts(f.or_else({}, _joined, custom, "dimensions")),
+        role_name=f.any_text(_object(context, "device"), "roleName"),
+        unreadable=unreadable,
     )
 
 
@@ -57,19 +58,30 @@ def _payload(line: f.Fields) -> str | None:
 
 def _key(line: f.Fields, payload: str, item: f.Fields, context: f.Fields) -> str:
     """The ID that the service assigns at ingestion. A record without an ID is itself the key."""
-    ingested = f.text(f.mapping(f.mapping(line, "internal"), "data"), "id")
+    ingested = f.any_text(_object(_object(line, "internal"), "data"), "id")
     return natural_key([payload, ingested] if ingested else [payload, item, context])
 
 
-def _measurements(item: f.Fields, custom: f.Fields) -> dict[str, float]:
+def _object(fields: f.Fields, name: str) -> f.Fields:
+    return f.or_else({}, f.mapping, fields, name)
+
+
+def _measurements(
+    item: f.Fields, custom: f.Fields
+) -> tuple[dict[str, float], dict[str | None, f.BadField]]:
     """Custom measurements, which are numbers or objects with a value, and the duration in ms."""
-    measurements = {}
-    for name, metric in _joined(custom, "metrics").items():
-        value = metric.get("value") if isinstance(metric, dict) else metric
-        if value is not None:
-            measurements[name] = f.as_number(value, f"context.custom.metrics.{name}")
-    ticks = f.number(f.mapping(item, "durationMetric"), "value")
-    return measurements if ticks is None else {"DurationMs": ticks / TICKS_PER_MS, **measurements}
+    ticks = _object(item, "durationMetric").get("value"), "durationMetric.value"
+    durations, unreadable = f.numbers({"DurationMs": ticks})
+    values: dict[str, tuple[object, str]] = {}
+    try:
+        for name, metric in _joined(custom, "metrics").items():
+            value = metric.get("value") if isinstance(metric, dict) else metric
+            values[name] = value, f"context.custom.metrics.{name}"
+    except f.BadField as error:
+        unreadable[None] = error
+    numbers, errors = f.numbers(values)
+    in_ms = {name: ticks / TICKS_PER_MS for name, ticks in durations.items()}
+    return {**in_ms, **numbers}, {**unreadable, **errors}
 
 
 def _joined(custom: f.Fields, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import date
 from statistics import median
 from typing import Literal
 
-from shared.sampling.baseline import Point, expect
+from shared.sampling.baseline import MEMORY_DAYS, Point, expect
 from shared.sampling.estimates import EventEstimates
 
 SCORE_MAX = 2.8
@@ -52,6 +52,12 @@ class Day:
     """False if the weights cannot be trusted."""
     excluded: bool = False
     """True for a day that must not influence the baseline, such as one of a known loss."""
+    unread: float = 0
+    """The share of the records of the day's files that could not be read."""
+    key: str = ""
+    """The name of the key by which copies were recognized. Days with different keys are not
+    compared.
+    """
 
     @property
     def relative_variance(self) -> float:
@@ -81,6 +87,15 @@ def day_of(
         control=control,
         trusted=figures.doubtful_records <= DOUBTFUL_MAX * figures.records,
     )
+
+
+def comparable(today: Day, history: Sequence[Day]) -> list[Day]:
+    """The earlier days with which a day is compared."""
+    return [
+        d
+        for d in history
+        if 0 < (today.day - d.day).days <= MEMORY_DAYS and not d.excluded and d.key == today.key
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,16 @@ def compare(today: Day, before: Sequence[Day], lasting: bool) -> Tests:
         _test(today, ratios, score_max, may_drift=False),
         _test(today, alone, SCORE_MAX, may_drift=True),
     )
+
+
+def unread_explains(today: Day, before: Sequence[Day], test: Test | None) -> bool:
+    """Whether at least half of what a day lacks may be in records that could not be read, besides
+    the usual number of such records.
+    """
+    if test is None or test.share >= 1:
+        return False
+    usual = median([d.unread for d in before]) if before else 0.0
+    return today.unread - usual >= (1 - test.share) / 2
 
 
 def _logs(figures: Sequence[tuple[Day, float]]) -> list[Point]:

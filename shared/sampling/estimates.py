@@ -47,6 +47,8 @@ class Sums:
     """Records whose weight cannot be trusted."""
     valued: int = 0
     """Records that have the measurement."""
+    beside: int = 0
+    """Copies that lie alone beside the record that they repeat, so they may be other records."""
     raw_sum: float = 0
     weight_sum: float = 0
     weight_square_sum: float = 0

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
-from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.comparison import Day, Test, Tests, compare
+from shared.sampling.comparison import Day, Test, Tests, comparable, compare, unread_explains
 from shared.sampling.verdict import (
+    UNUSUAL,
     Evidence,
     Verdict,
     VerdictKind,
@@ -47,13 +47,14 @@ def judge_measured(
     lasting: bool = False,
 ) -> Verdict:
     """Like ``judge``, with the adjusted sum as ``value`` and the adjusted count as ``control``."""
-    since = today.day - timedelta(days=MEMORY_DAYS)
-    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    before = comparable(today, history)
     if any(d.value < 0 for d in (*before, today)):
         reason = "the sum is negative on some days, so its ratio to the count has no meaning"
         return Verdict(today.day, VerdictKind.UNCERTAIN, reason)
     tests = compare(today, before, lasting)
     kind, reason = _judge(tests, before)
+    if kind in UNUSUAL and unread_explains(today, before, tests.by_control):
+        kind, reason = VerdictKind.UNCERTAIN, f"{reason}; what is missing may be unreadable values"
     return Verdict(today.day, kind, reason, evidence_of(today, tests, None))
 
 

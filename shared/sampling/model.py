@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from shared.sampling.fields import BadField
 
 
 class RecordKind(StrEnum):
@@ -64,15 +66,29 @@ class Record:
     """Custom measurements, and DurationMs of requests and dependencies."""
     properties: Mapping[str, str]
     role_name: str = ""
+    unreadable: Mapping[str | None, BadField] = field(default_factory=dict)
+    """The measurements whose values cannot be read. None stands for all of them."""
+
+    def error_of(self, measurement: str) -> BadField | None:
+        """The reason why a measurement of this record cannot be read; None if it is missing."""
+        every = None if measurement in self.measurements else self.unreadable.get(None)
+        return self.unreadable.get(measurement, every)
 
 
 class Reason(StrEnum):
-    """The reason why a line could not be read."""
+    """The reason why a line could not be read, or not as a whole."""
 
     NOT_JSON = "not_json"  # for example the last line of a blob that is still being written
     NOT_TEXT = "not_text"
     OTHER_PRODUCT = "other_product"
     BAD_FIELD = "bad_field"
+    DAMAGED = "damaged"  # the rest of a compressed file
+    BAD_VALUE = "bad_value"  # the record counts, without the value of the measurement
+    UNKNOWN_COLUMN = "unknown_column"  # the record counts; the column is not part of its key
+
+
+NOTICES = frozenset({Reason.BAD_VALUE, Reason.UNKNOWN_COLUMN})
+"""The reasons for which nothing is quarantined."""
 
 
 @dataclass(frozen=True, slots=True)

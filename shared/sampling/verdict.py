@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import date
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
 from typing import Protocol
 
 from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.comparison import Day, Test, Tests, compare
+from shared.sampling.comparison import Day, Test, Tests, comparable, compare, unread_explains
 
 SUPPORT = 2.0
 """The limit for the ratio to the control, in standard errors, if the value itself has fallen
@@ -28,6 +28,7 @@ FALLEN_ALONG = -1.0
 RATE_CHANGE_MIN = 1.25
 """The factor by which the sampling rate must differ from the usual one to count as changed."""
 RATE_DAYS = 7
+UNREAD = "what is missing may be in lines that could not be read"
 LOSS_SEEN_MAX = 0.8
 """If a test can detect only losses larger than this share, its result is uncertain."""
 ACCEPT_AFTER_DAYS = 28
@@ -121,11 +122,12 @@ def judge(
     ``history`` has earlier days; later ones are ignored. Ten weeks are enough. ``lasting`` means
     that there was a loss on the day before.
     """
-    since = today.day - timedelta(days=MEMORY_DAYS)
-    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    before = comparable(today, history)
     tests = compare(today, before, lasting)
     usual_rate = _usual_rate(before)
     kind, reason = _judge(today, tests, before, today.day in holidays)
+    if kind in UNUSUAL and unread_explains(today, before, tests.by_control or tests.by_value):
+        kind, reason = VerdictKind.UNCERTAIN, f"{reason}; {UNREAD}"
     if _rate_changed(today.sampling_rate_percent, usual_rate):
         rates = (
             f"{today.sampling_rate_percent:.3g} % of records were kept, {usual_rate:.3g} % before"

@@ -7,12 +7,26 @@ write the rate itself as the attribute ``microsoft.sample_rate``, and some leave
 
 from __future__ import annotations
 
+from shared.sampling.fields import BadField, Fields, item_count
 from shared.sampling.model import Weight, WeightSource
 
 ROUNDING = 1.0
 """Item counts differ from 100 / rate by less than this, because SDKs round or truncate them."""
 WEIGHT_MAX = 1000.0
 """The lowest default rate of adaptive sampling is 0.1 %."""
+
+
+def weight_of(
+    fields: Fields, name: str, rate_percent: float | None, sdk_version: str = ""
+) -> Weight:
+    """The weight of a record whose item count is in the field ``name``. If the item count cannot be
+    read and there is no rate, the record counts once, and its weight is not trusted.
+    """
+    try:
+        return weigh(item_count(fields, name), rate_percent, sdk_version)
+    except BadField:
+        unstated = Weight(1.0, WeightSource.UNSTATED)
+        return unstated if rate_percent is None else weigh(None, rate_percent, sdk_version)
 
 
 def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:

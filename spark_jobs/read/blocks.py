@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-FORMAT = "blocks-2"
+FORMAT = "blocks-3"
 """The name of the format. Change it when earlier partials can no longer be read, or when keys are
 computed differently.
 """
@@ -34,6 +34,7 @@ RECORD = np.dtype(
         ("series", "<u4"),  # index into the block's list of series
         ("trusted", "?"),
         ("late", "?"),
+        ("beside", "?"),  # a copy of one of the lines just before it
     ]
 )
 QUARANTINE = ("file", "reason", "field", "detail", "text")

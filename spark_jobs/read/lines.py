@@ -14,21 +14,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Annotated, Any
+from datetime import date, datetime, timedelta
+from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta, Raw
 from pandas.util import hash_array  # type: ignore[import-untyped]
 
-from shared.sampling.diagnostic_export import KINDS, OTHER_TABLES, SAMPLE_RATE, TEMPLATES
+from shared.sampling.diagnostic_export import (
+    DELIVERY_COLUMNS,
+    DURATION,
+    KEY_COLUMNS,
+    KINDS,
+    OTHER_TABLES,
+    SAMPLE_RATE,
+    TEMPLATES,
+    TIME_ENDING,
+    key_columns,
+    time_of,
+    unknown_columns,
+)
 from shared.sampling.fields import rate_percent
-from shared.sampling.model import Quarantined, Record
-from shared.sampling.records import parts_of, read_line
+from shared.sampling.model import Quarantined, Reason, Record
+from shared.sampling.records import TEXT_MAX, parts_of, plausible, read_line
 from shared.sampling.weights import weigh
 from spark_jobs.model import ROLE, Shape, hours_until
 from spark_jobs.read.blocks import RECORD, SCHEMA, Numbered, Row, batches, concatenated, packed
@@ -39,7 +51,6 @@ LATE_AFTER = timedelta(hours=1)
 HELD_BYTES_MAX = 22 << 20
 """The reader yields batches as soon as the records that it holds take this many bytes."""
 BAD_LINE_BYTES = 1_000
-DURATION = "DurationMs"
 STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 """The accepted times: years from 1980 on, in UTC. Since 1980 all zones differ from UTC by whole
 quarters of an hour, so the time in UTC without its seconds is enough to compute the local date and
@@ -50,22 +61,35 @@ UNDECIDED, IGNORED = -1, -2
 the table of the line contains no events."""
 EVENTS, TRACES = "AppEvents", "AppTraces"
 EMPTY: dict[str, Any] = {}
+NO_VALUE = Raw()
+LINES_TOGETHER = 1_000
+"""The number of lines that are decoded together: so few that they fit into a processor's cache."""
+COLUMNS_MAX = 100
+"""The most columns that a decoder adds. Lines with still other columns are read singly."""
+NEAR = 100
+"""The distance in lines up to which a copy is beside the record that it repeats."""
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
+Value = bool | Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | str | None
 
 
-class Line(msgspec.Struct, gc=False, omit_defaults=True):
-    """A plain line. Its fields are in the order of the export, which makes decoding fastest.
-
-    The key by which copies are recognized is made of all fields except SDKVersion.
+class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A plain line. Its fields are the most frequent columns, in the order of the export, which
+    makes decoding fastest. A decoder adds others when it first sees them.
     """
 
-    time: str | UnsetType = UNSET
+    time: Text = None
+    resourceId: Raw = NO_VALUE  # noqa: N815
     Type: str = ""
     AppRoleInstance: Text = None
     AppRoleName: Text = None
+    ClientIP: Text = None
+    ClientType: Text = None
+    _BilledSize: Raw = NO_VALUE
+    OperationName: Text = None
     OperationId: Text = None
+    ParentId: Text = None
     SDKVersion: Text = None
     UserId: Text = None
     Properties: dict[str, Text] | None = None
@@ -74,16 +98,85 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     ItemCount: Annotated[int, Meta(ge=1, le=1 << 53)] | None = None
     TimeGenerated: Text = None
     Message: Text = None
-    ParentId: Text = None
-    Id: Text = None
-    SessionId: Text = None
     DurationMs: Number = None
     records: None = None
     """The body of an Event Hub event has a list here, so it is not a plain line."""
 
 
-decode = msgspec.json.Decoder(Line).decode
+MORE_KEY_COLUMNS = [name for name in KEY_COLUMNS if name not in Line.__struct_fields__]
+"""In this order they follow the fields of Line, whichever of them a decoder knows."""
+
+
+def _line_of(columns: Sequence[str]) -> tuple[type[Line], dict[str, str]]:
+    """Returns a Line with more columns. Those that do not count for the key have fields of other
+    names, which the dictionary maps to the names of the columns.
+    """
+    keys = [name for name in MORE_KEY_COLUMNS if name in columns]
+    others = [name for name in columns if name not in keys]
+    names = {f"other_{number}": name for number, name in enumerate(others)}
+    fields = [(name, Value, None) for name in keys] + [(name, Raw, NO_VALUE) for name in names]
+    found = msgspec.defstruct("Line", fields, bases=(Line,), rename=names, gc=False)
+    return cast("type[Line]", found), names
+
+
+Decoded = tuple[list[Line], list[bytes], list[bytes]]
+FULL_LINE, _ = _line_of(MORE_KEY_COLUMNS)
 encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class _Decoder:
+    """Decodes plain lines. It adds columns to those of ``Line`` when it first sees them."""
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, SourceFile] = {}
+        """Columns that are not documented, and the file in which each was found first."""
+        self._decode = msgspec.json.Decoder(Line).decode
+        self._columns = list[str]()
+        self._others: dict[str, str] = {}
+        """The added columns that do not count for the key, by their fields."""
+
+    def lines(self, file: SourceFile, some: Sequence[bytes], is_utf8: bool) -> Decoded:
+        """Returns the plain lines, their texts, and the texts of all other lines."""
+        lines, raws, others = list[Line](), list[bytes](), list[bytes]()
+        for raw in some:
+            try:
+                # msgspec does not check the encoding of fields that it skips, but decode() does.
+                lines.append(self._decode(raw if is_utf8 else raw.decode()))
+            except msgspec.ValidationError:
+                line = self._with_more_columns(raw)
+                if line is None:
+                    others.append(raw)
+                    continue
+                lines.append(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                others.append(raw)
+                continue
+            raws.append(raw)
+        for line in lines if self._others else ():
+            self._forget(line, file)
+        return lines, raws, others
+
+    def _with_more_columns(self, raw: bytes) -> Line | None:
+        """Adds the columns of a line, and decodes it. Returns None if it is not plain."""
+        try:
+            found = msgspec.json.decode(raw.decode(), type=dict[str, Raw])
+            new = set(found).difference(Line.__struct_fields__, self._columns)
+            if not new or len(self._columns) + len(new) > COLUMNS_MAX:
+                return None
+            self._columns += sorted(new)
+            line_type, self._others = _line_of(self._columns)
+            self._decode = msgspec.json.Decoder(line_type).decode
+            return self._decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def _forget(self, line: Line, file: SourceFile) -> None:
+        """Removes the columns from a line that do not count for its key."""
+        for field, name in self._others.items():
+            if getattr(line, field, NO_VALUE) is not NO_VALUE:
+                setattr(line, field, NO_VALUE)
+                if line.Type in KINDS and name not in DELIVERY_COLUMNS:
+                    self.unknown.setdefault(name, file)
 
 
 def batches_of(
@@ -109,6 +202,7 @@ class _Reader:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
+        self._decoder = _Decoder()
         self._series = Numbered()
         self._days = Numbered()
         """Pairs of a blob date and an event date."""
@@ -119,14 +213,24 @@ class _Reader:
         self.held_bytes = 0
 
     def read(self, file: SourceFile, text: bytes) -> None:
-        lines, raws, others = _decoded(text)
-        if lines:
-            others += [raws[number] for number in self._add_lines(file, lines)]
-        if records := [read for raw in others for read in self._read_singly(file, raw)]:
-            self._add_records(file, records)
+        try:
+            is_utf8 = text.isascii() or text.decode() != ""
+        except UnicodeDecodeError:
+            is_utf8 = False
+        every = text.split(b"\n")
+        for at in range(0, len(every), LINES_TOGETHER):
+            some = every[at : at + LINES_TOGETHER]
+            lines, raws, others = self._decoder.lines(file, some, is_utf8)
+            if lines:
+                others += [raws[number] for number in self._add_lines(file, lines)]
+            if records := [read for raw in others for read in self._read_singly(file, raw)]:
+                self._add_records(file, records)
 
     def rows(self) -> Iterator[Row]:
         yield from self._bad
+        for name, file in self._decoder.unknown.items():
+            detail = "is not a documented column"
+            yield _notice(file, Reason.UNKNOWN_COLUMN, sendable(name[:TEXT_MAX]), detail)
         if not self._records:
             return
         days, numbers = list(self._days), np.concatenate(self._of_days)
@@ -137,9 +241,10 @@ class _Reader:
     def _add_lines(self, file: SourceFile, lines: Sequence[Line]) -> list[int]:
         """Adds the records of plain lines. Returns the indexes of lines that turned out not to be
         plain."""
-        days, hours = self._times(lines, file.blob_date)
+        stamps = [line.time or line.TimeGenerated or "" for line in lines]
+        days, hours = self._times(stamps, file)
         groups = Numbered()
-        numbers = np.array([groups[_group_of(line, self._shape.dimensions)] for line in lines])
+        numbers = np.array([groups[each] for each in _groups_of(lines, self._shape.dimensions)])
         of_groups = np.array([self._series_and_weight(group) for group in groups])
         series, weights, trusted = of_groups[numbers].T
         plain = (series >= 0) & (days >= 0)
@@ -152,8 +257,8 @@ class _Reader:
             series=series,
             k=weights,
             trusted=trusted,
-            x=[_value(line, self._shape.measurement) for line in lines],
-            key=_hashed([_content(line) for line in lines]),
+            x=_values(lines, self._shape.measurement),
+            key=_hashed(_contents(lines, stamps)),
         )
         undecided: list[int] = np.flatnonzero(~plain & (series != IGNORED)).tolist()
         return undecided
@@ -172,46 +277,52 @@ class _Reader:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
         return series, weight.value, weight.trusted
 
-    def _times(self, lines: Sequence[Line], blob_date: str) -> tuple[Any, Any]:
+    def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any]:
         """Returns two arrays: the number of each line's day (negative if its time is bad), and the
         hours from 1970 to its time."""
-        stamps = pa.array(
-            [(line.TimeGenerated or "") if line.time is UNSET else line.time for line in lines],
-            pa.string(),
-        )
+        stamps = pa.array(texts, pa.string())
         minutes = pc.utf8_slice_codeunits(stamps, 0, MINUTE_LENGTH).dictionary_encode()
-        of_minutes = [self._minute(each, blob_date) for each in minutes.dictionary.to_pylist()]
+        found, received = minutes.dictionary.to_pylist(), file.received
+        of_minutes = [self._minute(each, file.blob_date, received) for each in found]
         days, hours = np.array(of_minutes)[minutes.indices.to_numpy()].T
         plain = pc.match_substring_regex(stamps, STAMP).to_numpy(zero_copy_only=False)
         return np.where(plain, days, -1), hours
 
-    def _minute(self, minute: str, blob_date: str) -> tuple[int, int]:
+    def _minute(self, minute: str, blob_date: str, received: date | None) -> tuple[int, int]:
         try:
             time = datetime.fromisoformat(f"{minute}:00+00:00")
         except ValueError:
             return -1, 0
-        return self._day(time, blob_date), hours_until(time)
+        known = plausible(time, received)
+        return (self._day(time, blob_date), hours_until(time)) if known else (-1, 0)
 
     def _day(self, time: datetime, blob_date: str) -> int:
-        try:
-            local = time.astimezone(self._zone)
-        except OverflowError:  # in the years 1 and 9999, local time may exceed datetime's range
-            local = time
-        return self._days[blob_date, local.date().isoformat()]
+        return self._days[blob_date, time.astimezone(self._zone).date().isoformat()]
 
     def _read_singly(self, file: SourceFile, raw: bytes) -> Iterator[tuple[Record, bytes]]:
         """Yields the records that the reference reads from a line. Each comes with the content that
         it would have as a plain line (see ``_plain_content``).
         """
-        outcomes = list(read_line(raw, file.path))
-        bad = [_bad_row(outcome, file) for outcome in outcomes if isinstance(outcome, Quarantined)]
-        self._bad += bad
-        self.held_bytes += BAD_LINE_BYTES * len(bad)
+        before = len(self._bad)
+        outcomes = list(read_line(raw, file.path, received=file.received))
+        self._bad += [_bad_row(each, file) for each in outcomes if isinstance(each, Quarantined)]
         if any(isinstance(outcome, Record) for outcome in outcomes):
             parts = parts_of(json.loads(raw.decode("utf-8-sig")))
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, Record):
+                    self._note(part, outcome, file)
                     yield outcome, _plain_content(part)
+        self.held_bytes += BAD_LINE_BYTES * (len(self._bad) - before)
+
+    def _note(self, part: Any, record: Record, file: SourceFile) -> None:
+        """Notes the columns of a record that are unknown, and its value if it cannot be read."""
+        unknown = self._decoder.unknown
+        for name in sorted(unknown_columns(part)) if len(unknown) < COLUMNS_MAX else ():
+            unknown.setdefault(name, file)
+        if error := record.error_of(self._shape.measurement):
+            text = sendable(json.dumps(part)[:TEXT_MAX])
+            notice = _notice(file, Reason.BAD_VALUE, sendable(error.field), sendable(str(error)))
+            self._bad.append({**notice, "text": text})
 
     def _add_records(self, file: SourceFile, records: Sequence[tuple[Record, bytes]]) -> None:
         """Adds records that the reference has read.
@@ -252,6 +363,7 @@ class _Reader:
         hashes = _hashed(operations)
         records["unit"] = np.where(hashes == NO_OPERATION, records["key"], hashes)
         records["late"] = file.hour and records["hour"] < hours_until(file.hour - LATE_AFTER)
+        records["beside"] = _beside(records["key"])
         self._records.append(records.compress(plain))
         self._of_days.append(days[plain])
         self.held_bytes += self._records[-1].nbytes
@@ -262,69 +374,78 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _decoded(text: bytes) -> tuple[list[Line], list[bytes], list[bytes]]:
-    """Returns the lines that the decoder accepts, their texts, and the texts of all others."""
-    lines, raws, others = [], [], []
-    try:
-        is_utf8 = text.isascii() or text.decode() != ""
-    except UnicodeDecodeError:
-        is_utf8 = False
-    for raw in text.split(b"\n"):
-        try:
-            # msgspec does not check the encoding of fields that it skips, but raw.decode() does.
-            lines.append(decode(raw if is_utf8 else raw.decode()))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            others.append(raw)
-        else:
-            raws.append(raw)
-    return lines, raws, others
+def _contents(lines: Sequence[Line], stamps: Sequence[str]) -> list[bytes]:
+    """Returns the bytes from which the keys of lines are computed.
 
-
-def _content(line: Line) -> bytes:
-    """The bytes from which the key of a line is computed.
-
-    Clears SDKVersion in the line, because lines that differ only in that field are copies.
+    Brings the time of each line into the form of ``key_columns``, and clears the columns that are
+    added on delivery.
     """
-    line.SDKVersion = None
-    return encode(line)
+    for line, stamp in zip(lines, stamps, strict=True):
+        line.time = stamp.rstrip(TIME_ENDING)
+        line.TimeGenerated = None
+        line.resourceId = line._BilledSize = NO_VALUE
+    return list(map(encode, lines))
 
 
 def _plain_content(part: Any) -> bytes:
     """The content that a record would have as a plain line; empty if it cannot be one."""
     try:
-        line = msgspec.convert(part, Line)
-        return _content(line) if line.Type in KINDS else b""
+        if part.get("Type") not in KINDS:
+            return b""
+        time_column, _ = time_of(part)
+        return encode(msgspec.convert(key_columns(part, time_column), FULL_LINE))
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for lone surrogates
         return b""
 
 
-def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
-    """Returns the values that determine a line's series and weight.
+def _groups_of(lines: Sequence[Line], dimensions: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Returns the values that determine the series and the weight of each line.
 
     Lines with the same values form a group. A piece of text has few groups.
+    """
+    groups = [
+        (
+            line.Type,
+            line.Name if line.Type != TRACES else _template(line),
+            line.ItemCount,
+            (line.Properties or EMPTY).get(SAMPLE_RATE),
+            line.SDKVersion,
+        )
+        for line in lines
+    ]
+    if not dimensions:
+        return groups
+    return [
+        (*group, *(_dimension(line, name) for name in dimensions))
+        for group, line in zip(groups, lines, strict=True)
+    ]
 
-    The name of a trace is its message template, so that messages with different values count as
+
+def _template(line: Line) -> str:
+    """The name of a trace is its message template, so that messages with different values count as
     one event.
     """
-    properties = line.Properties or EMPTY
-    name = line.Name
-    if line.Type == TRACES:
-        name = next(filter(None, map(properties.get, TEMPLATES)), "") or line.Message or ""
-    dims = [
-        (line.AppRoleName if dimension == ROLE else properties.get(dimension)) or ""
-        for dimension in dimensions
-    ]
-    return line.Type, name, line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion, *dims
+    templates = map((line.Properties or EMPTY).get, TEMPLATES)
+    return next(filter(None, templates), "") or line.Message or ""
 
 
-def _value(line: Line, measurement: str) -> float | None:
-    """The value of the measurement. A custom measurement named DurationMs takes precedence over the
-    field DurationMs of the line.
+def _dimension(line: Line, name: str) -> str:
+    return (line.AppRoleName if name == ROLE else (line.Properties or EMPTY).get(name)) or ""
+
+
+def _values(lines: Sequence[Line], measurement: str) -> list[float | None] | float:
+    """The values of the measurement. A custom measurement named DurationMs takes precedence over
+    the field DurationMs of the line.
     """
     if not measurement:
         return 1.0
-    value = (line.Measurements or EMPTY).get(measurement)
-    return line.DurationMs if value is None and measurement == DURATION else value
+    values = [(line.Measurements or EMPTY).get(measurement) for line in lines]
+    if measurement != DURATION:
+        return values
+    return [
+        line.DurationMs if value is None else value
+        for line, value in zip(lines, values, strict=True)
+    ]
 
 
 def _hashed(texts: Sequence[str | bytes]) -> Any:
@@ -337,6 +458,24 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
 def _bad_row(line: Quarantined, file: SourceFile) -> Row:
     texts = {name: sendable(getattr(line, name)) for name in ("reason", "field", "detail", "text")}
     return {"blob_date": file.blob_date, "file": file.path, **texts}
+
+
+def _notice(file: SourceFile, reason: Reason, field: str, detail: str) -> Row:
+    row = {"blob_date": file.blob_date, "file": file.path, "reason": str(reason)}
+    return {**row, "field": field, "detail": detail, "text": ""}
+
+
+def _beside(keys: Any) -> Any:
+    """Returns for each record of consecutive lines whether it repeats one of the lines just before
+    it, alone. A retried export repeats lines as a block, all at the same distance.
+    """
+    order = np.argsort(keys, kind="stable")
+    later, again = order[1:], keys[order[1:]] == keys[order[:-1]]
+    distance = np.zeros(len(keys) + 2, np.int64)
+    distance[1 + later[again]] = (later - order[:-1])[again]
+    same = distance[1:] == distance[:-1]
+    blocks = (distance[1:-1] > 1) & (same[:-1] | same[1:])
+    return (distance[1:-1] > 0) & (distance[1:-1] <= NEAR) & ~blocks
 
 
 NO_OPERATION = _hashed([""])[0]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from shared.sampling.comparison import DOUBTFUL_MAX, day_of
-from shared.sampling.estimates import EventEstimates, Sums
+from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
@@ -22,6 +22,7 @@ Days = Mapping[tuple[str, Series], Sums]
 Controls = Mapping[str, float]
 NO_SUMS = Sums()
 HEAVY_SHARE = 0.1
+COPIES_SHARE = 0.01
 INCOMPLETE = "not all files of this date have been read, or the date is not over"
 ALL_REQUESTS = "requests/duration"
 """The standard metric that every SDK sends. Its item count is the number of requests."""
@@ -39,17 +40,20 @@ class TrendInputs:
     """In UTC."""
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Collection[date] = ()
-    unreadable: Collection[str] = ()
-    """Event dates with records that cannot be read again."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Event dates with records that cannot be read again, and the format of these records."""
 
     @cached_property
     def complete(self) -> set[str]:
         """Event dates that are over and whose blob dates were all read."""
-        read = {day for day in self.blob_dates if day != UNDATED}
-        if not read:
-            event_dates = {day for each in self.blob_dates.values() for day in each.records}
+        read = {d for d, of in self.blob_dates.items() if d != UNDATED and not of.damaged}
+        if self.blob_dates.keys() <= {UNDATED}:
+            whole = [each for each in self.blob_dates.values() if not each.damaged]
+            event_dates = {day for each in whole for day in each.records}
             return {day for day in event_dates if day < self.today.isoformat()}
         zone = ZoneInfo(self.shape.time_zone)
+        if not read:
+            return set()
         first, last = date.fromisoformat(min(read)), date.fromisoformat(max(read))
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         return {
@@ -57,6 +61,10 @@ class TrendInputs:
             for day in days
             if all(utc.isoformat() in read and utc < self.today for utc in _utc_dates(day, zone))
         }
+
+    def blob_date(self, day: str) -> BlobDate:
+        """What was read of the files of an event date, or of those without a date."""
+        return self.blob_dates.get(day, self.blob_dates.get(UNDATED, BlobDate()))
 
 
 def trends_of(days: Days, inputs: TrendInputs) -> list[Trend]:
@@ -103,10 +111,16 @@ def _of_series(series: Series, sums: Mapping[str, Sums], inputs: TrendInputs) ->
     def judged(
         of: Literal["count", "total"], controls: Controls, **rules: Any
     ) -> Sequence[Verdict]:
-        days = [day_of(figures[d], date.fromisoformat(d), of, controls.get(d)) for d in dates]
-        return judge_all(
-            [replace(d, excluded=str(d.day) not in inputs.complete) for d in days], **rules
-        )
+        days = [
+            replace(
+                day_of(figures[d], date.fromisoformat(d), of, controls.get(d)),
+                excluded=d not in inputs.complete,
+                unread=_unread_share(inputs.blob_date(d), sums.get(d, NO_SUMS), of),
+                key=inputs.unreadable.get(d, ""),
+            )
+            for d in dates
+        ]
+        return judge_all(days, **rules)
 
     controls = inputs.controls.get(series.event, inputs.controls.get("", {}))
     verdicts = judged("count", controls, holidays=inputs.holidays)
@@ -120,6 +134,14 @@ def _of_series(series: Series, sums: Mapping[str, Sums], inputs: TrendInputs) ->
     ]
 
 
+def _unread_share(blob_date: BlobDate, sums: Sums, of: Literal["count", "total"]) -> float:
+    if of == "count":
+        unread, read = blob_date.quarantined, sums.records + sums.duplicates
+    else:
+        unread, read = blob_date.bad_values, sums.valued
+    return unread / (unread + read) if unread else 0.0
+
+
 def _trend(
     series: Series,
     day: str,
@@ -128,7 +150,7 @@ def _trend(
     of_sum: Verdict | None,
     inputs: TrendInputs,
 ) -> Trend:
-    blob_date = inputs.blob_dates.get(day, inputs.blob_dates.get(UNDATED, BlobDate()))
+    blob_date = inputs.blob_date(day)
     figures, complete = sums.figures, day in inputs.complete
     if not complete:
         of_count = replace(of_count, kind=VerdictKind.UNCERTAIN, reason=INCOMPLETE)
@@ -159,7 +181,7 @@ def _trend(
         quarantined=blob_date.quarantined,
         late_share=sums.late / sums.records if sums.records else None,
         complete=complete,
-        warnings=tuple(_warnings(figures, blob_date, unreadable=day in inputs.unreadable)),
+        warnings=tuple(_warnings(sums, blob_date, unreadable=day in inputs.unreadable)),
         verdict=str(both.kind),
         reason=both.reason,
         figure=both.figure,
@@ -169,8 +191,8 @@ def _trend(
     )
 
 
-def _warnings(figures: EventEstimates, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
-    warnings = []
+def _warnings(sums: Sums, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
+    warnings, figures = [], sums.figures
     if unreadable:
         warnings.append(
             "some records of this date cannot be read again, because their files are gone and their"
@@ -184,6 +206,12 @@ def _warnings(figures: EventEstimates, blob_date: BlobDate, *, unreadable: bool)
         share = figures.weight_max / figures.count.value
         if figures.records > 1 / HEAVY_SHARE:
             warnings.append(f"one record stands for {share:.0%} of all")
+    if sums.beside > sums.duplicates / 2 > COPIES_SHARE * sums.records / 2:
+        warnings.append(
+            f"{sums.beside} of {sums.duplicates} copies lie beside the record that they repeat, so"
+            " they may be other events: write times with fractions of a second, or a property such"
+            " as a message ID"
+        )
     if blob_date.quarantined:
         warnings.append(f"{blob_date.quarantined} lines of this date's files could not be read")
     return warnings

@@ -37,7 +37,7 @@ parts, so this number limits the tasks of a date and the memory of the driver.
 """
 JOINED_BLOCKS = 16
 """The number of blocks that are divided together: so many that the pieces do not become tiny."""
-COUNTS = ("records", "duplicates", "late", "doubtful", "valued")
+COUNTS = ("records", "duplicates", "late", "doubtful", "valued", "beside")
 HOUR = {"hour": pa.int32(), "records": pa.int64(), "weight_sum": pa.float64()}
 DIVIDED = pa.schema(
     {
@@ -154,6 +154,7 @@ def _without_copies(found: Any) -> Columns:
         "trusted": np.logical_and.reduceat(rows["trusted"], first),
         "late": np.logical_and.reduceat(rows["late"], first),
         "copies": np.diff(first, append=len(order)) - 1,
+        "beside": np.add.reduceat(rows["beside"], first, dtype=np.int64),
     }
 
 
@@ -175,6 +176,7 @@ def _sums(records: Columns, count: int) -> dict[str, list[Any]]:
         "late": total(records["late"]).astype(np.int64),
         "doubtful": total(~records["trusted"]).astype(np.int64),
         "valued": total(valued).astype(np.int64),
+        "beside": total(records["beside"]).astype(np.int64),
         "raw_sum": total(x),
         "weight_sum": total(k),
         "weight_square_sum": total(k * k),
