@@ -147,7 +147,7 @@ def unknown_columns(line: f.Fields) -> set[str]:
     """The columns of a record that are not documented, for example because they are new."""
     if line.get("Type") not in KINDS:
         return set()
-    return set(line).difference(KEY_COLUMNS, DELIVERY_COLUMNS, TIMES)
+    return set(line).difference(KEY_COLUMNS, DELIVERY_COLUMNS, TIMES, {"records"})
 
 
 def time_of(line: f.Fields) -> tuple[str, datetime]:

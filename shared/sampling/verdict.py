@@ -126,6 +126,8 @@ def judge(
     tests = compare(today, before, lasting)
     usual_rate = _usual_rate(before)
     kind, reason = _judge(today, tests, before, today.day in holidays)
+    if tests.by_value is None and any(d.key != today.key for d in history):
+        reason = f"{reason}; earlier days were counted by another key"
     if kind in UNUSUAL and unread_explains(today, before, tests.by_control or tests.by_value):
         kind, reason = VerdictKind.UNCERTAIN, f"{reason}; {UNREAD}"
     if _rate_changed(today.sampling_rate_percent, usual_rate):

@@ -190,11 +190,8 @@ def test_a_platform_metric_is_a_control(tmp_path: Path, spark: SparkSession) -> 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            event("2017-05-15T09:00:00", Measurements={"Amount": "a lot"}),
-            "bad_field, field Measurements.Amount",
-        ),
-        (event("2017-05-15T09:00:00", OperationId=7), "OperationId: expected text, found '7'"),
+        (event("2017-01-15T09:00:00"), "bad_field, field time"),
+        (event("2017-05-15T09:00:00", Name=7), "Name: expected text, found '7'"),
         ('{"category":"StorageWrite"}', "neither a known Type nor a known payload"),
         (event("2017-05-15T09:00:00", Type="AppMetrics"), "but no event, request or trace"),
     ],

@@ -76,7 +76,8 @@ def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
     found = []
     for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
         series, block = joined([(row["series"], row["block"])])
-        names = [name for name in block.dtype.names or () if keys or name not in ("key", "unit")]
+        hidden = () if keys else ("key", "unit", "beside")
+        names = [name for name in block.dtype.names or () if name not in hidden]
         for record in block:
             values = {name: record[name].item() for name in names}
             values |= {"x": repr(values["x"]), "series": series[record["series"]]}
