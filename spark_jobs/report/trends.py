@@ -212,10 +212,9 @@ def _warnings(sums: Sums, blob_date: BlobDate, *, unreadable: bool) -> list[str]
             " they may be other events: write times with fractions of a second, or a property such"
             " as a message ID"
         )
-    if blob_date.bad_values:
-        warnings.append(f"{blob_date.bad_values} values of this date's files could not be read")
-    if blob_date.damaged:
-        warnings.append(f"{blob_date.damaged} files of this date are damaged")
-    if blob_date.quarantined:
-        warnings.append(f"{blob_date.quarantined} lines of this date's files could not be read")
-    return warnings
+    unread = {
+        "values of this date's files could not be read": blob_date.bad_values,
+        "files of this date are damaged": blob_date.damaged,
+        "lines of this date's files could not be read": blob_date.quarantined,
+    }
+    return [*warnings, *(f"{count} {text}" for text, count in unread.items() if count)]
