@@ -97,8 +97,8 @@ def notices(batches: Sequence[pa.RecordBatch]) -> list[tuple[str, str]]:
 
 
 def by_reference(some: Sequence[bytes | str]) -> list[pa.RecordBatch]:
-    def none_is_plain(_: Any, __: Any, some: Sequence[bytes], ___: bool) -> lines.Decoded:
-        return [], [], list(some)
+    def none_is_plain(_: Any, __: Any, text: bytes) -> list[tuple[bytes, None]]:
+        return [(raw, None) for raw in text.split(b"\n")]
 
     with (
         mock.patch.object(lines._Decoder, "lines", none_is_plain),
