@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import Ignored, Record, RecordKind
+from shared.sampling.model import BadField, Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weight_of
 
@@ -68,7 +68,7 @@ def _object(fields: f.Fields, name: str) -> f.Fields:
 
 def _measurements(
     item: f.Fields, custom: f.Fields
-) -> tuple[dict[str, float], dict[str | None, f.BadField]]:
+) -> tuple[dict[str, float], dict[str | None, BadField]]:
     """Custom measurements, which are numbers or objects with a value, and the duration in ms."""
     ticks = _object(item, "durationMetric").get("value"), "durationMetric.value"
     durations, unreadable = f.numbers({"DurationMs": ticks})
@@ -77,7 +77,7 @@ def _measurements(
         for name, metric in _joined(custom, "metrics").items():
             value = metric.get("value") if isinstance(metric, dict) else metric
             values[name] = value, f"context.custom.metrics.{name}"
-    except f.BadField as error:
+    except BadField as error:
         unreadable[None] = error
     numbers, errors = f.numbers(values)
     in_ms = {name: ticks / TICKS_PER_MS for name, ticks in durations.items()}
@@ -87,5 +87,5 @@ def _measurements(
 def _joined(custom: f.Fields, name: str) -> dict[str, Any]:
     parts = custom.get(name) or []
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise f.BadField(f"context.custom.{name}", "a list of objects", parts)
+        raise BadField(f"context.custom.{name}", "a list of objects", parts)
     return {key: value for part in parts for key, value in part.items()}

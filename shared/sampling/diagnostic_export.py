@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import Ignored, Record, RecordKind
+from shared.sampling.model import BadField, Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weight_of
 
@@ -156,7 +156,7 @@ def time_of(line: f.Fields) -> tuple[str, datetime]:
     for name in [name for name in TIMES if line.get(name) is not None] or TIMES[:1]:
         try:
             return name, f.utc_time(line, name)
-        except f.BadField as error:
+        except BadField as error:
             errors.append(error)
     raise errors[0]
 
@@ -167,20 +167,20 @@ def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
     if kind is not RecordKind.TRACE:
         name = f.text(line, "Name")
         if kind is RecordKind.EVENT and not name:
-            raise f.BadField("Name", "the event's name", name)
+            raise BadField("Name", "the event's name", name)
         return name
     templates = [f.text(properties, name) for name in TEMPLATES]
     return next(filter(None, templates), "") or f.text(line, "Message")
 
 
-def _measurements(line: f.Fields) -> tuple[dict[str, float], dict[str | None, f.BadField]]:
+def _measurements(line: f.Fields) -> tuple[dict[str, float], dict[str | None, BadField]]:
     """A custom measurement takes precedence over the column of the same name."""
     values = {DURATION: (line.get(DURATION), DURATION)}
-    unreadable: dict[str | None, f.BadField] = {}
+    unreadable: dict[str | None, BadField] = {}
     try:
         custom = f.mapping(line, "Measurements")
         values |= {n: (v, f"Measurements.{n}") for n, v in custom.items() if v is not None}
-    except f.BadField as error:
+    except BadField as error:
         unreadable[None] = error
     numbers, errors = f.numbers(values)
     return numbers, {**unreadable, **errors}

@@ -8,16 +8,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from shared.sampling.model import BadField
+
 Fields = Mapping[str, Any]
 T = TypeVar("T")
-
-
-class BadField(ValueError):
-    """A field has the wrong type or value, because the schema changed or the line is damaged."""
-
-    def __init__(self, field: str, expected: str, found: object) -> None:
-        self.field = field
-        super().__init__(f"{field}: expected {expected}, found {str(found)[:60]!r}")
 
 
 def or_else(default: T, read: Callable[[Fields, str], T], fields: Fields, name: str) -> T:

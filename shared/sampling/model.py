@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from shared.sampling.fields import BadField
+
+class BadField(ValueError):
+    """A field has the wrong type or value, because the schema changed or the line is damaged."""
+
+    def __init__(self, field: str, expected: str, found: object) -> None:
+        self.field = field
+        super().__init__(f"{field}: expected {expected}, found {str(found)[:60]!r}")
 
 
 class RecordKind(StrEnum):

@@ -15,8 +15,7 @@ from typing import Any
 
 from shared.sampling.classic_export import is_classic, read_classic
 from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
-from shared.sampling.fields import BadField
-from shared.sampling.model import Ignored, Outcome, Quarantined, Reason, Record
+from shared.sampling.model import BadField, Ignored, Outcome, Quarantined, Reason, Record
 
 NO_SHAPE = "neither a known Type nor a known payload"
 DAMAGED = "damaged gzip"

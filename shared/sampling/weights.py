@@ -7,8 +7,8 @@ write the rate itself as the attribute ``microsoft.sample_rate``, and some leave
 
 from __future__ import annotations
 
-from shared.sampling.fields import BadField, Fields, item_count
-from shared.sampling.model import Weight, WeightSource
+from shared.sampling.fields import Fields, item_count
+from shared.sampling.model import BadField, Weight, WeightSource
 
 ROUNDING = 1.0
 """Item counts differ from 100 / rate by less than this, because SDKs round or truncate them."""

@@ -235,7 +235,7 @@ SHAPE = Shape("Amount", ("country",), "Europe/Berlin")
 MANIFEST = Manifest(
     1,
     SHAPE,
-    {DAY.isoformat(): Entry("run-1", "arrow-1", BlobDate(4096, {DAY.isoformat(): 101}, 1))},
+    {DAY.isoformat(): Entry("run-1", "arrow-1", BlobDate(4096, {DAY.isoformat(): 101}, 1, 2, 3))},
     "run-1",
 )
 
