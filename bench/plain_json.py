@@ -27,14 +27,14 @@ TYPES = {
     "Measurements": "map<string, double>",
     "Properties": "map<string, string>",
 }
-LINE = ", ".join(f"`{name}` {TYPES.get(name, 'string')}" for name in (*KEY_COLUMNS, "bad"))
+LINE = ", ".join(f"`{name}` {TYPES.get(name, 'string')}" for name in ("time", *KEY_COLUMNS, "bad"))
 PATH = "_metadata.file_path"
 TAIL = f"substring_index({PATH}, '/y=', -1)"  # 2017/m=05/d=15/h=09/m=00/PT1H.json
 BLOB_DATE = f"concat(substr({TAIL}, 1, 4), '-', substr({TAIL}, 8, 2), '-', substr({TAIL}, 13, 2))"
 HOUR = f"cast(concat({BLOB_DATE}, ' ', substr({TAIL}, 18, 2), ':00:00') as timestamp)"
 KIND = " ".join(f"when '{table}' then '{kind}'" for table, kind in KINDS.items())
 MAPS = ("Measurements", "Properties")
-PARTS = [f"map_keys({n}), map_values({n})" if n in MAPS else n for n in KEY_COLUMNS]
+PARTS = [f"map_keys({n}), map_values({n})" if n in MAPS else n for n in ("time", *KEY_COLUMNS)]
 RECORD = {
     "blob_date": BLOB_DATE,
     "event_date": "substr(time, 1, 10)",

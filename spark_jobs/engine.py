@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from shared.sampling.model import Reason
+from shared.sampling.model import NOTICES, WITHOUT_LINE, Reason
 from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish.stores import marker_beside, require
@@ -61,10 +61,9 @@ class Engine:
             rows.write.parquet(folder, compression="snappy")
         written = self._spark.read.schema(rows.schema).parquet(folder)
         groups = counted(written)
-        if any(_is_bad(group) for group in groups):
-            bad = written.where(f"reason != '{Reason.OTHER_TABLE}'").select(
-                "blob_date", *QUARANTINE
-            )
+        if any(group.reason and group.reason not in WITHOUT_LINE for group in groups):
+            told = ", ".join(f"'{reason}'" for reason in sorted(WITHOUT_LINE))
+            bad = written.where(f"reason not in ({told})").select("blob_date", *QUARANTINE)
             bad.write.partitionBy("blob_date").json(quarantine)
         return extracted(files, groups)
 
@@ -127,7 +126,9 @@ def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
         blob_dates[day] = BlobDate(
             size_bytes,
             records={group.event_date: group.lines for group in counts if not group.reason},
-            quarantined=sum(group.lines for group in counts if _is_bad(group)),
+            quarantined=sum(g.lines for g in counts if g.reason and g.reason not in NOTICES),
+            bad_values=sum(g.lines for g in counts if g.reason == Reason.BAD_VALUE),
+            damaged=sum(g.lines for g in counts if g.reason == Reason.DAMAGED),
         )
     return Extracted(blob_dates, _complaints(group for group in groups if group.reason))
 

@@ -186,7 +186,7 @@ class _Run:
                 partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
                 records.update(found)
         computed = self.engine.total(partials, records)
-        unread = event_dates(lost)
+        unread = _formats(lost)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
         old = results.read(self.store, old_results)
         today = str(request.today)
@@ -225,6 +225,15 @@ def missing_option(totals: Totals, shape: Shape) -> str:
     return ""
 
 
+def _formats(entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Returns the event dates that have records in any of the partials, with their formats."""
+    formats: dict[str, set[str]] = {}
+    for entry in entries.values():
+        for day in entry.read.records:
+            formats.setdefault(day, set()).add(entry.engine)
+    return {day: " ".join(sorted(names)) for day, names in formats.items()}
+
+
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
     """Returns the dates of the requested range that have no file. They count as read."""
     dated = sorted(day for day in blob_dates if day != UNDATED)
@@ -252,20 +261,27 @@ def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extract
 
 
 def describe(complaint: Complaint) -> str:
-    """Returns one line, which begins with the number of what was not read."""
+    """Returns one line, which begins with the number of what was not read, if it was counted."""
     count, name = complaint.count, complaint.field
     files, place = "1 file was" if count == 1 else f"{count} files were", complaint.file
+    told = f"({complaint.reason}{f', field {name}' if name else ''}), such as in {place}"
     match complaint.reason:
         case Reason.OTHER_NAME:
             what = f"{files} not read, because of their endings or names, such as {place}"
         case Reason.OTHER_FORM:
             what = f"{files} not read, such as {place}"
+        case Reason.DAMAGED:
+            what = f"{files} read only in part, such as {place}"
         case Reason.OTHER_TABLE:
             what = f"{count} records of the table {name} were not read, because it has no events"
             return f"  {what}, such as in {place}"
-        case reason:
-            field_name = f", field {name}" if name else ""
-            what = f"{count} lines quarantined ({reason}{field_name}), such as in {place}"
+        case Reason.UNKNOWN_COLUMN:
+            what = f"column {name} is not documented, so records that differ only in it count"
+            return f"  {what} as copies; it is in {place}"
+        case Reason.BAD_VALUE:
+            what = f"{count} records counted without a value {told}"
+        case _:
+            what = f"{count} lines quarantined {told}"
     return f"  {what}: {complaint.detail}"
 
 

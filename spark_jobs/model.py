@@ -76,6 +76,10 @@ class BlobDate:
     records: Mapping[str, int] = field(default_factory=dict)
     quarantined: int = 0
     files: Mapping[str, int] = field(default_factory=dict)
+    bad_values: int = 0
+    """Records without their value of the measurement, because it cannot be read."""
+    damaged: int = 0
+    """Files that could only be read in part."""
 
     def lacks_files_of(self, earlier: BlobDate) -> bool:
         """Whether files of any hour are gone. Without counts of files, fewer bytes are a sign."""
@@ -86,9 +90,7 @@ class BlobDate:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The number of lines, records or files that were not read for one reason, and one of them as
-    an example.
-    """
+    """The number of lines, records or files with one problem, and one of them as an example."""
 
     reason: str
     field: str

@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from statistics import median
 
 MEMORY_DAYS = 70
@@ -91,8 +91,9 @@ def expect(history: Sequence[Point], day: date, *, may_drift: bool = False) -> E
     3. Estimate the spread from the errors of that forecast. They are scaled up for a short history,
        because the effects were fitted to the same days.
     """
-    since = day - timedelta(days=MEMORY_DAYS)
-    points = sorted([p for p in history if since <= p.day < day], key=lambda p: p.day)
+    points = sorted(
+        [p for p in history if 0 < (day - p.day).days <= MEMORY_DAYS], key=lambda p: p.day
+    )
     effects = _weekday_effects(points)
     levels = [p.log_value - effects[p.day.weekday()] for p in points if p.day.weekday() in effects]
     if len(levels) < DAYS_MIN or day.weekday() not in effects:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import Ignored, Record, RecordKind
+from shared.sampling.model import BadField, Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
-from shared.sampling.weights import weigh
+from shared.sampling.weights import weight_of
 
 KINDS = {
     "event": RecordKind.EVENT,
@@ -36,17 +36,19 @@ def read_classic(line: f.Fields) -> Record | Ignored:
     if payload not in KINDS:
         return Ignored(payload)
     item, context = f.only_item(line, payload), f.mapping(line, "context")
-    data, custom = f.mapping(context, "data"), f.mapping(context, "custom")
+    data, custom = f.mapping(context, "data"), _object(context, "custom")
+    measurements, unreadable = _measurements(item, custom)
     return Record(
         kind=KINDS[payload],
         time=f.utc_time(data, "eventTime"),
         name=f.text(item, "raw" if payload == "message" else "name"),
-        weight=weigh(f.item_count(item, "count"), f.rate_percent(data, "samplingRate"), None),
+        weight=weight_of(item, "count", f.rate_percent(data, "samplingRate"), None),
         key=_key(line, payload, item, context),
-        operation_id=f.operation_id(f.mapping(context, "operation"), "id"),
-        measurements=_measurements(item, custom),
-        properties=f.texts(_joined(custom, "dimensions")),
-        role_name=f.text(f.mapping(context, "device"), "roleName"),
+        operation_id=f.operation_id(_object(context, "operation"), "id"),
+        measurements=measurements,
+        properties=f.texts(f.or_else({}, _joined, custom, "dimensions")),
+        role_name=f.any_text(_object(context, "device"), "roleName"),
+        unreadable=unreadable,
     )
 
 
@@ -56,23 +58,34 @@ def _payload(line: f.Fields) -> str | None:
 
 def _key(line: f.Fields, payload: str, item: f.Fields, context: f.Fields) -> str:
     """The ID that the service assigns at ingestion. A record without an ID is itself the key."""
-    ingested = f.text(f.mapping(f.mapping(line, "internal"), "data"), "id")
+    ingested = f.any_text(_object(_object(line, "internal"), "data"), "id")
     return natural_key([payload, ingested] if ingested else [payload, item, context])
 
 
-def _measurements(item: f.Fields, custom: f.Fields) -> dict[str, float]:
+def _object(fields: f.Fields, name: str) -> f.Fields:
+    return f.or_else({}, f.mapping, fields, name)
+
+
+def _measurements(
+    item: f.Fields, custom: f.Fields
+) -> tuple[dict[str, float], dict[str | None, BadField]]:
     """Custom measurements, which are numbers or objects with a value, and the duration in ms."""
-    measurements = {}
-    for name, metric in _joined(custom, "metrics").items():
-        value = metric.get("value") if isinstance(metric, dict) else metric
-        if value is not None:
-            measurements[name] = f.as_number(value, f"context.custom.metrics.{name}")
-    ticks = f.number(f.mapping(item, "durationMetric"), "value")
-    return measurements if ticks is None else {"DurationMs": ticks / TICKS_PER_MS, **measurements}
+    ticks = _object(item, "durationMetric").get("value"), "durationMetric.value"
+    durations, unreadable = f.numbers({"DurationMs": ticks})
+    values: dict[str, tuple[object, str]] = {}
+    try:
+        for name, metric in _joined(custom, "metrics").items():
+            value = metric.get("value") if isinstance(metric, dict) else metric
+            values[name] = value, f"context.custom.metrics.{name}"
+    except BadField as error:
+        unreadable[None] = error
+    numbers, errors = f.numbers(values)
+    in_ms = {name: ticks / TICKS_PER_MS for name, ticks in durations.items()}
+    return {**in_ms, **numbers}, {**unreadable, **errors}
 
 
 def _joined(custom: f.Fields, name: str) -> dict[str, Any]:
     parts = custom.get(name) or []
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise f.BadField(f"context.custom.{name}", "a list of objects", parts)
+        raise BadField(f"context.custom.{name}", "a list of objects", parts)
     return {key: value for part in parts for key, value in part.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from statistics import median
 from typing import Literal
 
@@ -65,6 +65,12 @@ class Day:
     control_arrived: tuple[float, ...] = ()
     excluded: bool = False
     """True for a day that must not influence the baseline, such as one of a known loss."""
+    unread: float = 0
+    """The share of the records of the day's files that could not be read."""
+    key: str = ""
+    """The name of the key by which copies were recognized. Days with different keys are not
+    compared.
+    """
 
     @property
     def relative_variance(self) -> float:
@@ -112,6 +118,15 @@ def day_of(
     )
 
 
+def comparable(today: Day, history: Sequence[Day]) -> list[Day]:
+    """The earlier days with which a day is compared."""
+    return [
+        d
+        for d in history
+        if 0 < (today.day - d.day).days <= MEMORY_DAYS and not d.excluded and d.key == today.key
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class SameAge:
     """A day and the days before it, all as they were at the age that the day has now."""
@@ -124,8 +139,7 @@ class SameAge:
 
 def at_same_age(today: Day, history: Sequence[Day]) -> SameAge:
     """Telemetry that arrives a day late would otherwise be missing from the latest day only."""
-    since = today.day - timedelta(days=MEMORY_DAYS)
-    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    before = comparable(today, history)
     if (age := today.age) is None:
         return SameAge(today, before, 1.0)
     usually = median([d.arrived[age] for d in before if d.arrived] or [1.0])
@@ -185,6 +199,16 @@ def compare(today: Day, before: Sequence[Day], lasting: bool) -> Tests:
         _test(today, ratios, score_max, may_drift=False),
         _test(today, alone, SCORE_MAX, may_drift=True),
     )
+
+
+def unread_explains(today: Day, before: Sequence[Day], test: Test | None) -> bool:
+    """Whether at least half of what a day lacks may be in records that could not be read, besides
+    the usual number of such records.
+    """
+    if test is None or test.share >= 1:
+        return False
+    usual = median([d.unread for d in before]) if before else 0.0
+    return today.unread - usual >= (1 - test.share) / 2
 
 
 def _logs(figures: Sequence[tuple[Day, float]]) -> list[Point]:

@@ -1,15 +1,20 @@
 """Reads records of the diagnostic-settings export, such as insights-logs-app*/…/PT1H.json.
 
 The columns are those of the Azure Monitor tables AppEvents, AppRequests, AppDependencies and
-AppTraces, with ``time`` instead of TimeGenerated. The stream to an event hub has the same records.
+AppTraces, with ``time`` instead of TimeGenerated. The stream to an event hub has the same records,
+and the data export rules of a workspace have them with TimeGenerated. Only the time and the name
+must be readable: a column with another wrong value counts as missing.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from shared.sampling import fields as f
-from shared.sampling.model import Ignored, Record, RecordKind
+from shared.sampling.model import BadField, Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
-from shared.sampling.weights import weigh
+from shared.sampling.weights import weight_of
 
 KINDS = {
     "AppEvents": RecordKind.EVENT,
@@ -30,22 +35,73 @@ OTHER_TABLES = frozenset(
 )
 KEY_COLUMNS = (
     "Type",
-    "time",
-    "TimeGenerated",
-    "Name",
-    "Message",
+    "AppRoleInstance",
+    "AppRoleName",
+    "AppVersion",
+    "ClientBrowser",
+    "ClientCity",
+    "ClientCountryOrRegion",
+    "ClientIP",
+    "ClientModel",
+    "ClientOS",
+    "ClientStateOrProvince",
+    "ClientType",
+    "OperationName",
     "OperationId",
     "ParentId",
-    "Id",
+    "SDKVersion",
     "SessionId",
+    "SyntheticSource",
+    "UserAccountId",
+    "UserAuthenticatedId",
     "UserId",
-    "AppRoleName",
-    "AppRoleInstance",
-    "ItemCount",
-    "DurationMs",
-    "Measurements",
     "Properties",
+    "Measurements",
+    "Id",
+    "ReferencedItemId",
+    "ReferencedType",
+    "Target",
+    "DependencyType",
+    "Name",
+    "Data",
+    "Source",
+    "Url",
+    "Success",
+    "ResultCode",
+    "DurationMs",
+    "Message",
+    "SeverityLevel",
+    "Sum",
+    "Min",
+    "Max",
+    "ItemCount",
 )
+"""The documented columns of the tables in KINDS that an application sends, besides the time."""
+DELIVERY_COLUMNS = frozenset(
+    {
+        "IKey",
+        "MG",
+        "ManagementGroupName",
+        "PerformanceBucket",
+        "ResourceGUID",
+        "SourceSystem",
+        "TenantId",
+        "_BilledSize",
+        "_Internal_WorkspaceResourceId",
+        "_IsBillable",
+        "_ItemId",
+        "_ResourceId",
+        "_SubscriptionId",
+        "_TimeReceived",
+        "resourceId",
+    }
+)
+"""The documented columns that are added on delivery. They do not count for the key."""
+TIMES = ("time", "TimeGenerated")
+"""The export of diagnostic settings has the first, a data export rule of a workspace the second."""
+TIME_ENDING = "0.Z"
+"""Characters at the end of a time that do not change it: exports differ in the zeros they write."""
+DURATION = "DurationMs"
 SAMPLE_RATE = "microsoft.sample_rate"
 TEMPLATES = ("{OriginalFormat}", "MessageTemplate", "prop__{OriginalFormat}")
 
@@ -60,22 +116,49 @@ def read_diagnostic(line: f.Fields) -> Record | Ignored:
     table = f.text(line, "Type")
     if table not in KINDS:
         return Ignored(table)
-    properties = f.texts(f.mapping(line, "Properties"))
+    time_column, time = time_of(line)
+    properties = f.texts(f.or_else({}, f.mapping, line, "Properties"))
+    measurements, unreadable = _measurements(line)
+    rate = f.rate_percent(properties, SAMPLE_RATE)
     return Record(
         kind=KINDS[table],
-        time=f.utc_time(line, "time" if "time" in line else "TimeGenerated"),
+        time=time,
         name=_name(KINDS[table], line, properties),
-        weight=weigh(
-            f.item_count(line, "ItemCount"),
-            f.rate_percent(properties, SAMPLE_RATE),
-            f.text(line, "SDKVersion"),
-        ),
-        key=natural_key([line.get(column) for column in KEY_COLUMNS]),
+        weight=weight_of(line, "ItemCount", rate, f.any_text(line, "SDKVersion")),
+        key=natural_key([key_columns(line, time_column)]),
         operation_id=f.operation_id(line, "OperationId"),
-        measurements=_measurements(line),
+        measurements=measurements,
         properties=properties,
-        role_name=f.text(line, "AppRoleName"),
+        role_name=f.any_text(line, "AppRoleName"),
+        unreadable=unreadable,
     )
+
+
+def key_columns(line: f.Fields, time_column: str) -> dict[str, Any]:
+    """The columns by which copies are recognized, in the form that all exports share."""
+    columns = {name: line[name] for name in KEY_COLUMNS if line.get(name) is not None}
+    for name in ("Properties", "Measurements"):  # some exports write JSON in a text
+        if name in columns:
+            columns[name] = f.or_else(columns[name], f.mapping, columns, name)
+    return {**columns, "time": line[time_column].rstrip(TIME_ENDING)}
+
+
+def unknown_columns(line: f.Fields) -> set[str]:
+    """The columns of a record that are not documented, for example because they are new."""
+    if line.get("Type") not in KINDS:
+        return set()
+    return set(line).difference(KEY_COLUMNS, DELIVERY_COLUMNS, TIMES, {"records", "TableName"})
+
+
+def time_of(line: f.Fields) -> tuple[str, datetime]:
+    """The first column with a time that can be read, and this time."""
+    errors = []
+    for name in [name for name in TIMES if line.get(name) is not None] or TIMES[:1]:
+        try:
+            return name, f.utc_time(line, name)
+        except BadField as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
@@ -84,13 +167,20 @@ def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
     if kind is not RecordKind.TRACE:
         name = f.text(line, "Name")
         if kind is RecordKind.EVENT and not name:
-            raise f.BadField("Name", "the event's name", name)
+            raise BadField("Name", "the event's name", name)
         return name
     templates = [f.text(properties, name) for name in TEMPLATES]
     return next(filter(None, templates), "") or f.text(line, "Message")
 
 
-def _measurements(line: f.Fields) -> dict[str, float]:
-    measurements = f.numbers(f.mapping(line, "Measurements"), "Measurements")
-    duration_ms = f.number(line, "DurationMs")
-    return measurements if duration_ms is None else {"DurationMs": duration_ms, **measurements}
+def _measurements(line: f.Fields) -> tuple[dict[str, float], dict[str | None, BadField]]:
+    """A custom measurement takes precedence over the column of the same name."""
+    values = {DURATION: (line.get(DURATION), DURATION)}
+    unreadable: dict[str | None, BadField] = {}
+    try:
+        custom = f.mapping(line, "Measurements")
+        values |= {n: (v, f"Measurements.{n}") for n, v in custom.items() if v is not None}
+    except BadField as error:
+        unreadable[None] = error
+    numbers, errors = f.numbers(values)
+    return numbers, {**unreadable, **errors}

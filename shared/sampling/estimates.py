@@ -49,6 +49,8 @@ class Sums:
     """Records that state their sampling rate itself, and not a whole number instead."""
     valued: int = 0
     """Records that have the measurement."""
+    beside: int = 0
+    """Copies that lie alone beside the record that they repeat, so they may be other records."""
     raw_sum: float = 0
     weight_sum: float = 0
     weight_square_sum: float = 0

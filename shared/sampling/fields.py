@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+
+from shared.sampling.model import BadField
 
 Fields = Mapping[str, Any]
 NO_OPERATION = "0-"
 """An operation ID of these characters is the invalid trace ID of W3C, or an empty GUID."""
+T = TypeVar("T")
 
 
-class BadField(ValueError):
-    """A field has the wrong type or value, because the schema changed or the line is damaged."""
+def or_else(default: T, read: Callable[[Fields, str], T], fields: Fields, name: str) -> T:
+    """What ``read`` returns, or the default if the field has a wrong type or value."""
+    try:
+        return read(fields, name)
+    except BadField:
+        return default
 
-    def __init__(self, field: str, expected: str, found: object) -> None:
-        self.field = field
-        super().__init__(f"{field}: expected {expected}, found {str(found)[:60]!r}")
+
+def any_text(fields: Fields, name: str) -> str:
+    """A text; empty if the field is missing or null. Other values are converted to JSON."""
+    return texts({name: fields.get(name)}).get(name, "")
 
 
 def text(fields: Fields, name: str) -> str:
@@ -77,13 +85,22 @@ def only_item(fields: Fields, name: str) -> Fields:
     return value[0]
 
 
-def numbers(fields: Fields, prefix: str) -> dict[str, float]:
-    """All entries that are not null, as numbers. The prefix is used in the names of errors."""
-    return {
-        name: as_number(value, f"{prefix}.{name}")
-        for name, value in fields.items()
-        if value is not None
-    }
+def numbers(
+    values: Mapping[str, tuple[object, str]],
+) -> tuple[dict[str, float], dict[str | None, BadField]]:
+    """The numbers by name, and the errors of values that are not. Null values are left out.
+
+    Each value comes with the name of its field.
+    """
+    found: dict[str, float] = {}
+    errors: dict[str | None, BadField] = {}
+    for name, (value, field) in values.items():
+        try:
+            if value is not None:
+                found[name] = as_number(value, field)
+        except BadField as error:
+            errors[name] = error
+    return found, errors
 
 
 def texts(fields: Fields) -> dict[str, str]:
@@ -111,7 +128,7 @@ def operation_id(fields: Fields, name: str) -> str:
     """The ID of an operation; empty if it is missing, or consists of zeros, which SDKs write
     outside of an operation.
     """
-    found = text(fields, name)
+    found = any_text(fields, name)
     return found if found.strip(NO_OPERATION) else ""
 
 
@@ -129,8 +146,5 @@ def rate_percent(fields: Fields, name: str) -> float | None:
     An invalid value is not an error, because the field is a custom property, which may contain
     anything. Some SDKs write 0 for records that are exempt from sampling, so 0 counts as missing.
     """
-    try:
-        rate = number(fields, name)
-    except BadField:
-        return None
+    rate = or_else(None, number, fields, name)
     return rate if rate is not None and 0 < rate <= 100 else None

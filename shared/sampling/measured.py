@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare
+from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
 from shared.sampling.verdict import (
+    UNUSUAL,
     Evidence,
     Verdict,
     VerdictKind,
@@ -53,6 +54,8 @@ def judge_measured(
         return Verdict(today.day, VerdictKind.UNCERTAIN, reason)
     tests = compare(today, before, lasting)
     kind, reason = _judge(tests, before)
+    if kind in UNUSUAL and unread_explains(today, before, tests.by_control):
+        kind, reason = VerdictKind.UNCERTAIN, f"{reason}; what is missing may be unreadable values"
     return Verdict(today.day, kind, reason, evidence_of(today, tests, None))
 
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+
+class BadField(ValueError):
+    """A field has the wrong type or value, because the schema changed or the line is damaged."""
+
+    def __init__(self, field: str, expected: str, found: object) -> None:
+        self.field = field
+        super().__init__(f"{field}: expected {expected}, found {str(found)[:60]!r}")
 
 
 class RecordKind(StrEnum):
@@ -68,10 +76,17 @@ class Record:
     """Custom measurements, and DurationMs of requests and dependencies."""
     properties: Mapping[str, str]
     role_name: str = ""
+    unreadable: Mapping[str | None, BadField] = field(default_factory=dict)
+    """The measurements whose values cannot be read. None stands for all of them."""
+
+    def error_of(self, measurement: str) -> BadField | None:
+        """The reason why a measurement of this record cannot be read; None if it is missing."""
+        every = None if measurement in self.measurements else self.unreadable.get(None)
+        return self.unreadable.get(measurement, every)
 
 
 class Reason(StrEnum):
-    """The reason why a line, a record or a file was not read."""
+    """The reason why a line, a record or a file was not read, or not as a whole."""
 
     NOT_JSON = "not_json"  # for example the last line of a blob that is still being written
     NOT_TEXT = "not_text"
@@ -79,7 +94,16 @@ class Reason(StrEnum):
     BAD_FIELD = "bad_field"
     OTHER_FORM = "other_form"  # the file has no lines of JSON
     OTHER_NAME = "other_name"  # of a file that was not opened
+    DAMAGED = "damaged"  # the rest of a compressed file
     OTHER_TABLE = "other_table"  # a table without events, such as AppPageViews
+    UNKNOWN_COLUMN = "unknown_column"  # the record counts; the column is not part of its key
+    BAD_VALUE = "bad_value"  # the record counts, without the value of the measurement
+
+
+WITHOUT_LINE = frozenset({Reason.OTHER_TABLE, Reason.UNKNOWN_COLUMN})
+"""The reasons that are only told: no line is written to quarantine."""
+NOTICES = WITHOUT_LINE | {Reason.BAD_VALUE}
+"""The reasons for which nothing counts as quarantined."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,20 @@
 
 The formats are the diagnostic-settings export, the classic continuous export, and the body of an
 event, ``{"records": […]}`` or ``[…]``. Reading never raises an error and drops no record: a record
-that cannot be read is returned as Quarantined, with its place and the reason. Unknown columns are
-ignored.
+that cannot be read is returned as Quarantined, with its place and the reason. Columns that are
+neither needed nor part of the key are ignored.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime
 from typing import Any
 
 from shared.sampling.classic_export import is_classic, read_classic
 from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
-from shared.sampling.fields import BadField
-from shared.sampling.model import Ignored, Outcome, Quarantined, Reason, Record
+from shared.sampling.model import BadField, Ignored, Outcome, Quarantined, Reason, Record
 
 NO_SHAPE = "neither a known Type nor a known payload"
 QUERY_COLUMNS = {
@@ -24,6 +24,14 @@ QUERY_COLUMNS = {
     "itemType": "a row of a query of Application Insights",
 }
 REMEDY = "which is no export: export telemetry to a storage account with diagnostic settings"
+DAMAGED = "damaged gzip"
+"""The beginning of the line that stands for the rest of a damaged file."""
+DAYS_BEFORE, DAYS_AFTER = 31, 2
+"""The days between a record's time and the date of its file. Late records are some days older. A
+time outside these limits is a default value, or comes from a clock that is not set.
+"""
+YEARS = range(1980, 3000)
+"""The years of records in files without a date."""
 TEXT_MAX = 200
 """The number of characters of a quarantined line that are kept. The file has the rest."""
 
@@ -34,8 +42,13 @@ def read_lines(lines: Iterable[str | bytes], source: str = "") -> Iterator[Outco
         yield from read_line(line, source, line_number)
 
 
-def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iterator[Outcome]:
-    """The records of one line. A blank line has none; the body of an event can have several."""
+def read_line(
+    line: str | bytes, source: str = "", line_number: int = 1, received: date | None = None
+) -> Iterator[Outcome]:
+    """The records of one line. A blank line has none; the body of an event can have several.
+
+    ``received`` is the date of the file, if it has one.
+    """
 
     def quarantined(reason: Reason, detail: str, shown: str, field: str = "") -> Quarantined:
         return Quarantined(source, line_number, reason, detail, shown[:TEXT_MAX], field)
@@ -47,13 +60,15 @@ def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iter
         yield quarantined(Reason.NOT_TEXT, str(error), repr(line))
         return
     except (ValueError, RecursionError) as error:
-        yield quarantined(Reason.NOT_JSON, str(error), text)
+        damaged = text.startswith(DAMAGED)
+        reason = Reason.DAMAGED if damaged else Reason.NOT_JSON
+        yield quarantined(reason, text if damaged else str(error), text)
         return
     for part in parts_of(decoded):
         shown = text
         try:
             shown = text if part is decoded else json.dumps(part)
-            outcome = _read(part)
+            outcome = _read(part, received)
         except BadField as error:
             yield quarantined(Reason.BAD_FIELD, str(error), shown, error.field)
         except RecursionError as error:
@@ -70,12 +85,26 @@ def parts_of(decoded: Any) -> list[Any]:
     return decoded if isinstance(decoded, list) else [decoded]
 
 
-def _read(part: Any) -> Record | Ignored | None:
+def plausible(time: datetime, received: date | None) -> bool:
+    """Whether a record of this time, in UTC, can be in a file of this date."""
+    if received is None:
+        return time.year in YEARS
+    return -DAYS_BEFORE <= (time.date() - received).days <= DAYS_AFTER
+
+
+def _read(part: Any, received: date | None) -> Record | Ignored | None:
     if not isinstance(part, dict) or part.get("TableName") is not None:
         return None
+    outcome = None
     if is_diagnostic(part):
-        return read_diagnostic(part)
-    return read_classic(part) if is_classic(part) else None
+        outcome = read_diagnostic(part)
+    elif is_classic(part):
+        outcome = read_classic(part)
+    if isinstance(outcome, Record) and not plausible(outcome.time, received):
+        near = f"a time from {DAYS_BEFORE} days before to {DAYS_AFTER} days after {received}"
+        years = f"a time from {YEARS.start} to {YEARS.stop - 1}"
+        raise BadField("time", near if received else years, outcome.time)
+    return outcome
 
 
 def _shape(part: Any) -> str:

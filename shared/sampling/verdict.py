@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare
+from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
 
 SUPPORT = 2.0
 """The limit for the ratio to the control, in standard errors, if the value itself has fallen
@@ -38,6 +38,7 @@ CHANCE = 0.1
 """The share by which a day may differ by chance from what rounding explains."""
 ARRIVED_MIN = 0.98
 """If a smaller share of a day has usually arrived by now, the reason says so."""
+UNREAD = "what is missing may be in lines that could not be read"
 LOSS_SEEN_MAX = 0.8
 """If a test can detect only losses larger than this share, its result is uncertain."""
 CAPPED = "collection ends at about the same number of records each day, as at a daily cap"
@@ -139,6 +140,11 @@ def judge(
     if tests.by_value is not None:
         kind, reason = _doubted(kind, reason, today, same.before, tests, tests.by_value, usual_rate)
         kind, reason = _collected(kind, reason, today, tests, tests.by_value, holiday)
+        by_most = tests.by_control or tests.by_value
+        if kind in UNUSUAL and unread_explains(same.today, same.before, by_most):
+            kind, reason = VerdictKind.UNCERTAIN, f"{reason}; {UNREAD}"
+    elif any(d.key != today.key for d in history):
+        reason = f"{reason}; earlier days were counted by another key"
     evidence = evidence_of(today, tests, usual_rate)
     if same.usually_arrived < ARRIVED_MIN:
         later = f"{1 - same.usually_arrived:.0%} of a day's records usually arrive later than these"

@@ -36,6 +36,7 @@ RECORD = np.dtype(
         ("exact", "?"),  # the weight is not rounded
         ("late", "?"),
         ("age", "i1"),  # days from the UTC date of the record to that of its file, or UNKNOWN_AGE
+        ("beside", "?"),  # a copy of one of the lines just before it
     ]
 )
 AGE_MAX = 4

@@ -44,9 +44,13 @@ class SourceFile:
             return None
 
     @property
+    def received(self) -> date | None:
+        """The UTC date in the path."""
+        return self.hour and self.hour.date()
+
+    @property
     def blob_date(self) -> str:
-        hour = self.hour
-        return UNDATED if hour is None else hour.date().isoformat()
+        return str(self.received or UNDATED)
 
     @property
     def splittable(self) -> bool:

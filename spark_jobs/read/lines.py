@@ -14,22 +14,34 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta, Raw
 from pandas.util import hash_array  # type: ignore[import-untyped]
 
-from shared.sampling.diagnostic_export import KINDS, OTHER_TABLES, SAMPLE_RATE, TEMPLATES
+from shared.sampling.diagnostic_export import (
+    DELIVERY_COLUMNS,
+    DURATION,
+    KEY_COLUMNS,
+    KINDS,
+    OTHER_TABLES,
+    SAMPLE_RATE,
+    TEMPLATES,
+    TIME_ENDING,
+    key_columns,
+    time_of,
+    unknown_columns,
+)
 from shared.sampling.fields import NO_OPERATION, rate_percent
 from shared.sampling.model import Ignored, Quarantined, Reason, Record
-from shared.sampling.records import parts_of, read_line
+from shared.sampling.records import TEXT_MAX, parts_of, plausible, read_line
 from shared.sampling.weights import weigh
 from spark_jobs.model import ROLE, Shape, hours_until
 from spark_jobs.read.blocks import (
@@ -50,7 +62,6 @@ LATE_AFTER = timedelta(hours=1)
 HELD_BYTES_MAX = 22 << 20
 """The reader yields batches as soon as the records that it holds take this many bytes."""
 BAD_LINE_BYTES = 1_000
-DURATION = "DurationMs"
 STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 """The accepted times: years from 1980 on, in UTC. Since 1980 all zones differ from UTC by whole
 quarters of an hour, so the time in UTC without its seconds is enough to compute the local date and
@@ -61,23 +72,33 @@ UNDECIDED, IGNORED = -1, -2
 the table of the line contains no events."""
 EVENTS, TRACES = "AppEvents", "AppTraces"
 EMPTY: dict[str, Any] = {}
-NO_LINE = {"detail": "", "text": ""}
+NO_VALUE = Raw()
+COLUMNS_MAX = 100
+"""The most columns that a decoder adds. Lines with still other columns are read singly."""
+NEAR = 100
+"""The distance in lines up to which a copy is beside the record that it repeats."""
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
+Value = bool | Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | str | None
 
 
-class Line(msgspec.Struct, gc=False, omit_defaults=True):
-    """A plain line. Its fields are in the order of the export, which makes decoding fastest.
-
-    The key by which copies are recognized is made of all fields except SDKVersion.
+class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A plain line. Its fields are the most frequent columns, in the order of the export, which
+    makes decoding fastest. A decoder adds others when it first sees them.
     """
 
-    time: str | UnsetType = UNSET
+    time: Text = None
+    resourceId: Raw = NO_VALUE  # noqa: N815
     Type: str = ""
     AppRoleInstance: Text = None
     AppRoleName: Text = None
+    ClientIP: Text = None
+    ClientType: Text = None
+    _BilledSize: Raw = NO_VALUE
+    OperationName: Text = None
     OperationId: Text = None
+    ParentId: Text = None
     SDKVersion: Text = None
     UserId: Text = None
     Properties: dict[str, Text] | None = None
@@ -86,9 +107,6 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     ItemCount: Annotated[int, Meta(ge=1, le=1 << 53)] | None = None
     TimeGenerated: Text = None
     Message: Text = None
-    ParentId: Text = None
-    Id: Text = None
-    SessionId: Text = None
     DurationMs: Number = None
     records: None = None
     """The body of an Event Hub event has a list here, so it is not a plain line."""
@@ -96,8 +114,81 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     """A row of a query has a text here."""
 
 
-decode = msgspec.json.Decoder(Line).decode
+MORE_KEY_COLUMNS = [name for name in KEY_COLUMNS if name not in Line.__struct_fields__]
+"""In this order they follow the fields of Line, whichever of them a decoder knows."""
+
+
+def _line_of(columns: Sequence[str]) -> tuple[type[Line], dict[str, str]]:
+    """Returns a Line with more columns. Those that do not count for the key have fields of other
+    names, which the dictionary maps to the names of the columns.
+    """
+    keys = [name for name in MORE_KEY_COLUMNS if name in columns]
+    others = [name for name in columns if name not in keys]
+    names = {f"other_{number}": name for number, name in enumerate(others)}
+    fields = [(name, Value, None) for name in keys] + [(name, Raw, NO_VALUE) for name in names]
+    found = msgspec.defstruct("Line", fields, bases=(Line,), rename=names, gc=False)
+    return cast("type[Line]", found), names
+
+
+FULL_LINE, _ = _line_of(MORE_KEY_COLUMNS)
 encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class _Decoder:
+    """Decodes plain lines. It adds columns to those of ``Line`` when it first sees them."""
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, SourceFile] = {}
+        """Columns that are not documented, and the file in which each was found first."""
+        self._decode = msgspec.json.Decoder(Line).decode
+        self._columns = list[str]()
+        self._others: dict[str, str] = {}
+        """The added columns that do not count for the key, by their fields."""
+
+    def lines(self, file: SourceFile, text: bytes) -> Iterator[tuple[bytes, Line | None]]:
+        """Yields the texts of lines with the decoded lines; None for those that are not plain.
+
+        A decoded line should be dropped before the next one, which then takes its memory: this is
+        a third faster.
+        """
+        try:
+            is_utf8 = text.isascii() or text.decode() != ""
+        except UnicodeDecodeError:
+            is_utf8 = False
+        for raw in text.split(b"\n"):
+            line: Line | None = None
+            try:
+                # msgspec does not check the encoding of fields that it skips, but decode() does.
+                line = self._decode(raw if is_utf8 else raw.decode())
+            except msgspec.ValidationError:
+                line = self._with_more_columns(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+            if line is not None and self._others:
+                self._forget(line, file)
+            yield raw, line
+
+    def _with_more_columns(self, raw: bytes) -> Line | None:
+        """Adds the columns of a line, and decodes it. Returns None if it is not plain."""
+        try:
+            found = msgspec.json.decode(raw.decode(), type=dict[str, Raw])
+            new = set(found).difference(Line.__struct_fields__, self._columns)
+            if not new or len(self._columns) + len(new) > COLUMNS_MAX:
+                return None
+            self._columns += sorted(new)
+            line_type, self._others = _line_of(self._columns)
+            self._decode = msgspec.json.Decoder(line_type).decode
+            return self._decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def _forget(self, line: Line, file: SourceFile) -> None:
+        """Removes the columns from a line that do not count for its key."""
+        for field, name in self._others.items():
+            if getattr(line, field, NO_VALUE) is not NO_VALUE:
+                setattr(line, field, NO_VALUE)
+                if line.Type in KINDS and name not in DELIVERY_COLUMNS:
+                    self.unknown.setdefault(name, file)
 
 
 def batches_of(
@@ -124,6 +215,7 @@ class _Reader:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
+        self._decoder = _Decoder()
         self._series = Numbered()
         self._days = Numbered()
         """Pairs of a blob date and an event date."""
@@ -131,8 +223,8 @@ class _Reader:
         self._of_days: list[Any] = []
         """The number of each record's pair."""
         self._bad: list[Row] = []
-        self._other_tables = Counter[tuple[str, str, str]]()
-        """The number of records without an event, by blob date, file and table."""
+        self._other_tables = Counter[tuple[SourceFile, str]]()
+        """The number of records without an event, by file and table."""
         self.held_bytes = 0
 
     def read(self, file: SourceFile, text: bytes | str) -> None:
@@ -140,17 +232,17 @@ class _Reader:
             form, _, _ = text.partition(":")
             self._add_bad(file, Quarantined(file.path, 0, Reason.OTHER_FORM, text, "", form))
             return
-        lines, raws, others = _decoded(text)
-        if lines:
-            others += [raws[number] for number in self._add_lines(file, lines)]
+        others = self._add_lines(file, text)
         if records := [read for raw in others for read in self._read_singly(file, raw)]:
             self._add_records(file, records)
 
     def rows(self) -> Iterator[Row]:
         yield from self._bad
-        for (blob_date, path, table), count in self._other_tables.items():
-            place = {"blob_date": blob_date, "file": path, "records": count}
-            yield {**place, "reason": str(Reason.OTHER_TABLE), "field": table, **NO_LINE}
+        for (file, table), count in self._other_tables.items():
+            yield {**_notice(file, Reason.OTHER_TABLE, table, ""), "records": count}
+        for name, file in self._decoder.unknown.items():
+            detail = "is not a documented column"
+            yield _notice(file, Reason.UNKNOWN_COLUMN, sendable(name[:TEXT_MAX]), detail)
         if not self._records:
             return
         days, numbers = list(self._days), np.concatenate(self._of_days)
@@ -158,34 +250,48 @@ class _Reader:
             blob_date, event_date = days[number]
             yield {"blob_date": blob_date, "event_date": event_date, **block}
 
-    def _add_lines(self, file: SourceFile, lines: Sequence[Line]) -> list[int]:
-        """Adds the records of plain lines. Returns the indexes of lines that turned out not to be
-        plain."""
-        days, hours = self._times(lines, file.blob_date)
+    def _add_lines(self, file: SourceFile, text: bytes) -> list[bytes]:
+        """Adds the records of plain lines. Returns the texts of the lines that are not plain."""
+        measurement, dimensions = self._shape.measurement, self._shape.dimensions
         groups = Numbered()
-        numbers = np.array([groups[_group_of(line, self._shape.dimensions)] for line in lines])
+        others, raws = list[bytes](), list[bytes]()
+        stamps, numbers, operations, values, contents = [], [], [], [], []
+        for raw, line in self._decoder.lines(file, text):
+            if line is None:
+                others.append(raw)
+                continue
+            raws.append(raw)
+            stamp = line.time or line.TimeGenerated or ""
+            stamps.append(stamp)
+            numbers.append(groups[_group_of(line, dimensions)])
+            operations.append(line.OperationId or "")
+            values.append(_value(line, measurement) if measurement else 1.0)
+            contents.append(_content(line, stamp))
+        if not raws:
+            return others
+        days, hours = self._times(stamps, file)
         of_groups = np.array([self._series_and_weight(group) for group in groups])
-        series, weights, trusted, exact = of_groups[numbers].T
+        series, weights, trusted, exact = of_groups[np.array(numbers)].T
         plain = (series >= 0) & (days >= 0)
         self._add(
             file,
             plain,
             days,
-            [line.OperationId or "" for line in lines],
+            operations,
             hour=hours,
             series=series,
             k=weights,
             trusted=trusted,
             exact=exact,
-            x=[_value(line, self._shape.measurement) for line in lines],
-            key=_hashed([_content(line) for line in lines]),
+            x=values,
+            key=_hashed(contents),
         )
-        ignored = series == IGNORED
-        if ignored.any():
-            tables = Counter(lines[number].Type for number in np.flatnonzero(ignored).tolist())
-            self._add_others(file, tables)
-        undecided: list[int] = np.flatnonzero(~plain & ~ignored).tolist()
-        return undecided
+        if (ignored := series == IGNORED).any():
+            tables = [table for table, *_ in groups]
+            counts = Counter(tables[number] for number in np.array(numbers)[ignored].tolist())
+            self._add_others(file, counts)
+        undecided = np.flatnonzero(~plain & ~ignored).tolist()
+        return others + [raws[number] for number in undecided]
 
     def _series_and_weight(self, group: tuple[Any, ...]) -> tuple[int, float, bool, bool]:
         """Returns the number of the series, the weight, and whether it is trusted and exact."""
@@ -201,38 +307,33 @@ class _Reader:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
         return series, weight.value, weight.trusted, weight.exact
 
-    def _times(self, lines: Sequence[Line], blob_date: str) -> tuple[Any, Any]:
+    def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any]:
         """Returns two arrays: the number of each line's day (negative if its time is bad), and the
         hours from 1970 to its time."""
-        stamps = pa.array(
-            [(line.TimeGenerated or "") if line.time is UNSET else line.time for line in lines],
-            pa.string(),
-        )
+        stamps = pa.array(texts, pa.string())
         minutes = pc.utf8_slice_codeunits(stamps, 0, MINUTE_LENGTH).dictionary_encode()
-        of_minutes = [self._minute(each, blob_date) for each in minutes.dictionary.to_pylist()]
+        found, received = minutes.dictionary.to_pylist(), file.received
+        of_minutes = [self._minute(each, file.blob_date, received) for each in found]
         days, hours = np.array(of_minutes)[minutes.indices.to_numpy()].T
         plain = pc.match_substring_regex(stamps, STAMP).to_numpy(zero_copy_only=False)
         return np.where(plain, days, -1), hours
 
-    def _minute(self, minute: str, blob_date: str) -> tuple[int, int]:
+    def _minute(self, minute: str, blob_date: str, received: date | None) -> tuple[int, int]:
         try:
             time = datetime.fromisoformat(f"{minute}:00+00:00")
         except ValueError:
             return -1, 0
-        return self._day(time, blob_date), hours_until(time)
+        known = plausible(time, received)
+        return (self._day(time, blob_date), hours_until(time)) if known else (-1, 0)
 
     def _day(self, time: datetime, blob_date: str) -> int:
-        try:
-            local = time.astimezone(self._zone)
-        except OverflowError:  # in the years 1 and 9999, local time may exceed datetime's range
-            local = time
-        return self._days[blob_date, local.date().isoformat()]
+        return self._days[blob_date, time.astimezone(self._zone).date().isoformat()]
 
     def _read_singly(self, file: SourceFile, raw: bytes) -> Iterator[tuple[Record, bytes]]:
         """Yields the records that the reference reads from a line. Each comes with the content that
         it would have as a plain line (see ``_plain_content``).
         """
-        outcomes = list(read_line(raw, file.path))
+        outcomes = list(read_line(raw, file.path, received=file.received))
         for outcome in outcomes:
             if isinstance(outcome, Quarantined):
                 self._add_bad(file, outcome)
@@ -241,7 +342,17 @@ class _Reader:
             parts = parts_of(json.loads(raw.decode("utf-8-sig")))
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, Record):
+                    self._note(part, outcome, file)
                     yield outcome, _plain_content(part)
+
+    def _note(self, part: Any, record: Record, file: SourceFile) -> None:
+        """Notes the columns of a record that are unknown, and its value if it cannot be read."""
+        unknown = self._decoder.unknown
+        for name in sorted(unknown_columns(part)) if len(unknown) < COLUMNS_MAX else ():
+            unknown.setdefault(name, file)
+        if error := record.error_of(self._shape.measurement):
+            told = str(error), json.dumps(part)[:TEXT_MAX], error.field
+            self._add_bad(file, Quarantined(file.path, 0, Reason.BAD_VALUE, *told))
 
     def _add_bad(self, file: SourceFile, line: Quarantined) -> None:
         names = ("reason", "field", "detail", "text")
@@ -251,7 +362,7 @@ class _Reader:
 
     def _add_others(self, file: SourceFile, tables: Counter[str]) -> None:
         for table, count in tables.items():
-            self._other_tables[file.blob_date, file.path, table] += count
+            self._other_tables[file, table] += count
 
     def _add_records(self, file: SourceFile, records: Sequence[tuple[Record, bytes]]) -> None:
         """Adds records that the reference has read.
@@ -298,6 +409,7 @@ class _Reader:
             records["age"] = np.clip(ages, 0, AGE_MAX)
         else:
             records["late"], records["age"] = False, UNKNOWN_AGE
+        records["beside"] = _beside(records["key"])
         self._records.append(records.compress(plain))
         self._of_days.append(days[plain])
         self.held_bytes += self._records[-1].nbytes
@@ -308,38 +420,25 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _decoded(text: bytes) -> tuple[list[Line], list[bytes], list[bytes]]:
-    """Returns the lines that the decoder accepts, their texts, and the texts of all others."""
-    lines, raws, others = [], [], []
-    try:
-        is_utf8 = text.isascii() or text.decode() != ""
-    except UnicodeDecodeError:
-        is_utf8 = False
-    for raw in text.split(b"\n"):
-        try:
-            # msgspec does not check the encoding of fields that it skips, but raw.decode() does.
-            lines.append(decode(raw if is_utf8 else raw.decode()))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            others.append(raw)
-        else:
-            raws.append(raw)
-    return lines, raws, others
-
-
-def _content(line: Line) -> bytes:
+def _content(line: Line, stamp: str) -> bytes:
     """The bytes from which the key of a line is computed.
 
-    Clears SDKVersion in the line, because lines that differ only in that field are copies.
+    Brings the time of the line into the form of ``key_columns``, and clears the columns that are
+    added on delivery.
     """
-    line.SDKVersion = None
+    line.time = stamp.rstrip(TIME_ENDING)
+    line.TimeGenerated = None
+    line.resourceId = line._BilledSize = NO_VALUE
     return encode(line)
 
 
 def _plain_content(part: Any) -> bytes:
     """The content that a record would have as a plain line; empty if it cannot be one."""
     try:
-        line = msgspec.convert(part, Line)
-        return _content(line) if line.Type in KINDS else b""
+        if part.get("Type") not in KINDS:
+            return b""
+        time_column, _ = time_of(part)
+        return encode(msgspec.convert(key_columns(part, time_column), FULL_LINE))
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for lone surrogates
         return b""
 
@@ -348,27 +447,27 @@ def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
     """Returns the values that determine a line's series and weight.
 
     Lines with the same values form a group. A piece of text has few groups.
-
-    The name of a trace is its message template, so that messages with different values count as
-    one event.
     """
     properties = line.Properties or EMPTY
-    name = line.Name
-    if line.Type == TRACES:
-        name = next(filter(None, map(properties.get, TEMPLATES)), "") or line.Message or ""
-    dims = [
-        (line.AppRoleName if dimension == ROLE else properties.get(dimension)) or ""
-        for dimension in dimensions
-    ]
-    return line.Type, name, line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion, *dims
+    name = _template(line, properties) if line.Type == TRACES else line.Name
+    group = line.Type, name, line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
+    if not dimensions:
+        return group
+    dims = [(line.AppRoleName if d == ROLE else properties.get(d)) or "" for d in dimensions]
+    return *group, *dims
+
+
+def _template(line: Line, properties: Mapping[str, Text]) -> str:
+    """The name of a trace is its message template, so that messages with different values count as
+    one event.
+    """
+    return next(filter(None, map(properties.get, TEMPLATES)), "") or line.Message or ""
 
 
 def _value(line: Line, measurement: str) -> float | None:
     """The value of the measurement. A custom measurement named DurationMs takes precedence over the
     field DurationMs of the line.
     """
-    if not measurement:
-        return 1.0
     value = (line.Measurements or EMPTY).get(measurement)
     return line.DurationMs if value is None and measurement == DURATION else value
 
@@ -378,3 +477,21 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
     array = np.empty(len(texts), object)
     array[:] = texts
     return hash_array(array, categorize=False)
+
+
+def _notice(file: SourceFile, reason: Reason, field: str, detail: str) -> Row:
+    row = {"blob_date": file.blob_date, "file": file.path, "reason": str(reason)}
+    return {**row, "field": field, "detail": detail, "text": ""}
+
+
+def _beside(keys: Any) -> Any:
+    """Returns for each record of consecutive lines whether it repeats one of the lines just before
+    it, alone. A retried export repeats lines as a block, all at the same distance.
+    """
+    order = np.argsort(keys, kind="stable")
+    later, again = order[1:], keys[order[1:]] == keys[order[:-1]]
+    distance = np.zeros(len(keys) + 2, np.int64)
+    distance[1 + later[again]] = (later - order[:-1])[again]
+    same = distance[1:] == distance[:-1]
+    blocks = (distance[1:-1] > 1) & (same[:-1] | same[1:])
+    return (distance[1:-1] > 0) & (distance[1:-1] <= NEAR) & ~blocks

@@ -13,6 +13,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from shared.sampling.records import DAMAGED
 from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
@@ -253,8 +254,8 @@ def _line_start(source: Files, file: SourceFile, at: int) -> int:
 
 
 def _unpacked(source: Files, file: SourceFile) -> Iterator[bytes]:
-    """Decompresses a file. If its end is damaged, a line that is not JSON is added, so that the
-    damage is quarantined and counted.
+    """Decompresses a file. If it is damaged, a line that says so is added after what could be read,
+    so that the date of the file does not count as read.
     """
     length = 0
     member = zlib.decompressobj(GZIP)
@@ -273,4 +274,4 @@ def _unpacked(source: Files, file: SourceFile) -> Iterator[bytes]:
     except zlib.error as error:
         problem = str(error)
     if problem:
-        yield f"\ndamaged gzip after byte {length} of the text: {problem}".encode()
+        yield f"\n{DAMAGED} after byte {length} of the text: {problem}".encode()

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.collection import Collection, arrived
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
-from shared.sampling.estimates import EventEstimates, Sums
+from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
@@ -29,6 +29,7 @@ SETTLED_DAYS = 3
 telemetry that is 48 hours old.
 """
 HEAVY_SHARE = 0.1
+COPIES_SHARE = 0.01
 INCOMPLETE = "not all files of this date have been read, or the date is not over"
 MIXED = "the names that this series adds up differ from day to day"
 ALL_REQUESTS = "requests/duration"
@@ -47,17 +48,20 @@ class TrendInputs:
     """In UTC."""
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Dates[date] = ()
-    unreadable: Dates[str] = ()
-    """Event dates with records that cannot be read again."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Event dates with records that cannot be read again, and the format of these records."""
 
     @cached_property
     def complete(self) -> set[str]:
         """Event dates that are over and whose blob dates were all read."""
-        read = {day for day in self.blob_dates if day != UNDATED}
-        if not read:
-            event_dates = {day for each in self.blob_dates.values() for day in each.records}
+        read = {d for d, of in self.blob_dates.items() if d != UNDATED and not of.damaged}
+        if self.blob_dates.keys() <= {UNDATED}:
+            whole = [each for each in self.blob_dates.values() if not each.damaged]
+            event_dates = {day for each in whole for day in each.records}
             return {day for day in event_dates if day < self.today.isoformat()}
         zone = ZoneInfo(self.shape.time_zone)
+        if not read:
+            return set()
         first, last = date.fromisoformat(min(read)), date.fromisoformat(max(read))
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         return {
@@ -86,6 +90,10 @@ class TrendInputs:
 
     def last_utc_date(self, day: date) -> date:
         return max(_utc_dates(day, ZoneInfo(self.shape.time_zone)))
+
+    def blob_date(self, day: str) -> BlobDate:
+        """What was read of the files of an event date, or of those without a date."""
+        return self.blob_dates.get(day, self.blob_dates.get(UNDATED, BlobDate()))
 
 
 @dataclass(frozen=True)
@@ -203,6 +211,8 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
                 age=inputs.ages.get(day),
                 arrived=shares[on],
                 control_arrived=control.arrived.get(on, ()),
+                unread=_unread_share(inputs.blob_date(on), sums[on], of),
+                key=inputs.unreadable.get(on, ""),
             )
 
         return judge_all(list(map(seen, dates)), **rules)
@@ -243,6 +253,14 @@ def _silent(days: Mapping[str, DaySums], collection: Collection) -> Mapping[str,
     return silent
 
 
+def _unread_share(blob_date: BlobDate, sums: Sums, of: Literal["count", "total"]) -> float:
+    if of == "count":
+        unread, read = blob_date.quarantined, sums.records + sums.duplicates
+    else:
+        unread, read = blob_date.bad_values, sums.valued
+    return unread / (unread + read) if unread else 0.0
+
+
 def _trend(
     series: Series,
     day: str,
@@ -252,7 +270,7 @@ def _trend(
     context: _Context,
 ) -> Trend:
     inputs = context.inputs
-    blob_date = inputs.blob_dates.get(day, inputs.blob_dates.get(UNDATED, BlobDate()))
+    blob_date = inputs.blob_date(day)
     figures, complete = sums.figures, day in inputs.complete
     if not complete or series.is_combined:
         reason = MIXED if complete else INCOMPLETE
@@ -285,7 +303,7 @@ def _trend(
         late_share=sums.late / sums.records if sums.records else None,
         complete=complete,
         warnings=(
-            *_warnings(figures, blob_date, unreadable=day in inputs.unreadable),
+            *_warnings(sums, blob_date, unreadable=day in inputs.unreadable),
             *_warnings_of_collection(date.fromisoformat(day), of_count, context.collection),
         ),
         verdict=str(both.kind),
@@ -297,8 +315,8 @@ def _trend(
     )
 
 
-def _warnings(figures: EventEstimates, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
-    warnings = []
+def _warnings(sums: Sums, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
+    warnings, figures = [], sums.figures
     if unreadable:
         warnings.append(
             "some records of this date cannot be read again, because their files are gone and their"
@@ -312,9 +330,18 @@ def _warnings(figures: EventEstimates, blob_date: BlobDate, *, unreadable: bool)
         share = figures.weight_max / figures.count.value
         if figures.records > 1 / HEAVY_SHARE:
             warnings.append(f"one record stands for {share:.0%} of all")
-    if blob_date.quarantined:
-        warnings.append(f"{blob_date.quarantined} lines of this date's files could not be read")
-    return warnings
+    if sums.beside > sums.duplicates / 2 > COPIES_SHARE * sums.records / 2:
+        warnings.append(
+            f"{sums.beside} of {sums.duplicates} copies lie beside the record that they repeat, so"
+            " they may be other events: write times with fractions of a second, or a property such"
+            " as a message ID"
+        )
+    unread = {
+        "values of this date's files could not be read": blob_date.bad_values,
+        "files of this date are damaged": blob_date.damaged,
+        "lines of this date's files could not be read": blob_date.quarantined,
+    }
+    return [*warnings, *(f"{count} {text}" for text, count in unread.items() if count)]
 
 
 def _warnings_of_collection(day: date, verdict: Verdict, collection: Collection) -> Iterable[str]:

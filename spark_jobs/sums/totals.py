@@ -46,7 +46,7 @@ parts, so this number limits the tasks of a date and the memory of the driver.
 """
 JOINED_BLOCKS = 16
 """The number of blocks that are divided together: so many that the pieces do not become tiny."""
-COUNTS = ("records", "duplicates", "late", "doubtful", "exact", "valued")
+COUNTS = ("records", "duplicates", "late", "doubtful", "exact", "valued", "beside")
 AGES = 8
 """More than there are ages."""
 HOUR = {"hour": pa.int32(), "records": pa.int64(), "weight_sum": pa.float64(), "age": pa.int32()}
@@ -167,6 +167,7 @@ def _without_copies(found: Any) -> Columns:
         "late": np.logical_and.reduceat(rows["late"], first),
         "age": np.minimum.reduceat(rows["age"], first),
         "copies": np.diff(first, append=len(order)) - 1,
+        "beside": np.add.reduceat(rows["beside"], first, dtype=np.int64),
     }
 
 
@@ -189,6 +190,7 @@ def _sums(records: Columns, count: int) -> dict[str, list[Any]]:
         "doubtful": total(~records["trusted"]).astype(np.int64),
         "exact": total(records["exact"]).astype(np.int64),
         "valued": total(valued).astype(np.int64),
+        "beside": total(records["beside"]).astype(np.int64),
         "raw_sum": total(x),
         "weight_sum": total(k),
         "weight_square_sum": total(k * k),

@@ -205,7 +205,7 @@ def partial_of(items: Iterable[Item]) -> Partial:
 
 
 def _single(k: float, x: float) -> SingleRecords:
-    count, total = k * (k - 1), k * (k - 1) * x * x
+    count, total = k * (k - 1), (k * x) * ((k - 1) * x)
     return SingleRecords(count, total, count * count, total * total)
 
 

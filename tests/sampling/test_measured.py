@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -178,7 +178,14 @@ def test_a_combined_verdict_names_the_figure_that_it_is_about(
 ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
 
 
-def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ()) -> list[Trend]:
+def trends(
+    left: float,
+    measurement: str = "Amount",
+    unread: Sequence[int] = (),
+    last: BlobDate | None = None,
+    formats: Mapping[str, str] | None = None,
+    **more: int,
+) -> list[Trend]:
     """The trends of 57 days, where the last day has this share of its values. Page views have no
     amount."""
     known = [START + timedelta(days=index) for index in range(TODAY + 1) if index not in unread]
@@ -188,11 +195,16 @@ def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ())
         amount = day(index, left if index == TODAY else 1.0).value
         valued = items if left or index < TODAY else 0
         same: dict[str, Any] = {"weight_sum": items, "weight_square_sum": items, "weight_max": 1}
+        if index == TODAY:
+            same |= more
         valued_sums = Sums(items, valued=valued, adjusted_sum=amount, raw_sum=amount, **same)
         sums[at, ORDERS] = DaySums(valued_sums)
         sums[at, OTHERS] = DaySums(Sums(items, **same))
     read = {str(each): BlobDate(records={str(each): 1}) for each in known}
-    return trends_of(sums, TrendInputs(Shape(measurement), read, date(2017, 7, 1)))
+    if last is not None:
+        read[str(START + timedelta(days=TODAY))] = last
+    inputs = TrendInputs(Shape(measurement), read, date(2017, 7, 1), unreadable=formats or {})
+    return trends_of(sums, inputs)
 
 
 def last_trend(rows: list[Trend], series: Series = ORDERS) -> Trend:
@@ -236,6 +248,39 @@ def test_both_figures_of_an_incomplete_date_are_uncertain() -> None:
     verdicts = (trend.verdict, trend.count_verdict, trend.sum_verdict)
     assert verdicts == ("uncertain", "uncertain", "uncertain")
     assert trend.reason.startswith("count and sum of Amount: not all files of this date")
+
+
+def test_values_that_could_not_be_read_are_not_called_lost() -> None:
+    half = round(count(TODAY)) // 2
+    trend = last_trend(trends(0.5, last=BlobDate(bad_values=half)))
+    assert (trend.count_verdict, trend.sum_verdict) == ("normal", "uncertain")
+    assert "what is missing may be unreadable values" in trend.reason
+    assert trend.warnings == (f"{half} values of this date's files could not be read",)
+    assert last_trend(trends(0.5, last=BlobDate(bad_values=9))).verdict == "measurement lost"
+
+
+def test_a_date_with_a_damaged_file_is_not_complete() -> None:
+    trend = last_trend(trends(0.3, last=BlobDate(quarantined=2, damaged=1)))
+    assert (trend.complete, trend.verdict) == (False, "uncertain")
+    assert "1 files of this date are damaged" in trend.warnings
+
+
+def test_dates_in_another_format_are_not_compared_with_the_present_ones() -> None:
+    formats = {str(START + timedelta(days=index)): "blocks-2" for index in range(TODAY)}
+    trend = last_trend(trends(0.3, formats=formats))
+    assert (trend.count_verdict, trend.sum_verdict) == ("uncertain", "uncertain")
+    assert "counted by another key" in trend.reason
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "beside", "warned"),
+    [(200, 150, True), (200, 90, False), (3, 3, False), (0, 0, False)],
+)
+def test_many_copies_beside_their_records_are_warned_about(
+    duplicates: int, beside: int, warned: bool
+) -> None:
+    trend = last_trend(trends(1.0, duplicates=duplicates, beside=beside))
+    assert any("may be other events" in text for text in trend.warnings) == warned
 
 
 def test_rows_without_the_two_separate_verdicts_can_still_be_read() -> None:

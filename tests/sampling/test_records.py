@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.sampling.diagnostic_export import KEY_COLUMNS
 from shared.sampling.model import (
     Ignored,
     Outcome,
@@ -18,6 +19,7 @@ from shared.sampling.model import (
     Reason,
     Record,
     RecordKind,
+    Weight,
     WeightSource,
 )
 from shared.sampling.records import TEXT_MAX, read_line, read_lines
@@ -105,8 +107,8 @@ def test_records_of_the_classic_export_are_read() -> None:
 def test_a_bad_record_in_the_body_of_an_event_does_not_affect_the_others() -> None:
     good, drifted, foreign, number = sample("event_hub.json")
     assert good == sample("app_events.json")[0]
-    assert isinstance(drifted, Quarantined)
-    assert drifted.field == "DurationMs"
+    assert isinstance(drifted, Record)
+    assert drifted.unreadable.keys() == {"DurationMs"}
     assert isinstance(foreign, Quarantined)
     assert foreign.reason is Reason.OTHER_PRODUCT
     assert isinstance(number, Quarantined)
@@ -141,19 +143,10 @@ def test_time_generated_is_used_if_there_is_no_time() -> None:
         ({"time": "9999-12-31T23:59:59-05:00"}, "time"),
         ({"Name": None}, "Name"),
         ({"Name": 5}, "Name"),
-        ({"ItemCount": 0}, "ItemCount"),
-        ({"ItemCount": -3}, "ItemCount"),
-        ({"ItemCount": "many"}, "ItemCount"),
-        ({"ItemCount": "1_0"}, "ItemCount"),
-        ({"ItemCount": "\u0662"}, "ItemCount"),
-        ({"ItemCount": True}, "ItemCount"),
-        ({"ItemCount": 10**400}, "ItemCount"),
-        ({"Measurements": [1]}, "Measurements"),
-        ({"Measurements": "{"}, "Measurements"),
-        ({"Measurements": {"PointCount": "lots"}}, "Measurements.PointCount"),
-        ({"Measurements": {"PointCount": "inf"}}, "Measurements.PointCount"),
-        ({"OperationId": 5}, "OperationId"),
-        ({"Properties": 5}, "Properties"),
+        ({"time": None}, "time"),
+        ({"time": "today", "TimeGenerated": "now"}, "time"),
+        ({"time": "0001-01-01T00:00:00Z"}, "time"),
+        ({"time": "3000-01-01T00:00:00Z"}, "time"),
     ],
 )
 def test_a_field_with_a_wrong_value_is_named(changes: dict[str, Any], field: str) -> None:
@@ -161,6 +154,59 @@ def test_a_field_with_a_wrong_value_is_named(changes: dict[str, Any], field: str
     assert isinstance(outcome, Quarantined)
     assert (outcome.reason, outcome.field) == (Reason.BAD_FIELD, field)
     assert outcome.detail.startswith(field)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"OperationId": 5},
+        {"SDKVersion": {"a": 1}},
+        {"AppRoleName": [1]},
+        {"Properties": 5},
+        {"Properties": "{"},
+        {"DurationMs": "soon"},
+        {"Measurements": {"PointCount": 1.5, "Rate": "NaN"}},
+        {"time": None, "TimeGenerated": EVENT["time"]},
+        {"time": "", "TimeGenerated": EVENT["time"]},
+    ],
+)
+def test_a_wrong_value_in_a_column_that_is_not_needed_does_not_remove_the_record(
+    changes: dict[str, Any],
+) -> None:
+    found = record(**changes)
+    assert (found.time, found.weight, found.measurements) == (
+        record().time,
+        record().weight,
+        {"PointCount": 1.5},
+    )
+
+
+@pytest.mark.parametrize("count", [0, -3, "many", "1_0", "\u0662", True, 10**400, [2], {}])
+def test_a_record_whose_item_count_cannot_be_read_counts_once_and_is_not_trusted(
+    count: Any,
+) -> None:
+    assert record(ItemCount=count).weight == Weight(1.0, WeightSource.UNSTATED)
+    rated = record(ItemCount=count, Properties={"microsoft.sample_rate": "25"})
+    assert rated.weight == Weight(4.0, WeightSource.SAMPLE_RATE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"Measurements": [1]}, "Measurements"),
+        ({"Measurements": "{"}, "Measurements"),
+        ({"Measurements": {"PointCount": "lots"}}, "Measurements.PointCount"),
+        ({"Measurements": {"PointCount": "inf"}}, "Measurements.PointCount"),
+        ({"Measurements": {"Other": "lots"}}, ""),
+        ({"Measurements": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_measurement_that_cannot_be_read_is_told_from_a_missing_one(
+    changes: dict[str, Any], field: str
+) -> None:
+    error = record(**changes).error_of("PointCount")
+    assert (error.field if error else "") == field
 
 
 @pytest.mark.parametrize(
@@ -187,7 +233,7 @@ def test_missing_and_null_measurements_are_left_out(
         ("[" * 100_000, Reason.NOT_JSON),
         ('{"time":', Reason.NOT_JSON),
         ('{"ItemCount": nan}', Reason.NOT_JSON),
-        ("[]", Reason.OTHER_PRODUCT),
+        ("[[]]", Reason.OTHER_PRODUCT),
         ("null", Reason.OTHER_PRODUCT),
         ('{"Type": "StorageBlobLogs"}', Reason.OTHER_PRODUCT),
         ('{"Type": ["AppEvents"]}', Reason.OTHER_PRODUCT),
@@ -200,7 +246,7 @@ def test_a_line_that_is_not_a_record_is_quarantined(line: str | bytes, reason: R
 
 
 def test_blank_lines_and_empty_bodies_have_no_records() -> None:
-    assert list(read_lines(["", " \r\n", b"\xef\xbb\xbf", '{"records": []}'])) == []
+    assert list(read_lines(["", " \r\n", b"\xef\xbb\xbf", "[]", '{"records": []}'])) == []
 
 
 def nested(leaves: st.SearchStrategy[Any], names: st.SearchStrategy[str]) -> Any:
@@ -254,7 +300,16 @@ def test_every_truncated_line_is_quarantined(length: int) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"_BilledSize": 3}, {"Unknown": 1}, {"resourceId": "/OTHER"}, {"Properties": None}],
+    [
+        {"_BilledSize": 3},
+        {"Unknown": 1},
+        {"resourceId": "/OTHER"},
+        {"Properties": None},
+        {"_ItemId": "b", "_TimeReceived": "2017-05-15T10:00:00Z", "TenantId": "t"},
+        {"time": "2017-05-15T09:30:01.12345670Z"},
+        {"time": None, "TimeGenerated": EVENT["time"], "SourceSystem": "Azure"},
+        {"Measurements": '{"PointCount": 1.5}', "Properties": None},
+    ],
 )
 def test_copies_of_a_record_have_the_same_key(changes: dict[str, Any]) -> None:
     assert record(**changes).key == record().key
@@ -268,7 +323,7 @@ def test_copies_of_a_record_have_the_same_key(changes: dict[str, Any]) -> None:
         {"OperationId": "op2"},
         {"Measurements": {"PointCount": 1.6}},
         {"Properties": {"tenant": "t3"}},
-        {"AppRoleInstance": "second"},
+        *({name: "other"} for name in KEY_COLUMNS if name not in {"Type", *EVENT}),
     ],
 )
 def test_different_records_have_different_keys(changes: dict[str, Any]) -> None:

@@ -198,6 +198,56 @@ def test_a_day_is_compared_with_earlier_days_at_the_same_age(
 
 
 @pytest.mark.parametrize(
+    ("left", "unread", "usually_unread", "kind"),
+    [
+        (0.5, 0.5, 0.0, VerdictKind.UNCERTAIN),
+        (0.5, 0.3, 0.0, VerdictKind.UNCERTAIN),
+        (0.5, 0.1, 0.0, VerdictKind.EVENTS_LOST),
+        (0.5, 0.5, 0.5, VerdictKind.EVENTS_LOST),
+        (0.0, 1.0, 0.01, VerdictKind.UNCERTAIN),
+        (1.0, 0.9, 0.0, VerdictKind.NORMAL),
+        (2.0, 0.9, 0.0, VerdictKind.TRAFFIC_CHANGED),
+    ],
+)
+@pytest.mark.parametrize("control", [None, 1.0])
+def test_a_fall_that_lines_which_could_not_be_read_may_explain_is_not_a_loss(
+    left: float, unread: float, usually_unread: float, kind: VerdictKind, control: float | None
+) -> None:
+    history = [replace(day(n, control=control), unread=usually_unread) for n in range(56)]
+    verdict = judge(replace(day(56, left, control=control), unread=unread), history)
+    assert verdict.kind is kind
+    assert ("could not be read" in verdict.reason) == (kind is VerdictKind.UNCERTAIN)
+
+
+@pytest.mark.parametrize(
+    ("unread", "kind"), [(0.5, VerdictKind.UNCERTAIN), (0.0, VerdictKind.EVENTS_LOST)]
+)
+def test_hours_whose_lines_could_not_be_read_are_not_called_lost(
+    unread: float, kind: VerdictKind
+) -> None:
+    today = replace(day(56, 0.5), silent="from 12:00 to 24:00", unread=unread)
+    assert judge(today, days()).kind is kind
+
+
+def test_days_counted_by_different_keys_are_not_compared() -> None:
+    """The earlier key took two thirds of the records for copies."""
+    old = [replace(day(n, 1 / 3), key="blocks-2") for n in range(56)]
+    verdict = judge(day(56), old)
+    assert verdict.kind is VerdictKind.UNCERTAIN
+    assert "counted by another key" in verdict.reason
+    assert judge(old[55], [*old[:55], *days(50)]).kind is VerdictKind.NORMAL
+    both = [*old[:28], *[day(n) for n in range(28, 56)]]
+    assert judge(day(56), both).kind is VerdictKind.NORMAL
+    assert judge(day(56, 0.3), both).kind is VerdictKind.EVENTS_LOST
+
+
+@pytest.mark.parametrize("first", [date.min, date.max - timedelta(days=3)])
+def test_the_first_and_the_last_day_of_the_calendar_get_a_verdict(first: date) -> None:
+    series = [replace(day(n), day=first + timedelta(days=n)) for n in range(3)]
+    assert {verdict.kind for verdict in judge_all(series)} == {VerdictKind.UNCERTAIN}
+
+
+@pytest.mark.parametrize(
     "history",
     [[], days(13), [replace(d, value=0.0) for d in days()], days()[:9] + days()[49:53]],
     ids=["none", "too short", "all zero", "gaps"],

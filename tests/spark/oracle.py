@@ -25,9 +25,10 @@ def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[EventEstimates, 
     copies: dict[tuple[str, Key], list[tuple[Record, bool]]] = {}
     quarantined = 0
     for path in sorted(root.rglob("*.json*")):
-        hour = SourceFile(str(path), 0).hour
+        file = SourceFile(str(path), 0)
+        hour = file.hour
         for line in _lines(path):
-            for outcome in read_line(line, str(path)):
+            for outcome in read_line(line, str(path), received=file.received):
                 if isinstance(outcome, Record):
                     late = hour is not None and outcome.time < hour - LATE_AFTER
                     copies.setdefault((outcome.key, _key(outcome, shape)), []).append(

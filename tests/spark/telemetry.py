@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from shared.sampling.model import NOTICES
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
 from spark_jobs.model import Shape, Totals
@@ -105,5 +106,6 @@ def total_of(batches: Sequence[pa.RecordBatch]) -> tuple[Totals, int]:
     rows = [row for sums in sums_of_blocks(ordered.to_batches()) for row in sums.to_pylist()]
     for row in rows:  # Spark's rows have tuples here
         row["hours"] = [tuple(hour.values()) for hour in row["hours"]]
-    quarantined = sum(b.num_rows for b in batches) - sum(b.num_rows for b in good)
+    reasons = (reason for batch in batches for reason in batch.column("reason").to_pylist())
+    quarantined = sum(reason is not None and reason not in NOTICES for reason in reasons)
     return totals_of(sorted(rows, key=itemgetter("part"))), quarantined

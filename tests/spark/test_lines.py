@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
-import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.sampling.diagnostic_export import DELIVERY_COLUMNS, KEY_COLUMNS
+from shared.sampling.model import NOTICES
 from spark_jobs.model import Shape
 from spark_jobs.read import lines
 from spark_jobs.read.blocks import joined
@@ -37,7 +38,7 @@ VALUES = st.one_of(
         max_size=3,
     ),
 )
-COLUMNS = [*lines.Line.__struct_fields__, "Unread"]
+COLUMNS = [*lines.FULL_LINE.__struct_fields__, "Unread", "IKey"]
 STAMPS = st.one_of(
     st.from_regex(lines.STAMP, fullmatch=True, alphabet=st.characters(max_codepoint=127)),
     st.sampled_from(
@@ -75,7 +76,8 @@ def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
     found = []
     for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
         series, block = joined([(row["series"], row["block"])])
-        names = [name for name in block.dtype.names or () if keys or name not in ("key", "unit")]
+        hidden = () if keys else ("key", "unit", "beside")
+        names = [name for name in block.dtype.names or () if name not in hidden]
         for record in block:
             values = {name: record[name].item() for name in names}
             values |= {"x": repr(values["x"]), "series": series[record["series"]]}
@@ -84,15 +86,22 @@ def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
 
 
 def reasons(batches: Sequence[pa.RecordBatch]) -> list[str]:
-    return sorted(r for batch in batches for r in batch.column("reason").to_pylist() if r)
+    """Returns the reasons why lines were quarantined."""
+    found = (reason for batch in batches for reason in batch.column("reason").to_pylist())
+    return sorted(reason for reason in found if reason and reason not in NOTICES)
+
+
+def notices(batches: Sequence[pa.RecordBatch]) -> list[tuple[str, str]]:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return [(row["reason"], row["field"]) for row in rows if row["reason"] in NOTICES]
 
 
 def by_reference(some: Sequence[bytes | str]) -> list[pa.RecordBatch]:
-    def refuse(line: bytes | str) -> None:
-        raise msgspec.DecodeError
+    def none_is_plain(_: Any, __: Any, text: bytes) -> list[tuple[bytes, None]]:
+        return [(raw, None) for raw in text.split(b"\n")]
 
     with (
-        mock.patch.object(lines, "decode", refuse),
+        mock.patch.object(lines._Decoder, "lines", none_is_plain),
         mock.patch.object(lines, "_plain_content", return_value=b""),
     ):
         return read(some)
@@ -105,7 +114,7 @@ def test_the_reference_reads_a_line_that_the_decoder_accepts_alike(
     line = json.dumps({**GOOD, **changes}, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
     found, wanted = read([line]), by_reference([line])
     assert records(found) == records(wanted)
-    assert reasons(found) == reasons(wanted)
+    assert (reasons(found), notices(found)) == (reasons(wanted), notices(wanted))
 
 
 @given(st.lists(STAMPS, max_size=8))
@@ -195,11 +204,78 @@ def test_records_with_one_number_and_different_names_are_different_records() -> 
     assert [(sums.records, sums.duplicates) for sums, _ in totals.values()] == [(1, 1), (1, 1)]
 
 
-def test_records_that_differ_in_the_version_of_their_sdk_alone_are_copies() -> None:
-    some = [event("2017-05-15T09:30:00", SDKVersion=version) for version in ("a", "b")]
-    body = json.dumps({"records": [json.loads(some[0])]})
-    ((sums, _),) = total_of(read([*some, body]))[0].values()
+@pytest.mark.parametrize("column", [name for name in KEY_COLUMNS if name not in GOOD])
+def test_records_that_differ_in_any_column_of_the_application_are_not_copies(column: str) -> None:
+    """They are read together, singly (because a time has an offset), or in a body."""
+    some = [{**GOOD, column: {"a": "1"} if column in ("Properties", "Measurements") else value}
+            for value in ("a", "b")]  # fmt: skip
+    if column in ("Properties", "Measurements", "DurationMs"):
+        some = [{**GOOD, column: {"a": n} if column != "DurationMs" else n} for n in (1, 2)]
+    written = [json.dumps(record) for record in [GOOD, *some]]
+    for form in (written, [f'{{"records": [{line}]}}' for line in written]):
+        ((sums, _),) = total_of(read([*form, *written], Shape()))[0].values()
+        assert (sums.records, sums.duplicates) == (3, 3)
+
+
+@pytest.mark.parametrize("column", [*sorted(DELIVERY_COLUMNS), "AddedTomorrow", "_added", "a b"])
+def test_copies_may_differ_in_columns_that_were_added_on_delivery(column: str) -> None:
+    """A column that is not documented is named once, in whatever lines it occurs."""
+    some = [json.dumps({**GOOD, column: value}) for value in ("a", 2, [3], {"b": 4}, None)]
+    some += [json.dumps(GOOD), json.dumps({"records": [{**GOOD, column: 5}]})]
+    batches = read([*some, json.dumps({"Type": "AppExceptions", "ProblemId": "p"})])
+    ((sums, _),) = total_of(batches)[0].values()
+    assert (sums.records, sums.duplicates) == (1, len(some) - 1)
+    unknown = [] if column in DELIVERY_COLUMNS else [("unknown_column", column)]
+    assert notices(batches) == [("other_table", "AppExceptions"), *unknown]
+
+
+def test_lines_with_very_many_unknown_columns_are_read() -> None:
+    some = [json.dumps({**GOOD, "Id": str(n), f"new{n}": n}) for n in range(300)]
+    batches = read(some)
+    ((sums, _),) = total_of(batches)[0].values()
+    assert (sums.records, sums.duplicates) == (300, 0)
+    assert len(notices(batches)) == lines.COLUMNS_MAX
+
+
+def test_the_same_event_in_the_exports_of_both_rules_is_counted_once() -> None:
+    time = "2017-05-15T09:30:00.120000{}Z"
+    common = {"Type": "AppEvents", "Name": "A", "Properties": {"tenant": "t1"}, "ItemCount": 2}
+    setting = {"time": time.format(""), "resourceId": "/R", "IKey": "k", **common}
+    rule = {**common, "TenantId": "t", "TimeGenerated": time.format("0"), "_ResourceId": "/r"}
+    as_text = {**rule, "Properties": '{"tenant": "t1"}', "time": None}
+    ((sums, _),) = total_of(read(list(map(json.dumps, [setting, rule, as_text]))))[0].values()
     assert (sums.records, sums.duplicates) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("some", "beside"),
+    [
+        ("aabbcdd", 3),
+        ("aaa", 2),
+        ("abacbd", 2),
+        ("abcabc", 0),
+        ("abcdabcdxx", 1),
+        ("a" + "x" * 5 + "b" * 200 + "a", 203),
+    ],
+)
+def test_copies_alone_beside_their_records_are_told_from_a_repeated_block(
+    some: str, beside: int
+) -> None:
+    records = [json.dumps({**GOOD, "Id": letter}) for letter in some]
+    ((sums, _),) = total_of(read(records))[0].values()
+    assert sums.beside == beside
+
+
+def test_a_value_that_cannot_be_read_is_told_and_its_record_counts() -> None:
+    values: list[Any] = [1, "NaN", None, {"a": 1}, "2"]
+    some = [json.dumps({**GOOD, "Id": str(n), "Measurements": {"Amount": v, "Rate": "NaN"}})
+            for n, v in enumerate(values)]  # fmt: skip
+    batches = read([*some, json.dumps({**GOOD, "Measurements": "{"})])
+    ((sums, _),) = total_of(batches)[0].values()
+    assert (sums.records, sums.valued, sums.raw_sum, reasons(batches)) == (6, 2, 3, [])
+    fields = ["Measurements", "Measurements.Amount", "Measurements.Amount"]
+    assert sorted(notices(batches)) == [("bad_value", field) for field in fields]
+    assert notices(read(some, Shape("Other"))) == notices(read(some, Shape())) == []
 
 
 def test_hashes_never_change() -> None:
@@ -208,9 +284,18 @@ def test_hashes_never_change() -> None:
     assert found == [5117438720084766524, 5117438720084766524, 16908809132758853863]
 
 
-def test_the_earliest_and_the_latest_time_have_a_date_in_every_zone() -> None:
-    times = ["0001-01-01T00:00:00.0Z", "9999-12-31T23:59:59.0Z"]
-    some = [json.dumps({**GOOD, "time": time}) for time in times]
+@pytest.mark.parametrize("path", [FILE.path, "undated.json"])
+def test_a_time_that_cannot_be_that_of_its_file_is_quarantined(path: str) -> None:
+    """The file is of 2017-05-15. A date of .NET that was not set is the first day of year 1."""
+    near = ["2017-04-14T00:00:00.0Z", "2017-05-17T23:59:59.0Z"]
+    far = ["2017-04-13T23:59:59.0Z", "2017-05-18T00:00:00.0Z", "2017-05-18T00:00:00"]
+    never = ["0001-01-01T00:00:00.0Z", "9999-12-31T23:59:59.0Z", "0001-01-01T00:00:00"]
+    some = [json.dumps({**GOOD, "time": time}) for time in [*near, *far, *never]]
+    dated = path == FILE.path
     for zone in ("America/New_York", "Australia/Adelaide"):
-        dates = [found[0] for found in records(read(some, Shape(time_zone=zone)))]
-        assert [date[:4] for date in dates] == ["0001", "9999"]
+        for form in (some, [f'{{"records": [{line}]}}' for line in some]):
+            piece = SourceFile(path, 0), "\n".join(form).encode()
+            batches = list(batches_of([piece], Shape(time_zone=zone)))
+            assert len(records(batches)) == (2 if dated else 5)
+            fields = [row["field"] for batch in batches for row in batch.to_pylist()]
+            assert fields.count("time") == (6 if dated else 3)
