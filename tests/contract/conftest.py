@@ -16,24 +16,22 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryIngestionStore,
-    MemoryOwnershipStore,
-)
-from shared.adapters.sql.breaker import SqlBreakerStore
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore, WriteInTransaction
-from shared.adapters.sql.ownership import SqlOwnershipStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.stores import (
+    EventStore,
+    RowBreakerStore,
+    RowOwnershipStore,
+    WriteInTransaction,
+)
 from shared.settings.connections import StorageConnection
 from tests.contract.ingestion import Store
 from tests.contract.postgres import postgres
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore, MemoryOwnershipStore
 
 
 class Closes(Protocol):
@@ -62,8 +60,8 @@ class Backend:
         if self.kind == "memory":
             return MemoryIngestionStore(now)
         if self.kind == "tables":
-            return self._closing(TableIngestionStore(self._storage))
-        return SqlIngestionStore(self.sql, write)
+            return self._closing(EventStore(TableRows(self._storage)))
+        return EventStore(SqlRows(self.sql), write)
 
     def owners(self, hub: str = "") -> OwnershipStore:
         """The owners of a hub that no other test uses, or of the named hub."""
@@ -72,8 +70,8 @@ class Backend:
             return self._in_memory.setdefault(hub.lower(), MemoryOwnershipStore(now))
         group = ("ns/ü", hub, "$Default")
         if self.kind == "tables":
-            return self._closing(TableOwnershipStore(self._storage, *group))
-        return SqlOwnershipStore(self.sql, *group)
+            return self._closing(RowOwnershipStore(TableRows(self._storage), *group))
+        return RowOwnershipStore(SqlRows(self.sql), *group)
 
     def breaker(self) -> BreakerStore:
         """The breaker of a consumer that no other test uses."""
@@ -81,8 +79,8 @@ class Backend:
             return MemoryBreakerStore(now)
         name = f"hub/{uuid.uuid4().hex}"
         if self.kind == "tables":
-            return self._closing(TableBreakerStore(self._storage, name))
-        return SqlBreakerStore(self.sql, name)
+            return self._closing(RowBreakerStore(TableRows(self._storage), name))
+        return RowBreakerStore(SqlRows(self.sql), name)
 
     @cached_property
     def sql(self) -> Sql:

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
+from shared.ingestion.stores import EventStore
+from tests.memory_stores import MemoryIngestionStore
 from tests.simulation.seeds import seeds
 from tests.simulation.test_ingestion import STREAM, Store, World, check_world
 
@@ -34,7 +35,7 @@ class Both(MemoryIngestionStore):
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
         self.database = Sql("sqlite://", metadata, run=inline)
-        self.sql = SqlIngestionStore(self.database)
+        self.sql = EventStore(SqlRows(self.database))
 
     async def load(self, stream: Stream) -> StoredCheckpoint:
         mine, theirs = await super().load(stream), await self.sql.load(stream)
