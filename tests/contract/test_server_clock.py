@@ -26,6 +26,7 @@ from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.readers import ServiceBusReader, StorageQueueReader
 from shared.adapters.tables.notifications import TableNotificationStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
@@ -141,9 +142,9 @@ async def nightly_runs(store: TableRunStore) -> datetime:
     ("adapter", "read"),
     [
         (TableStateStore, scaling_state),
-        (EventStore, events),
-        (lambda storage: RowOwnershipStore(storage, "ns", name(), "$Default"), owners),
-        (lambda storage: RowBreakerStore(storage, name()), breaker),
+        (lambda storage: EventStore(TableRows(storage)), events),
+        (lambda storage: RowOwnershipStore(TableRows(storage), "ns", name(), "$Default"), owners),
+        (lambda storage: RowBreakerStore(TableRows(storage), name()), breaker),
         (TableNotificationStore, notifications),
         (TableRunStore, nightly_runs),
     ],

@@ -161,7 +161,7 @@ async def test_an_unreadable_mark_is_reported_and_stops_the_cleanup_of_its_strea
     bad, good = sorted(streams, key=lambda stream: joined(*stream.place))
     row = {
         "PartitionKey": joined(*bad.place),
-        "RowKey": row_key(MARK, (LONG_AGO,)),
+        "RowKey": row_key(MARK, (LONG_AGO + timedelta(microseconds=7),)),
         "at": "yesterday",
     }
     await overwrite(storage, "Ingestion", row)

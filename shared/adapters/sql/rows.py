@@ -192,7 +192,8 @@ class SqlRows:
                 elif isinstance(each, Remove):
                     _remove(connection, of, place, each)
                 else:
-                    first = _put(connection, of, place, each) if first is None else first
+                    row = _put(connection, of, place, each)
+                    first = first or row
             if also is not None:
                 also(connection)
             return first
