@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import cache
 from typing import Any, get_args
 from urllib.parse import unquote
@@ -56,6 +55,8 @@ NOT_RETRYABLE = (400, 413)
 """HTTP statuses of a request that is malformed or too large. A retry would not help."""
 SHORT = ("attempts", "taken")
 """Whole numbers with 32 bits. All others have 64."""
+LONG = ("value", "body", "error")
+"""Texts and bytes of any length, which may be split into several properties."""
 KEY_ONLY = (EFFECT, OUTBOX)
 """The kinds whose rows have the fields of the key only in the RowKey."""
 IN_KEYS: Mapping[str, Callable[[Any], str]] = {
@@ -273,12 +274,11 @@ def row_of(kind: Kind[V], partition: str, value: V, only: Sequence[str] = ()) ->
     left_out = kind.key if kind in KEY_ONLY else ()
     for name in only or _readers(kind):
         each = getattr(value, name)
-        if isinstance(each, StrEnum):
-            row[name] = str(each)
+        if name in LONG:
+            split = t.bytes_fields if isinstance(each, bytes) else t.text_fields
+            row |= split(name, each)
         elif isinstance(each, str):
-            row |= t.text_fields(name, each)
-        elif isinstance(each, bytes):
-            row |= t.bytes_fields(name, each)
+            row[name] = str(each)  # of an enum, its value
         elif each is not None and name not in left_out:
             row[name] = t.whole(each) if isinstance(each, int) and name not in SHORT else each
     return row
@@ -311,8 +311,8 @@ def _reader(kind: Kind[Any], name: str, of: Any) -> Callable[[Any], Any]:
     if of is int and name in kind.key:
         place = 1 + kind.key.index(name)
         return lambda row: int(row["RowKey"].split("|")[place])
-    if of in (str, bytes):
+    if name in LONG:
         whole = t.text_of if of is str else t.bytes_of
         return lambda row: row[name] and whole(row, name)
     convert = {int: t.number_of, datetime: t.time_of}.get(of, of)
-    return lambda row: convert(row[name])
+    return lambda row: row[name] if of is str else convert(row[name])
