@@ -298,14 +298,14 @@ class RowOwnershipStore:
 
     def __init__(self, rows: Rows, namespace: str, hub: str, consumer_group: str) -> None:
         self._rows = rows
-        self._names = (namespace, hub, consumer_group)
-        self._place = _in_one_case(self._names)
-        self._places: set[Place] = set()
+        self._place = _in_one_case((namespace, hub, consumer_group))
         self.close = rows.close
 
     async def owners(self) -> OwnershipSnapshot:
         found: list[Ownership] = []
-        for place in self._places or await self._stored_places():
+        stored = await self._rows.places(OWNER)
+        same = {place for place in stored if _in_one_case(place) == self._place}
+        for place in {self._place, *same}:
             page = await self._rows.read(OWNER, place)
             found += [ownership(place, row) for row in page.rows]
         return OwnershipSnapshot(tuple(found), page.read_at)
@@ -320,14 +320,6 @@ class RowOwnershipStore:
             raise ClaimLost(text) from error
         assert new is not None
         return ownership(place, new)
-
-    async def _stored_places(self) -> set[Place]:
-        """All places of the group. Besides the present one, they are those of earlier versions: the
-        one that such a version makes of the same settings, and those of existing rows."""
-        stored = await self._rows.places(OWNER)
-        same = {place for place in stored if _in_one_case(place) == self._place}
-        self._places = same | {self._place, self._names}
-        return self._places
 
 
 def _in_one_case(names: Place) -> Place:

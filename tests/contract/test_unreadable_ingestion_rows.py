@@ -72,7 +72,7 @@ async def overwrite(storage: StorageConnection, name: str, row: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"kind": "quarantined"}, "'quarantined' is not a valid FailureKind"),
+        ({"kind": "quarantined", "body": b"{}"}, "'quarantined' is not a valid FailureKind"),
         ({"kind": "poison", "failed_at": "yesterday"}, "AttributeError"),
         ({}, "KeyError"),
     ],
@@ -101,6 +101,7 @@ async def test_an_unreadable_dead_letter_is_shown_as_unreadable_among_the_others
     assert unreadable.kind is FailureKind.UNREADABLE
     assert f"{key_of_row}' of table Ingestion cannot be read" in unreadable.error
     assert why in unreadable.error
+    assert unreadable.body == fields.get("body"), "what can be read is kept"
     rows = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
     assert [each["kind"] for each in rows] == ["poison", "unreadable", "poison"]
     query = finding.DeadLetterQuery(hub=stream.hub)

@@ -60,7 +60,7 @@ TABLES: Mapping[str, tuple[Table, tuple[str, ...], str]] = {
 """For each kind: its table, the columns that together are a row's version, and the column with the
 database's time of the last write."""
 COUNTED = ("version",)
-"""The version of a row without columns that tell: how often the row was written."""
+"""The column that counts how often a row was written."""
 SQLITE_ROWS = 100
 """The number of rows in one statement. SQLite executes the statement without returning to Python
 between two rows.
@@ -105,6 +105,9 @@ class KindTable(Generic[V]):
     def where(self, place: Place, key: Iterable[Any] = ()) -> dict[str, Any]:
         pairs = chain(zip(self.names, place, strict=True), zip(self.kind.key, key, strict=False))
         return {f"b_{name}": value for name, value in pairs}
+
+    def guards(self, version: Sequence[Any]) -> dict[str, Any]:
+        return {f"g_{name}": each for name, each in zip(self.guard, version, strict=True)}
 
     def columns(self, value: V, only: Iterable[str] = ()) -> dict[str, Any]:
         """The columns of a value that are not NULL, all or those that are named."""
@@ -250,24 +253,18 @@ class SqlRows:
 
 
 def _put(connection: Connection, of: KindTable[Any], place: Place, put: Put) -> Row[Any]:
-    kind, value, count = of.kind, put.value, 1
-    columns = of.columns(value, put.only)
+    columns = of.columns(put.value, put.only)
     if of.guard == COUNTED:
-        count = put.version[0] + 1 if put.version else 1
-        columns["version"] = count
+        columns["version"] = put.version[0] + 1 if put.version else 1
     if put.version is None:
         at = _insert_one(connection, of, {**of.place(place), **columns})
     else:
-        guard = {f"g_{name}": each for name, each in zip(of.guard, put.version, strict=True)}
-        for name in kind.key:
-            columns.pop(name, None)
-        where = of.where(place, kind.key_of(value))
-        at = connection.execute(of.change, {**columns, **where, **guard}).scalar_one_or_none()
+        changed = {name: each for name, each in columns.items() if name not in of.kind.key}
+        where = {**of.where(place, of.kind.key_of(put.value)), **of.guards(put.version)}
+        at = connection.execute(of.change, {**changed, **where}).scalar_one_or_none()
     if at is None:
         raise RowChanged(of.table.name)
-    counted = of.guard == COUNTED
-    version = (count,) if counted else tuple([getattr(value, name) for name in of.guard])
-    return Row(value, version, at)
+    return Row(put.value, tuple([columns[name] for name in of.guard]), at)
 
 
 def _insert_one(
@@ -281,9 +278,8 @@ def _insert_one(
 
 
 def _remove(connection: Connection, of: KindTable[Any], place: Place, remove: Remove) -> None:
-    guard = {f"g_{name}": each for name, each in zip(of.guard, remove.version, strict=True)}
-    where = of.where(place, of.kind.key_of(remove.value))
-    if connection.execute(of.remove, {**where, **guard}).rowcount != 1:
+    where = {**of.where(place, of.kind.key_of(remove.value)), **of.guards(remove.version)}
+    if connection.execute(of.remove, where).rowcount != 1:
         raise RowChanged(of.table.name)
 
 
