@@ -300,8 +300,9 @@ class Rows(Protocol):
         """Delete rows. They may be gone already, or be given twice."""
         ...
 
-    async def purge(self, kind: Kind[Any], place: Place, before: Any, limit: int) -> int:
-        """Delete the first ``limit`` rows with a key below ``before``; return how many."""
+    async def purge(self, kind: Kind[Any], place: Place, up_to: Any, limit: int) -> int:
+        """Delete the first ``limit`` rows up to and including this number or time; return how
+        many."""
         ...
 
     async def close(self) -> None: ...

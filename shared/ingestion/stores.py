@@ -185,7 +185,7 @@ class EventStore:
         await self._rows.delete(MARK, stream.place, marks)
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
-        return await self._rows.purge(EFFECT, stream.place, up_to + 1, limit)
+        return await self._rows.purge(EFFECT, stream.place, up_to, limit)
 
     async def _end(self, stored: StoredDeadLetter, effects: Sequence[Effect]) -> None:
         """Delete the dead letter, and write the effects that replace it."""
@@ -284,8 +284,9 @@ class RowBreakerStore:
         if self._purged_before is not None and before < self._purged_before + TALLIES_KEPT:
             return
         self._purged_before = before
+        up_to = before - timedelta(microseconds=1)
         for _ in range(PURGES_MAX):
-            if await self._rows.purge(TALLY, self._place, before, PURGED_MAX) < PURGED_MAX:
+            if await self._rows.purge(TALLY, self._place, up_to, PURGED_MAX) < PURGED_MAX:
                 return
 
 

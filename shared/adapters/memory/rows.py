@@ -91,9 +91,9 @@ class MemoryRows:
         for each in values:
             self.stored[kind.name, place].pop(kind.key_of(each), None)
 
-    async def purge(self, kind: Kind[Any], place: Place, before: Any, limit: int) -> int:
+    async def purge(self, kind: Kind[Any], place: Place, up_to: Any, limit: int) -> int:
         rows = self.stored[kind.name, place]
-        old = sorted(key for key in rows if key[0] < before)[:limit]
+        old = sorted(key for key in rows if key[0] <= up_to)[:limit]
         for key in old:
             del rows[key]
         return len(old)

@@ -222,10 +222,10 @@ class SqlRows:
         if gone:
             await self._sql.write(lambda c: c.execute(of.delete, gone))
 
-    async def purge(self, kind: Kind[Any], place: Place, before: Any, limit: int) -> int:
+    async def purge(self, kind: Kind[Any], place: Place, up_to: Any, limit: int) -> int:
         of = _tables()[kind.name]
         first, where = of.table.c[kind.key[0]], of.where(place)
-        old = select(first).where(*of.here, first < before).order_by(first).limit(limit)
+        old = select(first).where(*of.here, first <= up_to).order_by(first).limit(limit)
 
         def work(connection: Connection) -> int:
             found = connection.execute(old, where).scalars().all()

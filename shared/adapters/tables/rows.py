@@ -157,9 +157,9 @@ class TableRows:
         with store_errors("|".join(place)):
             await self._table(kind).delete([_keys(kind, partition, each) for each in values])
 
-    async def purge(self, kind: Kind[Any], place: Place, before: Any, limit: int) -> int:
+    async def purge(self, kind: Kind[Any], place: Place, up_to: Any, limit: int) -> int:
         table, partition = self._table(kind), t.joined(*place)
-        start, end = row_key(kind, ()), row_key(kind, (before,))
+        start, end = row_key(kind, ()), f"{row_key(kind, (up_to,))}~"
         with store_errors("|".join(place)):
             keys = await table.keys(partition, start, end, limit)
             await table.delete([{"PartitionKey": partition, "RowKey": key} for key in keys])
