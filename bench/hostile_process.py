@@ -14,13 +14,15 @@ from pathlib import Path
 
 from bench.hostile_events import INTERESTS, reading
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.memory.event_hub import MemoryHubReader
+from shared.adapters.memory.rows import MemoryRows
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Event, Stream
+from shared.ingestion.stores import EventStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STREAM = Stream("ns", "hub", "$Default", "0")
@@ -40,13 +42,13 @@ async def main() -> None:
         "idle_megabytes": idle,
         "dead_letters": report.dead_letters,
         "messages": report.messages,
-        "errors": _errors(consumer),
+        "errors": await _errors(consumer),
     }
     print(json.dumps(figures))
 
 
 def _consumer() -> Consumer:
-    store = MemoryIngestionStore(lambda: NOW)
+    store = EventStore(MemoryRows(lambda: NOW))
     return Consumer(
         STREAM,
         Writer("bench"),
@@ -59,10 +61,10 @@ def _consumer() -> Consumer:
     )
 
 
-def _errors(consumer: Consumer) -> str:
-    assert isinstance(consumer.store, MemoryIngestionStore)
-    letters = consumer.store.rows[STREAM].dead_letters
-    return "; ".join(letter.error[:100] for letter in letters.values())
+async def _errors(consumer: Consumer) -> str:
+    assert isinstance(consumer.store, EventStore)
+    letters = await consumer.store.dead_letters(STREAM, None, 100)
+    return "; ".join(stored.letter.error[:100] for stored in letters)
 
 
 def _event(sequence: int, body: bytes) -> Event:

@@ -14,16 +14,17 @@ from tempfile import TemporaryDirectory
 
 from local.azurite import Azurite
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.rows import TableRows
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.events.accounting import CommitLimits, Writer, plan_commits
 from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Commit, Effect, Event, Stream
+from shared.ingestion.stores import EventStore
 from shared.settings.connections import StorageConnection
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -80,23 +81,23 @@ async def write_all(store: IngestionStore, stream: Stream, commits: Sequence[Com
 
 
 @asynccontextmanager
-async def sqlite_store() -> AsyncIterator[tuple[SqlIngestionStore, Path]]:
+async def sqlite_store() -> AsyncIterator[tuple[EventStore, Path]]:
     """A store in a new file."""
     with TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder) / "ingestion.db"
         sql = Sql(f"sqlite:///{path}", metadata)
         try:
-            yield SqlIngestionStore(sql), path
+            yield EventStore(SqlRows(sql)), path
         finally:
             await sql.close()
 
 
 @asynccontextmanager
-async def table_store() -> AsyncIterator[tuple[TableIngestionStore, StorageConnection]]:
+async def table_store() -> AsyncIterator[tuple[EventStore, StorageConnection]]:
     """A store in a new emulator."""
     with Azurite() as azurite:
         connection = StorageConnection("Storage", azurite.connection_string)
-        store = TableIngestionStore(connection)
+        store = EventStore(TableRows(connection))
         try:
             yield store, connection
         finally:

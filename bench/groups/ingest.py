@@ -13,11 +13,8 @@ from itertools import count
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second, medians
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
+from shared.adapters.memory.rows import MemoryRows
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.concurrency import task_runner
@@ -29,6 +26,7 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
+from shared.ingestion.stores import EventStore, RowBreakerStore
 
 BATCH_EVENTS = 100
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -101,14 +99,14 @@ def _line() -> PartitionPipeline:
     consumer = Consumer(
         Stream("ns", "hub", "$Default", "0"),
         Writer("bench"),
-        MemoryIngestionStore(lambda: NOW),
+        EventStore(MemoryRows(lambda: NOW)),
         MemoryHubReader(),
         _handle,
         JitteredRetrying(),
         task_runner(16),
         lambda: f"t{next(txids)}",
     )
-    client = BreakerClient("bench", MemoryBreakerStore(lambda: NOW), _Nobody())
+    client = BreakerClient("bench", RowBreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody())
     return PartitionPipeline(consumer, client, _Nobody(), time.perf_counter)
 
 

@@ -32,13 +32,14 @@ from bench.ingestion_rig import (
 from bench.measurement import Measurement
 from bench.repeats import medians
 from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
-from shared.adapters.sql.writing import insert_effects
-from shared.adapters.tables.ingestion import TABLE_NAME, TableIngestionStore
-from shared.adapters.tables.ingestion_rows import checkpoint_row, commit_rows
+from shared.adapters.tables.rows import EVENTS, TableRows, operations_of
+from shared.adapters.tables.table import joined
 from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import Commit, Event, Stream
+from shared.ingestion.stores import EventStore, commit_writes, effect_writes
 from shared.settings.connections import StorageConnection
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ def measure(
 async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
     async with sqlite_store() as (store, path):
         await store.load(new_stream())  # The first call creates the tables.
-        bare = Sql(f"sqlite:///{path}", metadata)
+        bare = SqlRows(Sql(f"sqlite:///{path}", metadata))
         rate = partial(_rate, batches=batches)
         cpu = time.process_time
         figures = await medians(
@@ -154,7 +155,7 @@ def _alone(store: IngestionStore, batches: int, size: int) -> Work:
     return lambda: write_all(store, stream, commits)
 
 
-def _unguarded(sql: Sql, batches: int, size: int) -> Work:
+def _unguarded(rows: SqlRows, batches: int, size: int) -> Work:
     """The same handler, library and rows without accounting, as in a consumer that leaves its
     checkpoints to the host."""
     stream, each = new_stream(), _batches(batches, size)
@@ -162,7 +163,7 @@ def _unguarded(sql: Sql, batches: int, size: int) -> Work:
     async def work() -> None:
         for batch in each:
             made = [await handle(event) for event in batch]
-            await sql.write(partial(insert_effects, stream=stream, new_effects=made))
+            await rows.write(stream.place, effect_writes(made))
 
     return work
 
@@ -205,10 +206,10 @@ async def _by_driver(path: Path, batches: int) -> float:
     return batches * BATCH / seconds
 
 
-async def _commit_ms(store: TableIngestionStore, count: int) -> float:
+async def _commit_ms(store: EventStore, count: int) -> float:
     stream = new_stream()
     saved, times = await store.load(stream), []
-    for commit in planned(_batches(count, TABLE_BATCH), TableIngestionStore.limits):
+    for commit in planned(_batches(count, TABLE_BATCH), TableRows.limits):
         began = time.perf_counter()
         saved = await store.commit(stream, saved, commit)
         times.append(time.perf_counter() - began)
@@ -219,10 +220,10 @@ async def _transaction_ms(connection: StorageConnection, count: int) -> float:
     """The rows of the commits, written by the client alone, unconditionally and unchecked."""
     stream, times = new_stream(), []
     client = TableClient.from_connection_string(
-        connection.connection_string, TABLE_NAME, transport=lean_transport()
+        connection.connection_string, EVENTS, transport=lean_transport()
     )
     async with client:
-        for commit in planned(_batches(count, TABLE_BATCH), TableIngestionStore.limits):
+        for commit in planned(_batches(count, TABLE_BATCH), TableRows.limits):
             operations = _operations(stream, commit)
             began = time.perf_counter()
             await client.submit_transaction(operations)
@@ -231,8 +232,9 @@ async def _transaction_ms(connection: StorageConnection, count: int) -> float:
 
 
 def _operations(stream: Stream, commit: Commit) -> list[tuple[str, dict[str, object]]]:
-    rows = [("create", row) for row in commit_rows(stream, commit)]
-    return [("upsert", checkpoint_row(stream, commit.checkpoint)), *rows]
+    partition, writes = joined(*stream.place), commit_writes(commit, None)
+    operations = [each for write in writes for each in operations_of(partition, write)]
+    return [("upsert", operations[0][1]), *operations[1:]]  # type: ignore[list-item]
 
 
 # --- cost per event ---------------------------------------------------------------------------

@@ -47,9 +47,10 @@ from local.functions_host.waiting import stops_within
 from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows
 from shared.ingestion.ownership.load_balancing import Ownership
 from shared.ingestion.ownership.read_partition import RepeatedFailures
+from shared.ingestion.stores import RowOwnershipStore
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"
@@ -72,8 +73,8 @@ class EventHubListener:
         self._stopping = asyncio.Event()
         self._uncheckpointed: dict[str, int] = {}
         self._checkpoints = EventHubCheckpoints(storage, services.identities, self._place)
-        self._owners = TableOwnershipStore(
-            _tables(storage), self._hub.namespace, self._hub.hub, self._group
+        self._owners = RowOwnershipStore(
+            TableRows(_tables(storage)), self._hub.namespace, self._hub.hub, self._group
         )
         self._receiver = EventHubReceiver(
             self._hub,

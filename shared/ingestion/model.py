@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -51,21 +51,19 @@ class Stream:
     @property
     def key(self) -> str:
         """The stream's key in a store. None of the four names may contain the separator."""
-        return "|".join((self.namespace, self.hub, self.consumer_group, self.partition_id))
+        return "|".join(self.place)
 
     @property
     def is_replay(self) -> bool:
         return REPLAY_SEPARATOR in self.consumer_group
 
     @property
+    def place(self) -> tuple[str, str, str, str]:
+        return (self.namespace, self.hub, self.consumer_group, self.partition_id)
+
+    @property
     def names(self) -> dict[str, str]:
-        """The four names, as a store keeps them in columns of their own."""
-        return {
-            "namespace": self.namespace,
-            "hub": self.hub,
-            "consumer_group": self.consumer_group,
-            "partition_id": self.partition_id,
-        }
+        return asdict(self)
 
     @property
     def in_one_case(self) -> Stream:

@@ -36,7 +36,7 @@ from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.spark.databricks import DatabricksSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.synapse import SynapseClient
-from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.declaring import AzureMonitorMetric
@@ -44,6 +44,7 @@ from shared.cli.main import main
 from shared.datasets.errors import ManageRightMissing
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import OutboxMessage, Stream
+from shared.ingestion.stores import EventStore
 from shared.settings.connections import (
     EventHubConnection,
     ServiceBusConnection,
@@ -170,7 +171,7 @@ async def refused_table() -> None:
 
 
 async def refused_events() -> None:
-    async with opened(TableIngestionStore(STORAGE)) as store:
+    async with opened(EventStore(TableRows(STORAGE))) as store:
         await store.load(STREAM)
 
 

@@ -10,7 +10,6 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.adapters.memory.nightly import MemoryRunStore
 from shared.adapters.telemetry.measured import (
     MeasuredBreaker,
@@ -37,6 +36,7 @@ from shared.ingestion.model import (
 )
 from shared.nightly.model import Demand, Run, RunState
 from tests.builders import NOW, resource
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 
 
 class Measured:

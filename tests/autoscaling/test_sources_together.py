@@ -128,7 +128,7 @@ async def test_a_missing_backlog_falls_back_whatever_else_arrives(
         Schedule((), Profile("all day", 3, 3), Threshold("backlog", 100, 10)),
         lambda seen: Recommendation(seen.capacity * 2, "twice"),
     ],
-    ids=repr,
+    ids=lambda policy: getattr(policy, "__name__", repr(policy)),
 )
 def test_where_the_limits_meet_the_plan_has_this_capacity(
     policy: Any, backlog: float, capacity: int

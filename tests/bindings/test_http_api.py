@@ -21,19 +21,15 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
-from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.memory.event_hub import MemoryHubReader
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.breaker.approval import issue
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.model import OutboxMessage
+from shared.ingestion.stores import EventStore, RowBreakerStore
 from shared.settings.connections import StorageConnection
 from shared.web import http, panels
 from shared.web.board import Board, RecentLog
@@ -41,6 +37,7 @@ from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.builders import NOW, resource
 from tests.ingestion.test_redrive import store_with
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.web.test_panels import days
 
 EXAMPLES = 10
@@ -226,8 +223,8 @@ def test_every_operation_answers_in_time_while_storage_is_frozen(
 
         async def freeze() -> None:
             ingestion, store = api.app.ingestion, TableStateStore(storage)
-            ingestion.store = TableIngestionStore(storage)
-            ingestion.breaker_store = TableBreakerStore(storage, BREAKER)
+            ingestion.store = EventStore(TableRows(storage))
+            ingestion.breaker_store = RowBreakerStore(TableRows(storage), BREAKER)
             shown = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
             api.app.web.board = Board({PLAN: resource()}, store, RecentLog(store), shown)
 

@@ -20,11 +20,7 @@ from azure_functions_runtime.bindings.datumdef import Datum
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, http_datum, json_datum, text_datum
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -32,9 +28,11 @@ from shared.autoscaling.messages import decode_metric, encode_metric
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
+from shared.ingestion.rows import EFFECT
 from shared.notifications.news import News
 from shared.wiring.ingestion import IngestionParts
 from tests.builders import NOW, resource
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.settings.test_settings import SINGLE
 
 HUB = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -268,14 +266,14 @@ async def test_the_tail_timer_reads_events_that_the_trigger_did_not_deliver(app:
 
 async def test_the_tail_timer_removes_rows_after_their_retention_period(app: App) -> None:
     await app.deliver(*batch(own(5)))
-    rows = app.store.rows[STREAM]
-    rows.effects = {0: Effect(0, "kept")}
+    await app.store.memory.overwrite(EFFECT, STREAM.place, Effect(0, "kept"))
+    effects = app.store.memory.stored[EFFECT.name, STREAM.place]
     app.hub.add(STREAM, Event(0, "@", NOW, own(5)))
     for days, left in ((0, 1), (89, 1), (90, 0)):
         app.now = NOW + timedelta(days=days)
         app.parts.effect_retention.due = 0
         await app.module.ingest_tail(Mock(spec=func.TimerRequest))
-        assert len(rows.effects) == left
+        assert len(effects) == left
 
 
 async def test_the_functions_of_ingestion_exist_only_if_a_hub_is_configured(

@@ -16,21 +16,20 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryIngestionStore,
-    MemoryOwnershipStore,
-)
-from shared.adapters.sql.breaker import SqlBreakerStore
+from shared.adapters.memory.rows import MemoryRows
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore, WriteInTransaction
-from shared.adapters.sql.ownership import SqlOwnershipStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.rows import Rows
+from shared.ingestion.stores import (
+    EventStore,
+    RowBreakerStore,
+    RowOwnershipStore,
+    WriteInTransaction,
+)
 from shared.settings.connections import StorageConnection
 from tests.contract.ingestion import Store
 from tests.contract.postgres import postgres
@@ -56,33 +55,26 @@ class Backend:
         self.kind = kind
         self._request = request
         self._stack = stack
-        self._in_memory: dict[str, MemoryOwnershipStore] = {}
 
     def store(self, write: WriteInTransaction | None = None) -> Store:
-        if self.kind == "memory":
-            return MemoryIngestionStore(now)
-        if self.kind == "tables":
-            return self._closing(TableIngestionStore(self._storage))
-        return SqlIngestionStore(self.sql, write)
+        """``write`` is for databases only."""
+        return EventStore(self.rows, write if self.kind not in ("memory", "tables") else None)
 
     def owners(self, hub: str = "") -> OwnershipStore:
         """The owners of a hub that no other test uses, or of the named hub."""
-        hub = hub or uuid.uuid4().hex
-        if self.kind == "memory":
-            return self._in_memory.setdefault(hub.lower(), MemoryOwnershipStore(now))
-        group = ("ns/ü", hub, "$Default")
-        if self.kind == "tables":
-            return self._closing(TableOwnershipStore(self._storage, *group))
-        return SqlOwnershipStore(self.sql, *group)
+        return RowOwnershipStore(self.rows, "ns/ü", hub or uuid.uuid4().hex, "$Default")
 
     def breaker(self) -> BreakerStore:
         """The breaker of a consumer that no other test uses."""
+        return RowBreakerStore(self.rows, f"hub/{uuid.uuid4().hex}")
+
+    @cached_property
+    def rows(self) -> Rows:
         if self.kind == "memory":
-            return MemoryBreakerStore(now)
-        name = f"hub/{uuid.uuid4().hex}"
+            return MemoryRows(now)
         if self.kind == "tables":
-            return self._closing(TableBreakerStore(self._storage, name))
-        return SqlBreakerStore(self.sql, name)
+            return self._closing(TableRows(self._storage))
+        return SqlRows(self.sql)
 
     @cached_property
     def sql(self) -> Sql:

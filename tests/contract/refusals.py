@@ -8,21 +8,19 @@ effects that fit into no transaction or no queue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from itertools import count
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Connection, MetaData, Table, Text
 from sqlalchemy import insert as insert_into
 
-from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.memory.event_hub import MemoryHubReader
+from shared.adapters.memory.rows import MemoryRows
 from shared.ingestion.concurrency import task_runner
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import BadEvent, RowRefused
 from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.ports import IngestionStore, StoredCheckpoint
+from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import (
-    Commit,
     Effect,
     Event,
     FailureKind,
@@ -31,6 +29,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import thrice
+from tests.memory_stores import MemoryIngestionStore
 
 REFUSED = "refused for ever"
 ROWS_MAX = 6
@@ -75,22 +74,10 @@ def write_own_rows(connection: Connection, stream: Stream, effects: Sequence[Eff
 class RefusingStore(MemoryIngestionStore):
     """Refuses each transaction with a refused effect as a whole, after all other checks."""
 
-    async def commit(
-        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
-    ) -> StoredCheckpoint:
-        before = deepcopy(self.rows[stream])
-        stored = await super().commit(stream, saved, commit)
-        if any(each.value == REFUSED for each in commit.effects):
-            self.rows[stream] = before
+    def record(self, rows: MemoryRows, stream: Stream, effects: Sequence[Effect]) -> None:
+        if any(each.value == REFUSED for each in effects):
             raise RowRefused(REFUSED)
-        return stored
-
-    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
-        before = deepcopy(self.rows[stored.stream])
-        await super().redrive(stored, effect)
-        if effect.value == REFUSED:
-            self.rows[stored.stream] = before
-            raise RowRefused(REFUSED)
+        super().record(rows, stream, effects)
 
 
 def reader(stream: Stream, store: IngestionStore, txid: str) -> Consumer:

@@ -25,10 +25,9 @@ from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import ForeignAnswer, is_loopback
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
-from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
-from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import (
     IngestionBreaker,
@@ -42,10 +41,12 @@ from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFail
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.stores import RowBreakerStore
 from shared.settings import Settings, SettingsError
 from tests.builders import NOW, plan
 from tests.emulators.rig import Bus, running_bus
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
+from tests.memory_stores import MemoryBreakerStore
 
 ID = PlanId(plan().subscription_id, plan().resource_group, plan().name)
 ServiceBusSource = ServiceBusQueue | ServiceBusSubscription
@@ -316,7 +317,7 @@ async def reader(
         "AzureWebJobsStorage": azurite.connection_string,
     }
     settings = loaded(**environ)
-    breakers = TableBreakerStore(settings.storage("AzureWebJobsStorage"), "metric_ingest")
+    breakers = RowBreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
     reader = AzureReader(settings.storage, settings.service_bus, control, lambda: breakers)
     yield reader
     await reader.close()

@@ -18,15 +18,16 @@ from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, own, totals
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import effects, metadata
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, Stream
+from shared.ingestion.stores import EventStore
 
 T = TypeVar("T")
 EVENTS = 300
@@ -99,7 +100,7 @@ def consumer(sql: Sql, hub: MemoryHubReader, stream: Stream) -> Consumer:
     return Consumer(
         stream=stream,
         writer=Writer("example"),
-        store=SqlIngestionStore(sql, add_totals),
+        store=EventStore(SqlRows(sql), add_totals),
         hub=hub,
         handle=handle,
         retry=JitteredRetrying(),
@@ -120,7 +121,7 @@ def exact(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
 def hostile(sql: Sql, hub: MemoryHubReader, stream: Stream, faults: Faults) -> Consumer:
     return replace(
         consumer(sql, hub, stream),
-        store=SqlIngestionStore(sql, write_in_transaction=faults.add_totals),
+        store=EventStore(SqlRows(sql), write_in_transaction=faults.add_totals),
     )
 
 
@@ -149,7 +150,7 @@ async def test_a_redriven_event_counts_once(sql: Sql) -> None:
     events[1] = replace(events[1], body=b"not json")
     hub.add(stream, *events)
     await run(events, consumer(sql, hub, stream))
-    store = SqlIngestionStore(sql, add_totals)
+    store = EventStore(SqlRows(sql), add_totals)
     (stored,) = await store.dead_letters(stream, None, 9)
     assert await read_totals(sql) == exact([events[0], events[2]])
     await store.redrive(stored, Effect(1, json.dumps({"device": "d-1", "units": 5})))

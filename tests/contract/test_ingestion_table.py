@@ -14,10 +14,8 @@ from azure.data.tables import TableServiceClient
 from local.azurite import Azurite
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
-from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.memory.event_hub import MemoryHubReader
+from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.concurrency import task_runner
@@ -26,15 +24,17 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.ownership.load_balancing import OwnershipClaim
+from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
+from tests.memory_stores import MemoryIngestionStore
 
 
 @pytest.fixture
-async def tables(azurite: Azurite) -> AsyncIterator[TableIngestionStore]:
-    store = TableIngestionStore(StorageConnection("Storage", azurite.connection_string))
+async def tables(azurite: Azurite) -> AsyncIterator[EventStore]:
+    store = EventStore(TableRows(StorageConnection("Storage", azurite.connection_string)))
     yield store
     await store.close()
 
@@ -63,7 +63,7 @@ async def test_a_commit_with_too_many_rows_raises_an_error(limited: Store) -> No
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 async def test_the_largest_planned_transaction_is_committed(
-    tables: TableIngestionStore,
+    tables: EventStore,
 ) -> None:
     """The commit has three rows of the maximum size that plan_commits allows."""
     stream = new_stream()
@@ -71,9 +71,7 @@ async def test_the_largest_planned_transaction_is_committed(
     await tables.commit(stream, await tables.load(stream), commit(None, 2, largest))
 
 
-async def test_rows_are_readable_for_operators(
-    azurite: Azurite, tables: TableIngestionStore
-) -> None:
+async def test_rows_are_readable_for_operators(azurite: Azurite, tables: EventStore) -> None:
     stream = new_stream("0/1")
     rows = commit(None, 9, [effect(stream, 7, value="v")], [letter(8)], [gap(0, 6)])
     await tables.commit(stream, await tables.load(stream), rows)
@@ -130,7 +128,7 @@ async def handle(event: Event) -> Effect:
 
 @pytest.mark.parametrize("lost", [1, 2])
 async def test_a_lost_reply_neither_loses_nor_duplicates_an_event(
-    tables: TableIngestionStore, wire: Wire, lost: int
+    tables: EventStore, wire: Wire, lost: int
 ) -> None:
     """The client repeats the request by itself, and gets a conflict with its own first request."""
     stream = new_stream()
@@ -161,9 +159,9 @@ GONE = StorageConnection(
 
 
 async def test_an_unreachable_store_raises_store_unavailable() -> None:
-    store = TableIngestionStore(GONE)
-    owners = TableOwnershipStore(GONE, "ns", "hub", "$Default")
-    breaker = TableBreakerStore(GONE, "hub")
+    store = EventStore(TableRows(GONE))
+    owners = RowOwnershipStore(TableRows(GONE), "ns", "hub", "$Default")
+    breaker = RowBreakerStore(TableRows(GONE), "hub")
     calls = (
         store.outbox(Stream("ns", "hub", "$Default", "0"), 1),
         owners.owners(),

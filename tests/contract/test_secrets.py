@@ -27,17 +27,16 @@ from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient
-from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.claims import TableClaims
-from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.adapters.tables.trends import TableTrends
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.datasets.processing import DatasetWork
 from shared.ingestion.model import OutboxMessage, Stream
+from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.messaging.model import Message
 from shared.nightly.model import Job
 from shared.notifications.news import News, NewsKind
@@ -196,9 +195,13 @@ ATTEMPTS: dict[str, Attempt] = {
     "claims": storage(TableClaims, lambda a: a.take(WORK, "me", NOW)),
     "queue": storage(StorageQueueReader, lambda a: a.read(StorageQueue("jobs"))),
     "outbox": storage(lambda c: StorageQueueSender(c, "metrics"), lambda a: a.send([MESSAGE])),
-    "events": storage(TableIngestionStore, lambda a: a.load(STREAM)),
-    "breaker": storage(lambda c: TableBreakerStore(c, "metric_ingest"), lambda a: a.load()),
-    "owners": storage(lambda c: TableOwnershipStore(c, "n", "h", "g"), lambda a: a.owners()),
+    "events": storage(EventStore, lambda a: a.load(STREAM)),
+    "breaker": storage(
+        lambda c: RowBreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()
+    ),
+    "owners": storage(
+        lambda c: RowOwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()
+    ),
     "notifications": storage(TableNotificationStore, lambda a: a.save(NOTIFICATION)),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),

@@ -25,16 +25,15 @@ from local.azurite import Azurite
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaler
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
+from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream
@@ -119,15 +118,15 @@ async def scaling_state(store: TableStateStore) -> datetime:
     return (await store.load(name())).read_at
 
 
-async def events(store: TableIngestionStore) -> datetime:
+async def events(store: EventStore) -> datetime:
     return (await store.load(new_stream())).read_at
 
 
-async def owners(store: TableOwnershipStore) -> datetime:
+async def owners(store: RowOwnershipStore) -> datetime:
     return (await store.owners()).read_at
 
 
-async def breaker(store: TableBreakerStore) -> datetime:
+async def breaker(store: RowBreakerStore) -> datetime:
     return (await store.load()).read_at
 
 
@@ -143,9 +142,9 @@ async def nightly_runs(store: TableRunStore) -> datetime:
     ("adapter", "read"),
     [
         (TableStateStore, scaling_state),
-        (TableIngestionStore, events),
-        (lambda storage: TableOwnershipStore(storage, "ns", name(), "$Default"), owners),
-        (lambda storage: TableBreakerStore(storage, name()), breaker),
+        (lambda storage: EventStore(TableRows(storage)), events),
+        (lambda storage: RowOwnershipStore(TableRows(storage), "ns", name(), "$Default"), owners),
+        (lambda storage: RowBreakerStore(TableRows(storage), name()), breaker),
         (TableNotificationStore, notifications),
         (TableRunStore, nightly_runs),
     ],

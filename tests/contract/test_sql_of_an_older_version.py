@@ -12,10 +12,10 @@ from sqlalchemy import MetaData, insert
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from shared.adapters.sql.engine import Sql, statement
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import checkpoints, metadata, outbox
-from shared.adapters.tables.ingestion_rows import checkpoint_of, checkpoint_row
 from shared.ingestion.model import Commit
+from shared.ingestion.stores import EventStore
 from tests.contract.ingestion import checkpoint, commit, effect, new_stream
 
 
@@ -54,7 +54,7 @@ async def test_messages_of_an_outbox_without_leases_are_leased_and_sent(url: str
 
     for _ in range(2):  # the second process finds that the columns exist
         sql = Sql(url, metadata)
-        store = SqlIngestionStore(sql)
+        store = EventStore(SqlRows(sql))
         (waiting,) = await store.outbox(stream, 10)
         assert waiting.message.message_id == "a"
         assert timedelta(0) <= waiting.waited < timedelta(minutes=1)
@@ -62,7 +62,7 @@ async def test_messages_of_an_outbox_without_leases_are_leased_and_sent(url: str
         await sql.close()
 
     sql = Sql(url, metadata)
-    store = SqlIngestionStore(sql)
+    store = EventStore(SqlRows(sql))
     (taken,) = await store.outbox(stream, 10)
     assert taken.taken == 2
     await store.sent(stream, [taken])
@@ -77,7 +77,7 @@ async def test_an_instance_of_the_older_version_keeps_working_beside_the_new_one
 ) -> None:
     stream = new_stream()
     sql = Sql(url, metadata)
-    store = SqlIngestionStore(sql)
+    store = EventStore(SqlRows(sql))
     assert await store.outbox(stream, 10) == []
     (table,) = old._metadata[0].tables.values()
     row = {**stream.names, "sequence": 1, "position": 0, "message_id": "a", "body": "b"}
@@ -99,7 +99,7 @@ async def test_a_checkpoint_of_a_database_without_a_count_of_events_set_aside_is
     await old.write(older.create_all)
     await old.write(lambda c: c.execute(insert(table).values({**stream.names, **fields})))
     sql = Sql(url, metadata)
-    store = SqlIngestionStore(sql)
+    store = EventStore(SqlRows(sql))
     saved = await store.load(stream)
     assert saved.checkpoint == written
     after = replace(checkpoint(3), set_aside=1)
@@ -108,13 +108,6 @@ async def test_a_checkpoint_of_a_database_without_a_count_of_events_set_aside_is
     await sql.write(older.drop_all)
     await sql.close()
     await old.close()
-
-
-def test_a_checkpoint_of_a_table_without_that_count_is_read() -> None:
-    written = checkpoint(2)
-    row = {**checkpoint_row(new_stream(), written), "start": 0, "sequence": 2, "epoch": 1}
-    del row["set_aside"]
-    assert checkpoint_of(row) == written
 
 
 def test_columns_are_added_in_the_syntax_of_sql_server() -> None:

@@ -13,22 +13,22 @@ from sqlalchemy import update
 
 from local.azurite import Azurite
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import dead_letters, metadata
-from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.ingestion_rows import numbered, partition_key
 from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows, row_key, row_of
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.table import Table, joined, key
 from shared.adapters.tables.trends import TableTrends
+from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import notices as news
 from shared.ingestion.ownership.load_balancing import OwnershipClaim
+from shared.ingestion.rows import CHECKPOINT, DEAD, GAP, MARK, OUTBOX
+from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.nightly.model import Demand
 from shared.notifications import flow
 from shared.notifications.news import News
@@ -39,7 +39,7 @@ from shared.settings.connections import StorageConnection
 from shared.web import panels
 from shared.web.attention import attention
 from tests.builders import NOW
-from tests.contract.ingestion import commit, effect, letter, new_stream
+from tests.contract.ingestion import checkpoint, commit, effect, letter, new_stream
 from tests.notifications.test_notifications import Recipient
 
 
@@ -57,8 +57,8 @@ def storage(azurite: Azurite) -> StorageConnection:
 
 
 @pytest.fixture
-async def store(storage: StorageConnection) -> AsyncIterator[TableIngestionStore]:
-    opened = TableIngestionStore(storage)
+async def store(storage: StorageConnection) -> AsyncIterator[EventStore]:
+    opened = EventStore(TableRows(storage))
     yield opened
     await opened.close()
 
@@ -72,30 +72,36 @@ async def overwrite(storage: StorageConnection, name: str, row: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"kind": "quarantined"}, "'quarantined' is not a valid FailureKind"),
+        ({"kind": "quarantined", "body": b"{}"}, "'quarantined' is not a valid FailureKind"),
         ({"kind": "poison", "failed_at": "yesterday"}, "AttributeError"),
         ({}, "KeyError"),
     ],
 )
 async def test_an_unreadable_dead_letter_is_shown_as_unreadable_among_the_others(
-    storage: StorageConnection, store: TableIngestionStore, fields: dict[str, Any], why: str
+    storage: StorageConnection, store: EventStore, fields: dict[str, Any], why: str
 ) -> None:
     stream = new_stream()
     plan = commit(None, 9, dead_letters=[letter(2), letter(7)])
     await store.commit(stream, await store.load(stream), plan)
-    row_key = numbered("dead", 5)
+    key_of_row = row_key(DEAD, (5,))
     fields_of_row = (
         {"offset": "", "enqueued_at": NOW, "failed_at": NOW, "attempts": 1} if fields else {}
     )
-    row = {"PartitionKey": partition_key(stream), "RowKey": row_key, "sequence": 5, **fields_of_row}
+    row = {
+        "PartitionKey": joined(*stream.place),
+        "RowKey": key_of_row,
+        "sequence": 5,
+        **fields_of_row,
+    }
     row |= fields
     await overwrite(storage, "Ingestion", row)
     letters = await store.newest_dead_letters(stream, 9)
     assert [stored.letter.sequence for stored in letters] == [7, 5, 2]
     unreadable = letters[1].letter
     assert unreadable.kind is FailureKind.UNREADABLE
-    assert f"{row_key}' of table Ingestion cannot be read" in unreadable.error
+    assert f"{key_of_row}' of table Ingestion cannot be read" in unreadable.error
     assert why in unreadable.error
+    assert unreadable.body == fields.get("body"), "what can be read is kept"
     rows = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
     assert [each["kind"] for each in rows] == ["poison", "unreadable", "poison"]
     query = finding.DeadLetterQuery(hub=stream.hub)
@@ -107,25 +113,36 @@ async def test_an_unreadable_dead_letter_is_shown_as_unreadable_among_the_others
 
 async def test_a_dead_letter_of_an_unknown_kind_keeps_its_body_in_a_database() -> None:
     sql = Sql("sqlite://", metadata)
-    store, stream = SqlIngestionStore(sql), new_stream()
+    store, stream = EventStore(SqlRows(sql)), new_stream()
     plan = commit(None, 9, dead_letters=[letter(2), letter(7)])
     await store.commit(stream, await store.load(stream), plan)
     change = update(dead_letters).where(dead_letters.c.sequence == 7).values(kind="quarantined")
     await sql.write(lambda c: c.execute(change))
     newest, other = await store.newest_dead_letters(stream, 9)
     assert (newest.letter.kind, newest.letter.body) == (FailureKind.UNREADABLE, b"{}")
-    assert "has the unknown Kind 'quarantined'. Its error: " in newest.letter.error
+    assert "'quarantined' is not a valid FailureKind). Its error: " in newest.letter.error
     assert other.letter.kind is FailureKind.POISON
     await store.remove(newest)
     await sql.close()
 
 
+async def test_a_checkpoint_without_a_count_of_events_set_aside_is_read(
+    storage: StorageConnection, store: EventStore
+) -> None:
+    """An earlier version did not write this count."""
+    stream, written = new_stream(), checkpoint(2)
+    row = row_of(CHECKPOINT, joined(*stream.place), written)
+    del row["set_aside"]
+    await overwrite(storage, "Ingestion", row)
+    assert (await store.load(stream)).checkpoint == written
+
+
 async def test_an_unreadable_gap_is_reported_with_its_first_number(
-    storage: StorageConnection, store: TableIngestionStore
+    storage: StorageConnection, store: EventStore
 ) -> None:
     stream = new_stream()
     await store.commit(stream, await store.load(stream), commit(None, 9, dead_letters=[letter(2)]))
-    row = {"PartitionKey": partition_key(stream), "RowKey": numbered("gap", 4)}
+    row = {"PartitionKey": joined(*stream.place), "RowKey": row_key(GAP, (4,))}
     await overwrite(storage, "Ingestion", {**row, "found_at": datetime.now(UTC), "first": "4"})
     (gap,) = await store.gaps(stream, None, 9)
     assert gap.first == 4
@@ -136,32 +153,36 @@ async def test_an_unreadable_gap_is_reported_with_its_first_number(
 
 
 async def test_an_unreadable_mark_is_reported_and_stops_the_cleanup_of_its_stream_only(
-    storage: StorageConnection, store: TableIngestionStore, caplog: pytest.LogCaptureFixture
+    storage: StorageConnection, store: EventStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams = [new_stream("0"), new_stream("1")]
     for stream in streams:
         plan = commit(None, 9, dead_letters=[letter(2)])
         await store.commit(stream, await store.load(stream), plan)
-    bad, good = sorted(streams, key=partition_key)
-    row = {"PartitionKey": partition_key(bad), "RowKey": numbered("mark", 7), "at": "yesterday"}
+    bad, good = sorted(streams, key=lambda stream: joined(*stream.place))
+    row = {
+        "PartitionKey": joined(*bad.place),
+        "RowKey": row_key(MARK, (LONG_AGO + timedelta(microseconds=7),)),
+        "at": "yesterday",
+    }
     await overwrite(storage, "Ingestion", row)
     with pytest.raises(RowUnreadable, match=r"mark\|0*7' of table Ingestion cannot be read"):
         await store.marks(bad)
     await EffectRetention(store, timedelta(days=1), elapsed=lambda: 0).run()
     assert len(await store.marks(good)) == 1
-    (warning,) = [each for each in caplog.messages if partition_key(bad) in each]
+    (warning,) = [each for each in caplog.messages if joined(*bad.place) in each]
     assert warning.startswith("[not_tidied] row ")
     assert "delete the row" in warning
 
 
 async def test_an_unreadable_stream_or_checkpoint_stops_no_other(
-    storage: StorageConnection, store: TableIngestionStore
+    storage: StorageConnection, store: EventStore
 ) -> None:
     good, bad = new_stream("0"), new_stream("1")
     for stream in (good, bad):
         plan = commit(None, 9, dead_letters=[letter(2)])
         await store.commit(stream, await store.load(stream), plan)
-    key_of_bad = partition_key(bad)
+    key_of_bad = joined(*bad.place)
     row = {"PartitionKey": key_of_bad, "RowKey": "!checkpoint", "sequence": "many"}
     await overwrite(storage, "Ingestion", row)
     with pytest.raises(RowUnreadable, match=r"!checkpoint' of table Ingestion cannot be read"):
@@ -183,7 +204,7 @@ async def test_an_unreadable_breaker_raises_an_error_that_says_what_to_do(
     name = uuid.uuid4().hex
     row = {"PartitionKey": key(name), "RowKey": "!state", **state}
     await overwrite(storage, "Breaker", row)
-    breakers = TableBreakerStore(storage, name)
+    breakers = RowBreakerStore(TableRows(storage), name)
     with pytest.raises(RowUnreadable, match="deploy the version that wrote it, or delete the row"):
         await breakers.load()
     bad = {"PartitionKey": key(name), "RowKey": "tally|2026-03-01T12:00:00|x", "successes": "?"}
@@ -195,23 +216,23 @@ async def test_an_unreadable_breaker_raises_an_error_that_says_what_to_do(
 @pytest.mark.parametrize("broken", [{}, {"message_id": "a", "taken": "often"}, {"body_0": 7}])
 async def test_an_unreadable_message_holds_up_no_other(
     storage: StorageConnection,
-    store: TableIngestionStore,
+    store: EventStore,
     broken: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stream = new_stream()
     await store.commit(stream, await store.load(stream), commit(None, 2, [effect(stream, 2)]))
-    row_key = f"{numbered('outbox', 1)}|0000"
-    keys = {"PartitionKey": partition_key(stream), "RowKey": row_key}
+    key_of_row = row_key(OUTBOX, (1, 0))
+    keys = {"PartitionKey": joined(*stream.place), "RowKey": key_of_row}
     await overwrite(storage, "Ingestion", {**keys, **broken})
     assert [each.sequence for each in await store.outbox(stream, 9)] == [2]
-    assert f"[message_unreadable] row '{partition_key(stream)}/{row_key}'" in caplog.text
+    assert f"[message_unreadable] row '{joined(*stream.place)}/{key_of_row}'" in caplog.text
     assert "deploy the version that wrote it, or correct or delete the row" in caplog.text
 
 
 async def test_an_unreadable_owner_hides_no_other(storage: StorageConnection) -> None:
     group = ("ns", uuid.uuid4().hex, "$Default")
-    owners = TableOwnershipStore(storage, *group)
+    owners = RowOwnershipStore(TableRows(storage), *group)
     await owners.write(OwnershipClaim("0", "me", 1, None, "free"))
     await overwrite(storage, "Ownership", {"PartitionKey": joined(*group), "RowKey": "1"})
     assert [row.partition_id for row in (await owners.owners()).rows] == ["0"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shared import settings
+from shared.adapters.tables.rows import EVENTS, TABLE_NAMES
 from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
 from shared.sampling.diagnostic_export import KINDS
@@ -142,7 +143,7 @@ def test_the_template_creates_exactly_the_queues_and_tables_that_the_app_uses() 
     assert set(STORAGE.named("queueNames").value) == literal | by_setting
     adapters = (ROOT / "shared" / "adapters").rglob("*.py")
     named = (re.findall(r'^TABLE_NAME = "(\w+)"', each.read_text(), re.M) for each in adapters)
-    tables = {table for names in named for table in names}
+    tables = {table for names in named for table in names} | {EVENTS, *TABLE_NAMES.values()}
     assert set(STORAGE.named("tableNames").value) == tables
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import (
     CLAIMS_MAX,
@@ -26,6 +25,7 @@ from shared.ingestion.ownership.load_balancing import (
     rendezvous,
 )
 from tests.builders import NOW, ago
+from tests.memory_stores import MemoryOwnershipStore
 
 
 def partitions(count: int) -> tuple[str, ...]:

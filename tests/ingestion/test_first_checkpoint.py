@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.breaker.breaker import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
@@ -21,6 +20,7 @@ from tests.contract.ingestion import checkpoint, commit
 from tests.ingestion import test_ingest as behind_the_breaker
 from tests.ingestion import test_process_batch as flows
 from tests.ingestion.test_process_batch import STREAM, events, lose
+from tests.memory_stores import MemoryIngestionStore
 
 
 @pytest.fixture

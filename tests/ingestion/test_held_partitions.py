@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.ports import NoSwitch
 from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
@@ -26,6 +22,7 @@ from shared.web import panels
 from shared.web.attention import attention
 from tests.builders import NOW
 from tests.contract.ingestion import commit
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 
 HOUR = timedelta(hours=1)
 MADE = NOW - 9 * HOUR

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.adapters.event_hubs.hub import KnownPartitions
-from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
 from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer, Processor, run_processor
 from tests.builders import NOW
+from tests.memory_stores import MemoryOwnershipStore
 
 TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
 

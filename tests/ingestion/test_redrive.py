@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.dead_letters.find import (
     DeadLetterQuery,
     chunks,
@@ -39,6 +39,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
+from tests.memory_stores import MemoryIngestionStore
 
 T = TypeVar("T")
 FIRST, SECOND = (Stream("ns", "hub", "$Default", partition) for partition in "01")

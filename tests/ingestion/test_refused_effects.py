@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.dead_letters.redrive import Redriver
@@ -21,6 +21,7 @@ from shared.ingestion.errors import BadEffect, MessageTooLarge, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, FailureKind, OutboxMessage, Stream, split
+from shared.ingestion.stores import EventStore
 from tests.builders import NOW, thrice
 
 STREAM = Stream("ns", "hub", "$Default", "0")
@@ -39,7 +40,7 @@ class Rig:
         self.sql = Sql("sqlite://", metadata, own)
         self.error: Exception | None = None
         self.commits = 0
-        self.store = SqlIngestionStore(self.sql, self.write)
+        self.store = EventStore(SqlRows(self.sql), self.write)
         numbers = count()
         self.consumer = Consumer(
             STREAM,

@@ -35,7 +35,7 @@ from local.functions_host.listeners import LISTENERS
 from local.functions_host.services import Services
 from local.functions_host.worker import Invocation, Outcome, json_datum
 from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -43,6 +43,7 @@ from shared.autoscaling.messages import encode_metric
 from shared.ingestion.events import tail
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, Stream
+from shared.ingestion.stores import EventStore
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 from shared.wiring.app import App
 from tests.builders import resource
@@ -110,7 +111,7 @@ class World:
     host: FunctionsHost
     hub: AmqpStandIn
     connection: EventHubConnection
-    store: TableIngestionStore
+    store: EventStore
     state: TableStateStore
     stream: Stream
 
@@ -148,7 +149,7 @@ async def world(
 ) -> AsyncIterator[World]:
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
     storage = StorageConnection("Storage", azurite.connection_string)
-    store, state = TableIngestionStore(storage), TableStateStore(storage)
+    store, state = EventStore(TableRows(storage)), TableStateStore(storage)
     async with AmqpStandIn() as hub:
         groups = ("$Default", "readback")
         hub.broker.declare_hub(HUB, HubProperties(partition_count=1, consumer_groups=groups))

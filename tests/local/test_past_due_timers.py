@@ -36,7 +36,7 @@ from local.functions_host.services import ListenerFactory, Services
 from local.functions_host.timer_listener import TimerListener
 from local.functions_host.worker import Invocation, Outcome
 from shared.adapters.memory.nightly import MemoryInputs, MemoryNotifier, MemorySubmitter
-from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import HubMetric, Mode, Threshold
@@ -45,6 +45,7 @@ from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import encode_metric
 from shared.ingestion.events import tail
 from shared.ingestion.model import Stream
+from shared.ingestion.stores import EventStore
 from shared.nightly import runs
 from shared.nightly.model import Demand, JobPhase, JobStatus, RunPolicy
 from shared.notifications.news import News, NewsKind
@@ -143,7 +144,7 @@ class World:
     storage: str
     hub: AmqpStandIn
     stream: Stream
-    store: TableIngestionStore
+    store: EventStore
     state: TableStateStore
     runs: TableRunStore
     inputs: MemoryInputs
@@ -258,7 +259,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
             azurite.connection_string,
             hub,
             Stream(connection.namespace, HUB, "$Default", "0"),
-            TableIngestionStore(storage),
+            EventStore(TableRows(storage)),
             TableStateStore(storage),
             TableRunStore(storage),
             MemoryInputs({SET: {yesterday(): utc_now() - timedelta(hours=1)}}),

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.memory.notifications import MemoryNotificationStore
 from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
@@ -31,6 +30,7 @@ from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, sample, state
+from tests.memory_stores import MemoryIngestionStore
 
 MINUTE = timedelta(minutes=1)
 INTERVALS = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))

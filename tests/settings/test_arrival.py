@@ -27,7 +27,6 @@ from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.event_hubs.receiver import EventHubReceiver
-from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.notifiers import LogNotifier, Webhook
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.readers import AzureReader
@@ -39,6 +38,7 @@ from shared.adapters.spark.livy import LivyClient
 from shared.adapters.spark.local import LocalSubmitter
 from shared.adapters.spark.synapse import SynapseClient
 from shared.adapters.sql.engine import Sql
+from shared.adapters.tables.rows import EVENTS, TABLE_NAMES, TableRows
 from shared.adapters.tables.table import Table
 from shared.adapters.telemetry import export
 from shared.autoscaling import AppServicePlan, HubMetric, Mode, ServiceBusSubscription
@@ -56,6 +56,7 @@ from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.bindings.test_messaging_functions import imported
 from tests.builders import NOW
+from tests.memory_stores import MemoryIngestionStore
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
 OTHER_ID = f"{'1' * 8}{'-1111' * 3}-{'1' * 12}"
@@ -139,7 +140,6 @@ def tables_and_queues(app: App) -> dict[str, bool]:
     with noted(Table, "__init__") as tables, noted(StorageQueueSender, "__init__") as queues:
         built = (
             *(app.scaling.store, app.scaling.metrics_queue, app.scaling.actions_queue),
-            *(app.ingestion.store, app.ingestion.breaker_store, app.ingestion.owners),
             *(app.ingestion.sender, app.data_sets.claims, app.nightly.store, app.nightly.trends),
             app.notifications.store,
         )
@@ -147,7 +147,11 @@ def tables_and_queues(app: App) -> dict[str, bool]:
     calls = [*tables.calls, *queues.calls]
     names = [call.get("name") or call["queue"] for call in calls]
     ours = ["AccountName=mine" in call["connection"].connection_string for call in calls]
-    return dict(zip(names, ours, strict=True))
+    rows = given(TableRows, lambda: app.ingestion.rows)["connection"]
+    of_events = "AccountName=mine" in rows.connection_string
+    return dict.fromkeys({EVENTS, *TABLE_NAMES.values()}, of_events) | dict(
+        zip(names, ours, strict=True)
+    )
 
 
 def link(app: App) -> Arguments:

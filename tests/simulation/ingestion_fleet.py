@@ -28,11 +28,7 @@ from random import Random
 from types import coroutine
 from typing import Any, TypeVar
 
-from shared.adapters.memory.ingestion import (
-    MemoryHubReader,
-    MemoryIngestionStore,
-    MemoryOwnershipStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.errors import (
     BadEvent,
@@ -62,6 +58,7 @@ from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from tests.builders import NOW
+from tests.memory_stores import MemoryIngestionStore, MemoryOwnershipStore
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
 
 T = TypeVar("T")
@@ -220,9 +217,9 @@ class Owners(MemoryOwnershipStore):
     def lose(self, partition_id: str) -> bool:
         """A person deletes a row while no claim to it is on its way."""
         on_its_way = self.in_flight[partition_id] or self.world.late
-        if on_its_way or partition_id not in self._rows:
+        if on_its_way or partition_id not in self.by_partition:
             return False
-        self.written.append(replace(self._rows.pop(partition_id), owner=LOST, epoch=0))
+        self.written.append(replace(self.delete(partition_id), owner=LOST, epoch=0))
         return True
 
 

@@ -12,7 +12,7 @@ from itertools import count, pairwise
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore, StreamRows
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.errors import (
     BadEvent,
     CommitRefused,
@@ -41,6 +41,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW, thrice
+from tests.memory_stores import MemoryIngestionStore, StreamRows
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 

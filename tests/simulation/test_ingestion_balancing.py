@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
+from tests.memory_stores import MemoryOwnershipStore
 from tests.simulation.ingestion_fleet import LANES_MAX, interleaved
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
@@ -69,9 +69,9 @@ class Store(MemoryOwnershipStore):
 
     def lose(self, partition_id: str) -> bool:
         """A person deletes a row while no processor is writing it."""
-        if self.in_flight[partition_id] or partition_id not in self._rows:
+        if self.in_flight[partition_id] or partition_id not in self.by_partition:
             return False
-        self.committed[partition_id] = self._rows.pop(partition_id).epoch
+        self.committed[partition_id] = self.delete(partition_id).epoch
         return True
 
 
@@ -184,14 +184,14 @@ def check_seed(seed: int) -> None:
     world.run(100 + CYCLE_SECONDS * 1.2 * world.partitions)
     check_epochs(world)
     written = len(world.store.written)
-    shares = Counter(row.owner for row in world.store._rows.values())
+    shares = Counter(row.owner for row in world.store.by_partition.values())
     floor = world.partitions // len(world.alive)
     assert sum(shares.values()) == world.partitions
     assert set(shares) <= world.alive, f"seed {seed}"
     assert all(floor <= shares[name] <= floor + 1 for name in world.alive), f"seed {seed}: {shares}"
     world.run(20)
     owners = {row.partition_id: row.epoch for row in world.store.written[:written]}
-    assert {r.partition_id: r.epoch for r in world.store._rows.values()} == owners, (
+    assert {r.partition_id: r.epoch for r in world.store.by_partition.values()} == owners, (
         "the shares changed again"
     )
     world.close()

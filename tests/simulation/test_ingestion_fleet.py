@@ -96,7 +96,7 @@ def check_readers(world: World) -> None:
 
 
 def balanced(world: World) -> bool:
-    rows = world.owners._rows.values()
+    rows = world.owners.by_partition.values()
     shares = Counter(row.owner for row in rows)
     floor = world.partitions // len(world.instances)
     return (
@@ -150,7 +150,7 @@ def check_world(world: World) -> None:
     written = len(world.owners.written)
     world.run(20)
     kept = {r.partition_id: r.epoch for r in world.owners.written[:written]}
-    assert kept == {r.partition_id: r.epoch for r in world.owners._rows.values()}, (
+    assert kept == {r.partition_id: r.epoch for r in world.owners.by_partition.values()}, (
         "the shares changed again"
     )
     reading = [(r.lease.partition_id, r.lease.epoch) for r in world.readings if r.goes_on]

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge
@@ -27,6 +27,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
+from tests.memory_stores import MemoryIngestionStore
 from tests.simulation.ingestion_fleet import failing_as, once
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

@@ -12,11 +12,7 @@ from typing import TypeVar
 import pytest
 
 from shared import settings
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
@@ -29,6 +25,7 @@ from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, Stream
 from shared.wiring.ingestion import trip_rule
 from tests.builders import NOW
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds
 
@@ -141,7 +138,7 @@ class World:
             if self.scheduler.choose() is None:
                 self.now = min(task.until for task in self.scheduler.tasks if task.until)
             self.scheduler.step()
-            mode = self.breakers._seen.breaker.mode
+            mode = self.breakers.stored.mode
             if self.opened_after is None and mode is not BreakerMode.CLOSED:
                 self.opened_after = len(self.calls)
         for task in self.scheduler.tasks:

@@ -16,11 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
@@ -56,6 +52,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
+from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds
 
@@ -454,7 +451,7 @@ class World:
 
     @property
     def caught_up(self) -> bool:
-        closed = self.breakers._seen.breaker.mode is BreakerMode.CLOSED
+        closed = self.breakers.stored.mode is BreakerMode.CLOSED
         return closed and all(self._ends_at(stream_of(each)) for each in PARTITIONS)
 
     def _ends_at(self, stream: Stream) -> bool:
@@ -497,7 +494,7 @@ def check_seed(seed: int) -> World:
         world.produce(PARTITIONS[0])
         world.run(20, produces=False, skips_tail=True)
     world.check()
-    row = world.breakers._seen.breaker
+    row = world.breakers.stored
     assert row.mode is BreakerMode.CLOSED, row
     assert row.announced_epoch == row.epoch
     assert set(world.announced) == set(range(1, row.epoch + 1))

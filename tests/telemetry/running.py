@@ -33,14 +33,11 @@ from shared.adapters.memory.autoscaling import (
     MemoryReader,
     MemoryStateStore,
 )
-from shared.adapters.memory.ingestion import (
-    MemoryBreakerStore,
-    MemoryHubReader,
-    MemoryIngestionStore,
-)
+from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.memory.nightly import MemoryInputs, MemoryRunStore, MemorySubmitter
 from shared.adapters.memory.notifications import MemoryNotificationStore
-from shared.adapters.tables import breaker, ingestion, runs, scaling, trends
+from shared.adapters.memory.rows import MemoryRows
+from shared.adapters.tables import rows, runs, scaling, trends
 from shared.autoscaling.declaring import Limits, MetricSource, ServiceBusSubscription
 from shared.autoscaling.flows import override
 from shared.autoscaling.operating.overrides import Change
@@ -71,14 +68,6 @@ class Clock:
 
     def advance(self, **amount: float) -> None:
         self.now += timedelta(**amount)
-
-
-class Events(MemoryIngestionStore):
-    async def close(self) -> None: ...
-
-
-class Breaker(MemoryBreakerStore):
-    async def close(self) -> None: ...
 
 
 class NoTrends:
@@ -121,8 +110,7 @@ class App:
         self.clock, self.queue = Clock(), Queue()
         twins = {
             (scaling, "TableStateStore"): MemoryStateStore,
-            (ingestion, "TableIngestionStore"): Events,
-            (breaker, "TableBreakerStore"): Breaker,
+            (rows, "TableRows"): MemoryRows,
             (runs, "TableRunStore"): MemoryRunStore,
             (trends, "TableTrends"): NoTrends,
         }

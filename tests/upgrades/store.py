@@ -12,16 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from shared.adapters.sql.breaker import SqlBreakerStore
 from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.ingestion import SqlIngestionStore
-from shared.adapters.sql.ownership import SqlOwnershipStore
+from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.claims import TableClaims
-from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TABLE_NAME as SCALING
 from shared.adapters.tables.scaling import TableStateStore
@@ -42,6 +38,7 @@ from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, encode_reading
 from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.sampling.profile import profile_row
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, alarm_keys, from_json, trend_row
 from shared.sampling.verdict import LOST
@@ -93,14 +90,14 @@ class Stores:
         group = (stream.namespace, stream.hub, stream.consumer_group)
         return {
             "tables": (
-                self.opened(TableIngestionStore(self.connection)),
-                self.opened(TableOwnershipStore(self.connection, *group)),
-                self.opened(TableBreakerStore(self.connection, name)),
+                self.opened(EventStore(TableRows(self.connection))),
+                self.opened(RowOwnershipStore(TableRows(self.connection), *group)),
+                self.opened(RowBreakerStore(TableRows(self.connection), name)),
             ),
             "sql": (
-                SqlIngestionStore(self.sql),
-                SqlOwnershipStore(self.sql, *group),
-                SqlBreakerStore(self.sql, name),
+                EventStore(SqlRows(self.sql)),
+                RowOwnershipStore(SqlRows(self.sql), *group),
+                RowBreakerStore(SqlRows(self.sql), name),
             ),
         }
 

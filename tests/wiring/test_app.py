@@ -10,7 +10,6 @@ import pytest
 
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
-from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import HandlerTimedOut
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.handling import Handling
@@ -20,6 +19,7 @@ from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW
 from tests.contract.ingestion import commit
+from tests.memory_stores import MemoryIngestionStore
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
 

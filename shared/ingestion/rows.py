@@ -1,0 +1,308 @@
+"""The rows that ingestion stores, and what it needs from an engine that keeps them.
+
+An engine is Table Storage, a SQL database, or the memory of a test. It knows rows and transactions.
+What the rows mean is in ``stores``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, get_type_hints
+
+from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.errors import RowUnreadable
+from shared.ingestion.events.accounting import CommitLimits
+from shared.ingestion.model import Checkpoint, DeadLetter, Effect, FailureKind, Gap, Mark
+
+V = TypeVar("V")
+Place = tuple[str, ...]
+"""The names of what the rows of one transaction belong to: a stream, a consumer group, or a
+breaker."""
+REASON_LENGTH_MAX = 300
+"""Maximum length of a reason. Longer reasons are cut, because an error may quote a whole row."""
+log = logging.getLogger(__name__)
+
+
+class Working(NamedTuple):
+    """The time of its row is when an instance last worked on the stream."""
+
+
+class QueuedMessage(NamedTuple):
+    sequence: int
+    position: int
+    message_id: str = ""
+    body: str = ""
+    taken: int | None = None
+    """How often it was taken over; None if never."""
+
+
+class OwnerRow(NamedTuple):
+    partition_id: str
+    owner: str
+    epoch: int
+    reason: str
+
+
+class BreakerRow(NamedTuple):
+    mode: str
+    """For operators who read the table; the app reads ``state``."""
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRow:
+    """A row that cannot be read. ``known`` has the fields that can, ``at`` is its time."""
+
+    reason: str
+    known: Mapping[str, Any]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[V]):
+    """A kind of row: the class of its values, and the fields that identify a row in its place.
+
+    ``optional`` names the fields that may be missing: they have no value, or an older version did
+    not write them. ``since`` is the time by which rows can be selected. ``instead`` returns what is
+    shown for a row that cannot be read, or None to leave it out, or raises RowUnreadable.
+    """
+
+    name: str
+    of: type[V]
+    instead: Callable[[BrokenRow], V | None]
+    key: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    since: str = ""
+    only: tuple[str, ...] = ()
+    """The fields that are stored. Empty means all fields of the class."""
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The types of the stored fields."""
+        hints = get_type_hints(self.of)
+        return {name: hints[name] for name in self.only or hints}
+
+    def key_of(self, value: V) -> tuple[Any, ...]:
+        return tuple([getattr(value, name) for name in self.key])
+
+    def value_of(
+        self, names: Sequence[str], field: Callable[[str], Any], where: str, at: datetime
+    ) -> V | None:
+        """The value whose fields the engine reads with ``field``, which raises KeyError for one
+        that is missing. ``where`` says which row it is."""
+        known: dict[str, Any] = {}
+        problem: Exception | None = None
+        for name in names:
+            try:
+                known[name] = field(name)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                if not (isinstance(error, KeyError) and name in self.optional):
+                    problem = problem or error
+        if problem is None:
+            return self.of(**known)
+        reason = f"{type(problem).__name__}: {problem}"[:REASON_LENGTH_MAX]
+        return self.instead(BrokenRow(f"{where} cannot be read ({reason})", known, at))
+
+
+# --- rows that cannot be read -------------------------------------------------------------------
+
+
+def _refusing(advice: str) -> Callable[[BrokenRow], None]:
+    def refuse(row: BrokenRow) -> None:
+        raise RowUnreadable(f"{row.reason}; {advice}")
+
+    return refuse
+
+
+def _left_out(action: str, level: int = logging.WARNING, advice: str = "") -> Any:
+    """Leaves the row out, so that only the row itself is affected. It is logged."""
+
+    def leave_out(row: BrokenRow) -> None:
+        log.log(level, "[%s] %s%s", action, row.reason, advice)
+
+    return leave_out
+
+
+def _unreadable_letter(row: BrokenRow) -> DeadLetter:
+    known, reason = dict(row.known), row.reason
+    if error := known.get("error"):
+        reason = f"{reason}. Its error: {error}"
+    missing = {"sequence": 0, "offset": "", "enqueued_at": row.at, "failed_at": row.at}
+    kind = FailureKind.UNREADABLE
+    return DeadLetter(**{**missing, **known, "kind": kind, "error": reason})
+
+
+def _unreadable_gap(row: BrokenRow) -> Gap:
+    first = row.known.get("first", 0)
+    return Gap(first, first, row.at, row.reason)
+
+
+def _unreadable_state(_row: BrokenRow) -> BreakerRow:
+    return BreakerRow("", "")  # decoding it raises RowUnreadable
+
+
+# --- kinds --------------------------------------------------------------------------------------
+
+CHECKPOINT = Kind(
+    "checkpoint",
+    Checkpoint,
+    # Without a checkpoint it is unknown which events are accounted for.
+    _refusing("deploy the version that wrote it, or correct the row"),
+    optional=("set_aside",),
+)
+WORKING = Kind("working", Working, _left_out("working_unreadable"))
+DEAD = Kind(
+    "dead", DeadLetter, _unreadable_letter, ("sequence",), ("partition_key", "body"), "failed_at"
+)
+EFFECT = Kind(
+    "effect", Effect, _left_out("effect_unreadable"), ("sequence",), only=("sequence", "value")
+)
+GAP = Kind("gap", Gap, _unreadable_gap, ("first",), since="found_at")
+# A mark that is left out could not be deleted, and nobody would learn of it.
+MARK = Kind("mark", Mark, _refusing("delete the row: old effects are then removed later"), ("at",))
+OUTBOX = Kind(
+    "outbox",
+    QueuedMessage,
+    # Later messages are still sent.
+    _left_out(
+        "message_unreadable",
+        logging.ERROR,
+        "; deploy the version that wrote it, or correct or delete the row",
+    ),
+    ("sequence", "position"),
+    ("taken",),
+)
+# Only the partition of an unreadable owner is not processed until an operator corrects the row.
+OWNER = Kind("owner", OwnerRow, _left_out("owner_unreadable"), ("partition_id",))
+BREAKER = Kind("state", BreakerRow, _unreadable_state)
+# A tally holds no more than the counts of one instance in ten seconds.
+TALLY = Kind(
+    "tally",
+    Tally,
+    _left_out("tally_unreadable"),
+    ("bucket_start", "instance"),
+    since="bucket_start",
+)
+KINDS = (CHECKPOINT, WORKING, DEAD, EFFECT, GAP, MARK, OUTBOX, OWNER, BREAKER, TALLY)
+
+
+# --- the engine ---------------------------------------------------------------------------------
+
+
+class Row(NamedTuple, Generic[V]):
+    """A row as it was read. Only the engine understands ``version``. ``written_at`` is when it was
+    last written, for the kinds whose readers ask for it."""
+
+    value: V
+    version: Any
+    written_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[V]):
+    """Rows in the order of their keys, and the engine's time."""
+
+    rows: tuple[Row[V], ...]
+    read_at: datetime
+
+    @property
+    def first(self) -> Row[V] | None:
+        return self.rows[0] if self.rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write a row if it still has the version; None: if there is none yet. ``only`` names the
+    fields that change; empty means all."""
+
+    kind: Kind[Any]
+    value: Any
+    version: Any
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete a row if it still has the version."""
+
+    kind: Kind[Any]
+    value: Any
+    version: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Insert rows."""
+
+    kind: Kind[Any]
+    values: Sequence[Any]
+
+
+Write = Put | Remove | Insert
+
+
+class RowChanged(Exception):
+    """A row changed, appeared or disappeared since it was read; nothing was written."""
+
+
+class Rows(Protocol):
+    """An engine. All methods raise StoreUnavailable, after which a write may have been made."""
+
+    @property
+    def limits(self) -> CommitLimits:
+        """The limits of one transaction."""
+        ...
+
+    async def read(
+        self,
+        kind: Kind[V],
+        place: Place,
+        key: tuple[Any, ...] = (),
+        *,
+        after: int | None = None,
+        limit: int | None = None,
+        since: datetime | None = None,
+    ) -> Page[V]:
+        """The row of this key, or the first rows with a number above ``after``. With ``since``,
+        only rows of that time or later; others are not even read."""
+        ...
+
+    async def newest(
+        self, kind: Kind[V], place: Place, limit: int, within: tuple[int, int]
+    ) -> Page[V]:
+        """The rows with the highest numbers, highest first. ``within`` is where most numbers are.
+        The number of rows that are read is bounded."""
+        ...
+
+    async def places(self, *kinds: Kind[Any]) -> Sequence[Place]:
+        """The places that have rows of one of these kinds."""
+        ...
+
+    async def write(
+        self, place: Place, writes: Sequence[Write], also: Callable[[Any], None] | None = None
+    ) -> Row[Any] | None:
+        """Do all or nothing, and return the row of the first Put as it is stored then.
+
+        Raises RowChanged if a row of a Put or Remove is not as given; AccountingBroken if a row of
+        an Insert exists or occurs twice; RowRefused if the engine can never take a row. ``also`` is
+        called with the transaction, and may do more in it; its errors are raised unchanged.
+        """
+        ...
+
+    async def overwrite(self, kind: Kind[V], place: Place, value: V) -> None:
+        """Insert or replace the row. If two do so at once, either may remain."""
+        ...
+
+    async def delete(self, kind: Kind[V], place: Place, values: Sequence[V]) -> None:
+        """Delete rows. They may be gone already, or be given twice."""
+        ...
+
+    async def purge(self, kind: Kind[Any], place: Place, up_to: Any, limit: int) -> int:
+        """Delete the first ``limit`` rows up to and including this number or time; return how
+        many."""
+        ...
+
+    async def close(self) -> None: ...
