@@ -112,7 +112,7 @@ class _Run:
             raise JobError(f"{raised[2]}{remedy}") from error
         more = unread_files(chosen(self.unread, self.request.since, self.request.until))
         counts = files_by_hour(files)
-        blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
+        blob_dates = {d: replace(r, files=counts.get(d, {})) for d, r in extracted.blob_dates.items()}
         extracted = replace(
             extracted, blob_dates=blob_dates, complaints=[*more, *extracted.complaints]
         )

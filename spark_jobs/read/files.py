@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import pairwise
+from operator import attrgetter
 
 from shared.sampling import blob_paths
 
@@ -85,10 +86,10 @@ def chosen(files: Iterable[SourceFile], since: date | None, until: date | None) 
 
 def files_by_hour(files: Iterable[SourceFile]) -> Mapping[str, Mapping[str, int]]:
     """Returns the number of files of each blob date and hour. A file that was compressed keeps its
-    place: PT1H.json and PT1H.json.gz in one folder count once.
+    place: PT1H.json and PT1H.json.gz in one folder count once. Empty files do not count.
     """
     names: dict[str, dict[str, set[str]]] = {}
-    for file in files:
+    for file in filter(attrgetter("size_bytes"), files):
         name = file.path.lower().removesuffix(".gz")
         stem = name.removesuffix(next(filter(name.endswith, ENDINGS), ""))
         hour = f"{file.hour:%H}" if file.hour else ""

@@ -15,10 +15,19 @@ HEADER = re.compile(rb"(?:%b[,;\t])+%b" % (CELL, CELL))
 OPENING = re.compile(rb'(?:\{\s*"\w+"\s*:\s*)?[\[{]')
 GAP = re.compile(r"[\s,]*")
 UTF_16 = "UTF-16 text: convert it to UTF-8, as with iconv or Out-File -Encoding utf8"
+PACKED = "compressed, but not as gzip: unpack it"
+PAGE = "XML or HTML, such as an error page: download the export again"
 SIGNATURES = {
     b"PK\x03\x04": "a zip archive: unpack it",
     b"Obj\x01": "Avro, as Event Hubs Capture writes it: export telemetry to a storage account",
     b"PAR1": "Parquet: export telemetry to a storage account as JSON",
+    b"\x1f\x8b": "gzip inside gzip: unpack it",
+    b"BZh": PACKED,
+    b"\xfd7zXZ": PACKED,
+    b"\x28\xb5\x2f\xfd": PACKED,
+    b"7z\xbc\xaf": PACKED,
+    b"<!": PAGE,
+    b"<?": PAGE,
     b"\xff\xfe": UTF_16,
     b"\xfe\xff": UTF_16,
     b"{\0": UTF_16,
@@ -43,10 +52,14 @@ def other_form(head: bytes) -> str:
 
 
 def is_document(head: bytes) -> bool:
-    """Whether a file's beginning is that of JSON over several lines. A cut line is not."""
+    """Whether a file's beginning is that of JSON over several lines, or of several values on one
+    line. A cut line is not.
+    """
     first, second = _first_lines(head)
-    if not second or _is_json(first):
+    if _is_json(first):
         return False
+    if not second:
+        return re.search(rb"[}\]]\s*[{\[]", first) is not None and first[:1] in b"[{"
     begun = first.startswith(b"[") or (
         first.startswith(b"{") and first.endswith((b"[", b"{", b",", b":"))
     )

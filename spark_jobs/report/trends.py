@@ -51,10 +51,15 @@ class TrendInputs:
     """Event dates with records that cannot be read again."""
 
     @cached_property
+    def read(self) -> set[str]:
+        """The blob dates that were read; empty if only files without a date have records."""
+        only_undated = {day for day, each in self.blob_dates.items() if each.records} == {UNDATED}
+        return set() if only_undated else set(self.blob_dates) - {UNDATED}
+
+    @cached_property
     def complete(self) -> set[str]:
         """Event dates that are over and whose blob dates were all read."""
-        read = {day for day in self.blob_dates if day != UNDATED}
-        if not read:
+        if not (read := self.read):
             event_dates = {day for each in self.blob_dates.values() for day in each.records}
             return {day for day in event_dates if day < self.today.isoformat()}
         zone = ZoneInfo(self.shape.time_zone)
@@ -71,12 +76,12 @@ class TrendInputs:
         """The number of days after each complete date whose files were read, where it is less than
         ``SETTLED_DAYS``. Without dates of files it is unknown, and no date is young.
         """
-        if not any(day != UNDATED for day in self.blob_dates):
+        if not self.read:
             return {}
         ages: dict[date, int] = {}
         for day in map(date.fromisoformat, self.complete):
             next_date, age = self.last_utc_date(day) + timedelta(days=1), 0
-            while next_date.isoformat() in self.blob_dates and next_date < self.today:
+            while next_date.isoformat() in self.read and next_date < self.today:
                 next_date, age = next_date + timedelta(days=1), age + 1
                 if age == SETTLED_DAYS:
                     break

@@ -137,6 +137,17 @@ def test_a_daily_cap_keeps_the_number_of_records_constant(
     assert not found.stops
 
 
+def test_a_cap_is_known_on_the_day_on_which_it_is_reached() -> None:
+    """The last date is over. The day of the cap, which begins at 06:00, is not."""
+
+    def counts(day: int, hour: int) -> int:
+        pace = 20 + (day - (hour < 6)) % 5 * 5
+        return max(min(pace, 240 - pace * ((hour - 6) % 24)), 0)
+
+    found = collection(counts)
+    assert max(found.caps) == START + timedelta(days=LAST)
+
+
 def test_a_number_that_is_the_same_each_hour_is_no_cap() -> None:
     """Such as that of a timer, which runs by day only."""
     assert not collection(lambda _, hour: 10 * (8 <= hour < 20)).caps

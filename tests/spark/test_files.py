@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -168,6 +170,11 @@ LARGE = f"[\n{ONE},\n{'{}' * 300}"
         (b"PK\x03\x04\n\n\n", 0, ["a zip archive: unpack it"]),
         (b"Obj\x01\x04\x14avro", 0, ["Avro"]),
         (b"PAR1\x15\x04", 0, ["Parquet"]),
+        (f"{ONE}{TWO} [{ONE}]", 3, []),
+        (gzip.compress(gzip.compress(ONE.encode())), 0, ["gzip inside gzip: unpack it"]),
+        (bz2.compress(ONE.encode()), 0, ["compressed, but not as gzip"]),
+        (lzma.compress(ONE.encode()), 0, ["compressed, but not as gzip"]),
+        ("<!DOCTYPE html>\n<p>Sign in</p>", 0, ["XML or HTML, such as an error page"]),
         (b"", 0, []),
     ],
 )  # fmt: skip
