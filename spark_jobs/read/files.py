@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import pairwise
-from operator import attrgetter
 
 from shared.sampling import blob_paths
 
@@ -89,11 +88,13 @@ def files_by_hour(files: Iterable[SourceFile]) -> Mapping[str, Mapping[str, int]
     place: PT1H.json and PT1H.json.gz in one folder count once. Empty files do not count.
     """
     names: dict[str, dict[str, set[str]]] = {}
-    for file in filter(attrgetter("size_bytes"), files):
+    for file in files:
         name = file.path.lower().removesuffix(".gz")
         stem = name.removesuffix(next(filter(name.endswith, ENDINGS), ""))
         hour = f"{file.hour:%H}" if file.hour else ""
-        names.setdefault(file.blob_date, {}).setdefault(hour, set()).add(stem)
+        of_date = names.setdefault(file.blob_date, {})
+        if file.size_bytes:
+            of_date.setdefault(hour, set()).add(stem)
     return {day: {hour: len(of) for hour, of in hours.items()} for day, hours in names.items()}
 
 

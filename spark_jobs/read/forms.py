@@ -13,6 +13,7 @@ DOCUMENT_BYTES_MAX = 64 << 20
 CELL = rb'"?[A-Za-z_][\w .()\[\]]*"?'
 HEADER = re.compile(rb"(?:%b[,;\t])+%b" % (CELL, CELL))
 OPENING = re.compile(rb'(?:\{\s*"\w+"\s*:\s*)?[\[{]')
+SEVERAL = re.compile(rb"[\[{].*[}\]]\s*[{\[]", re.DOTALL)
 GAP = re.compile(r"[\s,]*")
 UTF_16 = "UTF-16 text: convert it to UTF-8, as with iconv or Out-File -Encoding utf8"
 PACKED = "compressed, but not as gzip: unpack it"
@@ -34,6 +35,7 @@ SIGNATURES = {
     b"[\0": UTF_16,
     b"\0{": UTF_16,
 }
+TAR_AT = 257
 CSV = "CSV, such as of the portal: export telemetry to a storage account with diagnostic settings"
 LARGE = (
     f"one JSON document of more than {DOCUMENT_BYTES_MAX >> 20} MB over several lines: write one"
@@ -48,18 +50,20 @@ def other_form(head: bytes) -> str:
     for signature, told in SIGNATURES.items():
         if head.startswith(signature):
             return told
+    if head[TAR_AT:].startswith(b"ustar"):
+        return "a tar archive: unpack it"
     return CSV if HEADER.fullmatch(_first_lines(head)[0]) else ""
 
 
 def is_document(head: bytes) -> bool:
-    """Whether a file's beginning is that of JSON over several lines, or of several values on one
-    line. A cut line is not.
+    """Whether a file's beginning is that of JSON over several lines, or the file is a short line
+    with several values. A cut line is not.
     """
     first, second = _first_lines(head)
     if _is_json(first):
         return False
     if not second:
-        return re.search(rb"[}\]]\s*[{\[]", first) is not None and first[:1] in b"[{"
+        return len(head) < HEAD_BYTES and SEVERAL.match(first) is not None
     begun = first.startswith(b"[") or (
         first.startswith(b"{") and first.endswith((b"[", b"{", b",", b":"))
     )
