@@ -22,7 +22,7 @@ from spark_jobs.options import Options, parse
 from spark_jobs.publish.publishing import new_run_id
 from spark_jobs.publish.stores import store_of
 from spark_jobs.read.names import there_are
-from spark_jobs.read.sources import source_of
+from spark_jobs.read.sources import local_path, source_of
 from spark_jobs.report.control import Controls, read_controls
 from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
 from spark_jobs.report.tables import SCALING, open_tables, usual_week, write, write_trends
@@ -69,6 +69,7 @@ def _run(options: Options, now: datetime) -> job.Done:
         options.holidays,
         kept_events={*options.events, *(event for event, _ in options.profile)},
         replace=options.replace,
+        control_file=str(Path(local_path("--control", options.control)).absolute()),
     )
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:

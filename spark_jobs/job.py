@@ -45,6 +45,8 @@ class Request:
     """Events that are never added up as ``(other)``."""
     replace: bool = False
     """Whether dates of which files are gone are computed from the files that are left."""
+    control_file: str = ""
+    """It is no telemetry, also if it lies in the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def run(
 ) -> Done:
     """Run the job. If it raises JobError, nothing has changed."""
     base = publishing.latest(store, request.shape)
-    listed = source.files()
+    listed = [file for file in source.files() if file.path != request.control_file]
     exports = [file for file in listed if file.is_export]
     unread = [file for file in listed if not file.is_export and file.size_bytes]
     this = _Run(source, store, engine, request, base, exports, unread, report)
@@ -263,25 +265,25 @@ def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extract
 def describe(complaint: Complaint) -> str:
     """Returns one line, which begins with the number of what was not read, if it was counted."""
     count, name = complaint.count, complaint.field
-    files, place = "1 file was" if count == 1 else f"{count} files were", complaint.file
+    plural, place = "" if count == 1 else "s", complaint.file
     told = f"({complaint.reason}{f', field {name}' if name else ''}), such as in {place}"
     match complaint.reason:
         case Reason.OTHER_NAME:
-            what = f"{files} not read, because of their endings or names, such as {place}"
+            what = f"{count} file{plural} not read because of the name, such as {place}"
         case Reason.OTHER_FORM:
-            what = f"{files} not read, such as {place}"
+            what = f"{count} file{plural} not read, such as {place}"
         case Reason.DAMAGED:
-            what = f"{files} read only in part, such as {place}"
+            what = f"{count} file{plural} read only in part, such as {place}"
         case Reason.OTHER_TABLE:
-            what = f"{count} records of the table {name} were not read, because it has no events"
+            what = f"{count} record{plural} of the table {name} not read, because it has no events"
             return f"  {what}, such as in {place}"
         case Reason.UNKNOWN_COLUMN:
             what = f"column {name} is not documented, so records that differ only in it count"
             return f"  {what} as copies; it is in {place}"
         case Reason.BAD_VALUE:
-            what = f"{count} records counted without a value {told}"
+            what = f"{count} record{plural} counted without a value {told}"
         case _:
-            what = f"{count} lines quarantined {told}"
+            what = f"{count} line{plural} quarantined {told}"
     return f"  {what}: {complaint.detail}"
 
 

@@ -59,12 +59,12 @@ def _parser() -> argparse.ArgumentParser:
         " options.",
     )
     add = parser.add_argument
-    add("--input", dest="inputs", action="append", required=True, metavar="PATH", help="exported"
-        " telemetry: a folder or file, an http(s) URL of blobs such as"
+    add("--input", dest="inputs", action="append", type=_path, required=True, metavar="PATH",
+        help="exported telemetry: a folder or file, an http(s) URL of blobs such as"
         " https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or a path that Spark reaches"
         " (abfss://…); repeat it for each container, such as that of metrics")  # fmt: skip
-    add("--output", required=True, metavar="PATH", help="a local folder, or a folder of a storage"
-        " account that Spark reaches (abfss://…)")  # fmt: skip
+    add("--output", type=_path, required=True, metavar="PATH", help="a local folder, or a"
+        " folder of a storage account that Spark reaches (abfss://…)")  # fmt: skip
     add("--from", dest="since", type=_date, metavar="DATE", help="first date of files to read")
     add("--to", dest="until", type=_date, metavar="DATE", help="last date of files to read")
     add("--date", type=_date, help="the only date of files to read")
@@ -91,6 +91,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--replace", action="store_true", help="also replace the figures of dates of which files"
         " have been deleted since they were published")  # fmt: skip
     return parser
+
+
+def _path(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty: name a folder")
+    return text
 
 
 def _date(text: str) -> date:

@@ -165,7 +165,10 @@ class Collection:
 
 def _capped(counts: Sequence[int], reset: int) -> Sequence[range]:
     """The hours from the last record before a reset to the next record, for each full day."""
-    starts = range(reset, len(counts) - 23, 24)
+    starts = range(reset, len(counts), 24)
+    totals = [sum(counts[start : start + 24]) for start in starts[-CAP_DAYS:]]
+    if totals[-1] < FULL * max(totals):  # the last day may not be over
+        starts = starts[:-1]
     full: set[int] = set()
     for end in range(len(starts), DAYS_MIN - 1, -7):
         full |= _full(counts, starts[max(end - CAP_DAYS, 0) : end])
@@ -189,7 +192,7 @@ def _full(counts: Sequence[int], starts: Sequence[int]) -> set[int]:
 
 def _silence(counts: Sequence[int], start: int) -> range:
     """The hours from the last one with records to the next one with records."""
-    last = max(hour for hour in range(start, start + 24) if counts[hour])
+    last = max(hour for hour in range(len(counts))[start : start + 24] if counts[hour])
     following = (hour for hour in range(last + 1, len(counts)) if counts[hour])
     return range(last, next(following, len(counts)))
 

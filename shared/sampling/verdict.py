@@ -253,8 +253,9 @@ def _doubted(
         return VerdictKind.UNCERTAIN, f"{reason}; {same}: {doubt}"
     if rates:
         reason = f"{reason}; this is adjusted for sampling, which changed too: {rates}"
-    share = (tests.by_control or by_value).share
-    if _rounding_explains(share, rate, usual_rate, (today, *lately)):
+    test = tests.by_control or by_value
+    chance = max(CHANCE, test.smallest_loss) if rates else CHANCE
+    if _rounding_explains(test.share, rate, usual_rate, chance, (today, *lately)):
         kind = VerdictKind.UNCERTAIN if rates else kind
         reason = f"{reason}; {_rounding(100 / rate)}"
     return kind, reason
@@ -277,11 +278,13 @@ def _weights_explain(share: float, weights: float) -> bool:
     return explained and least <= records <= most
 
 
-def _rounding_explains(share: float, rate: float, usual_rate: float, days: Sequence[Day]) -> bool:
+def _rounding_explains(
+    share: float, rate: float, usual_rate: float, chance: float, days: Sequence[Day]
+) -> bool:
     now, then = 100 / rate, 100 / usual_rate
     least = now / (now + ROUNDED) * max(then - ROUNDED, 1.0) / then
     most = now / max(now - ROUNDED, 1.0) * (then + ROUNDED) / then
-    explained = least * (1 - CHANCE) <= share <= most * (1 + CHANCE)
+    explained = least * (1 - chance) <= share <= most * (1 + chance)
     return explained and not all(day.exact for day in days)
 
 

@@ -89,14 +89,16 @@ def chosen(files: Iterable[SourceFile], since: date | None, until: date | None) 
 
 def files_by_hour(files: Iterable[SourceFile]) -> Mapping[str, Mapping[str, int]]:
     """Returns the number of files of each blob date and hour. A file that was compressed keeps its
-    place: PT1H.json and PT1H.json.gz in one folder count once.
+    place: PT1H.json and PT1H.json.gz in one folder count once. Empty files do not count.
     """
     names: dict[str, dict[str, set[str]]] = {}
     for file in files:
         name = file.path.lower().removesuffix(".gz")
         stem = name.removesuffix(next(filter(name.endswith, ENDINGS), ""))
         hour = f"{file.hour:%H}" if file.hour else ""
-        names.setdefault(file.blob_date, {}).setdefault(hour, set()).add(stem)
+        of_date = names.setdefault(file.blob_date, {})
+        if file.size_bytes:
+            of_date.setdefault(hour, set()).add(stem)
     return {day: {hour: len(of) for hour, of in hours.items()} for day, hours in names.items()}
 
 

@@ -13,18 +13,29 @@ DOCUMENT_BYTES_MAX = 64 << 20
 CELL = rb'"?[A-Za-z_][\w .()\[\]]*"?'
 HEADER = re.compile(rb"(?:%b[,;\t])+%b" % (CELL, CELL))
 OPENING = re.compile(rb'(?:\{\s*"\w+"\s*:\s*)?[\[{]')
+SEVERAL = re.compile(rb"[\[{].*[}\]]\s*[{\[]", re.DOTALL)
 GAP = re.compile(r"[\s,]*")
 UTF_16 = "UTF-16 text: convert it to UTF-8, as with iconv or Out-File -Encoding utf8"
+PACKED = "compressed, but not as gzip: unpack it"
+PAGE = "XML or HTML, such as an error page: download the export again"
 SIGNATURES = {
     b"PK\x03\x04": "a zip archive: unpack it",
     b"Obj\x01": "Avro, as Event Hubs Capture writes it: export telemetry to a storage account",
     b"PAR1": "Parquet: export telemetry to a storage account as JSON",
+    b"\x1f\x8b": "gzip inside gzip: unpack it",
+    b"BZh": PACKED,
+    b"\xfd7zXZ": PACKED,
+    b"\x28\xb5\x2f\xfd": PACKED,
+    b"7z\xbc\xaf": PACKED,
+    b"<!": PAGE,
+    b"<?": PAGE,
     b"\xff\xfe": UTF_16,
     b"\xfe\xff": UTF_16,
     b"{\0": UTF_16,
     b"[\0": UTF_16,
     b"\0{": UTF_16,
 }
+TAR_AT = 257
 CSV = "CSV, such as of the portal: export telemetry to a storage account with diagnostic settings"
 LARGE = (
     f"one JSON document of more than {DOCUMENT_BYTES_MAX >> 20} MB over several lines: write one"
@@ -39,14 +50,20 @@ def other_form(head: bytes) -> str:
     for signature, told in SIGNATURES.items():
         if head.startswith(signature):
             return told
+    if head[TAR_AT:].startswith(b"ustar"):
+        return "a tar archive: unpack it"
     return CSV if HEADER.fullmatch(_first_lines(head)[0]) else ""
 
 
 def is_document(head: bytes) -> bool:
-    """Whether a file's beginning is that of JSON over several lines. A cut line is not."""
+    """Whether a file's beginning is that of JSON over several lines, or the file is a short line
+    with several values. A cut line is not.
+    """
     first, second = _first_lines(head)
-    if not second or _is_json(first):
+    if _is_json(first):
         return False
+    if not second:
+        return len(head) < HEAD_BYTES and SEVERAL.match(first) is not None
     begun = first.startswith(b"[") or (
         first.startswith(b"{") and first.endswith((b"[", b"{", b",", b":"))
     )

@@ -208,8 +208,8 @@ def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes | str]:
     """
     file = chunk.file
     head = source.read(file.path, 0, min(HEAD_BYTES, file.size_bytes)) if file.size_bytes else b""
-    packed = head.startswith(GZIP_MAGIC) or not file.splittable
-    if not (packed or other_form(head) or is_document(head)):
+    packed = head.startswith(GZIP_MAGIC)
+    if file.splittable and not (packed or other_form(head) or is_document(head)):
         yield from _whole_lines(_lines_of(source, chunk))
     elif chunk.start == 0 and not head:
         yield EMPTY_GZIP

@@ -52,10 +52,16 @@ class TrendInputs:
     """Event dates with records that cannot be read again, and the format of these records."""
 
     @cached_property
+    def read(self) -> set[str]:
+        """The blob dates that were read; empty if only files without a date have records."""
+        only_undated = {day for day, each in self.blob_dates.items() if each.records} == {UNDATED}
+        return set() if only_undated else set(self.blob_dates) - {UNDATED}
+
+    @cached_property
     def complete(self) -> set[str]:
         """Event dates that are over and whose blob dates were all read."""
-        read = {d for d, of in self.blob_dates.items() if d != UNDATED and not of.damaged}
-        if self.blob_dates.keys() <= {UNDATED}:
+        read = {day for day in self.read if not self.blob_dates[day].damaged}
+        if not self.read:
             whole = [each for each in self.blob_dates.values() if not each.damaged]
             event_dates = {day for each in whole for day in each.records}
             return {day for day in event_dates if day < self.today.isoformat()}
@@ -75,12 +81,12 @@ class TrendInputs:
         """The number of days after each complete date whose files were read, where it is less than
         ``SETTLED_DAYS``. Without dates of files it is unknown, and no date is young.
         """
-        if not any(day != UNDATED for day in self.blob_dates):
+        if not self.read:
             return {}
         ages: dict[date, int] = {}
         for day in map(date.fromisoformat, self.complete):
             next_date, age = self.last_utc_date(day) + timedelta(days=1), 0
-            while next_date.isoformat() in self.blob_dates and next_date < self.today:
+            while next_date.isoformat() in self.read and next_date < self.today:
                 next_date, age = next_date + timedelta(days=1), age + 1
                 if age == SETTLED_DAYS:
                     break

@@ -137,6 +137,20 @@ def test_a_daily_cap_keeps_the_number_of_records_constant(
     assert not found.stops
 
 
+def test_a_cap_is_known_on_the_day_on_which_it_is_reached() -> None:
+    """The last date is over. The day of the cap, which begins at 06:00, is not. On two days of a
+    week the cap is reached after midnight.
+    """
+
+    def counts(day: int, hour: int) -> int:
+        since = day - (hour < 6)
+        pace = 12 if since % 7 < 2 else 20 + since % 5 * 5
+        return max(min(pace, 240 - pace * ((hour - 6) % 24)), 0)
+
+    found = collection(counts)
+    assert max(found.caps) == START + timedelta(days=LAST)
+
+
 def test_a_number_that_is_the_same_each_hour_is_no_cap() -> None:
     """Such as that of a timer, which runs by day only."""
     assert not collection(lambda _, hour: 10 * (8 <= hour < 20)).caps

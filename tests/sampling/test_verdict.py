@@ -164,6 +164,23 @@ def test_a_change_that_weights_may_explain_is_not_believed_without_a_word(
     assert (verdict.kind, reason in verdict.reason) == (kind, True), verdict.reason
 
 
+def test_a_few_records_may_differ_by_chance_from_what_rounded_weights_explain() -> None:
+    """A rate of 40 % is written as 2, and of 80 expected records 68 arrived."""
+    *before, today = (
+        replace(
+            each,
+            value=each.value / 50,
+            standard_error=each.standard_error / math.sqrt(50),
+            effective_records=each.effective_records / 50,
+            exact=False,
+        )
+        for each in (*days(), day(56, 0.68, rate=50))
+    )
+    verdict = judge(today, before)
+    assert verdict.kind is VerdictKind.UNCERTAIN
+    assert "rate from 40 to 67 %" in verdict.reason
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5])
 def test_rounded_weights_do_not_explain_a_larger_loss(share: float) -> None:
     before = [replace(d, exact=False) for d in days()]

@@ -122,7 +122,7 @@ def test_a_run_that_fails_leaves_the_published_result_unchanged(
     compute(engine, data, output, "first")
     before = sorted(path for path in output.rglob("*") if path.is_file())
     file.write_text("no telemetry\n")
-    with pytest.raises(JobError, match=r"1 lines quarantined.*PT1H\.json"):
+    with pytest.raises(JobError, match=r"1 line quarantined.*PT1H\.json"):
         compute(engine, data, output, "second")
     assert sorted(path for path in output.rglob("*") if path.is_file()) == before
 

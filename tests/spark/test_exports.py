@@ -13,7 +13,7 @@ import pytest
 from shared.sampling.profile import UsualWeek
 from shared.sampling.trend_rows import Trend
 from spark_jobs.model import BlobDate, Shape, Totals
-from spark_jobs.read.files import SourceFile
+from spark_jobs.read.files import UNDATED, SourceFile
 from spark_jobs.read.lines import batches_of
 from spark_jobs.report.tables import usual_week
 from spark_jobs.report.trends import TrendInputs, trends_of
@@ -120,6 +120,15 @@ def test_hours_without_any_telemetry_are_a_loss_and_are_named(
     assert hours in trends[-1].reason
     assert any(hours in text for text in trends[-1].warnings)
     assert {trend.verdict for trend in trends[16:-1]} == {"normal"}
+
+
+def test_a_requested_date_without_a_file_does_not_make_undated_files_incomplete() -> None:
+    """``--date`` leaves files without a date as they are."""
+    days = {f"2017-05-{day}": 1 for day in range(10, 20)}
+    read = {UNDATED: BlobDate(records=days), "2017-05-15": BlobDate()}
+    inputs = TrendInputs(Shape(), read, date(2017, 5, 31))
+    assert inputs.complete == set(days)
+    assert not inputs.ages
 
 
 @pytest.mark.parametrize("holidays", [(), [date(2017, 5, 30)]])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import json
+import lzma
+import tarfile
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -136,6 +140,15 @@ def test_concatenated_compressed_files_are_read_in_small_pieces(
     assert b"\n".join(blocks).split(b"\n") == lines
 
 
+def tar(text: str) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as file:
+        member = tarfile.TarInfo("PT1H.json")
+        member.size = len(text)
+        file.addfile(member, io.BytesIO(text.encode()))
+    return archive.getvalue()
+
+
 ONE, TWO = (event(f"2017-05-15T09:00:0{n}") for n in (1, 2))
 PRETTY = json.dumps(json.loads(ONE), indent=2)
 ANSWER = '{"tables": [{"name": "PrimaryResult", "columns": [], "rows": [[1]]}]}'
@@ -172,6 +185,12 @@ LARGE = f"[\n{ONE},\n{'{}' * 300}"
         (b"PK\x03\x04\n\n\n", 0, ["a zip archive: unpack it"]),
         (b"Obj\x01\x04\x14avro", 0, ["Avro"]),
         (b"PAR1\x15\x04", 0, ["Parquet"]),
+        (f"{ONE}{TWO} [{ONE}]", 3, []),
+        (gzip.compress(gzip.compress(ONE.encode())), 0, ["gzip inside gzip: unpack it"]),
+        (bz2.compress(ONE.encode()), 0, ["compressed, but not as gzip"]),
+        (lzma.compress(ONE.encode()), 0, ["compressed, but not as gzip"]),
+        (tar(ONE), 0, ["a tar archive: unpack it"]),
+        ("<!DOCTYPE html>\n<p>Sign in</p>", 0, ["XML or HTML, such as an error page"]),
         (b"", 0, []),
     ],
 )  # fmt: skip
@@ -207,6 +226,13 @@ def test_json_over_several_lines_is_read_and_other_forms_are_named(
 def test_a_file_that_spark_lists_has_the_date_below_its_input(url: str, date: str) -> None:
     inputs = ["file:///in/2026-11-25", "abfss://c@a.net/b c/", "abfss://d@a.net"]
     assert cluster_file(url, 1, inputs).blob_date == date
+
+
+def test_a_file_that_is_named_gz_and_is_no_gzip_is_read_as_it_is(tmp_path: Path) -> None:
+    """Some tools unpack a blob while they download it, and keep its name."""
+    (tmp_path / "a.json.gz").write_text(f"{ONE}\n{TWO}\n")
+    (file,) = LocalFiles(str(tmp_path)).files()
+    assert b"".join(blocks_of(Chunk(file, 0, file.size_bytes))) == f"{ONE}\n{TWO}".encode()
 
 
 def test_a_gzip_without_a_byte_is_named(tmp_path: Path) -> None:

@@ -307,6 +307,7 @@ def left(files: Mapping[str, int], hour: int) -> dict[str, int]:
         pytest.param(HOURS, left(HOURS, 14), 240, id="hours are deleted"),
         pytest.param(HOURS, left(HOURS, 1), 240, id="one hour is deleted"),
         pytest.param(HOURS, dict.fromkeys(left(HOURS, 23), 0), 240, id="an empty hour is left"),
+        pytest.param(HOURS, {**HOURS, "2017-05-15/09/PT1H.json": 0}, 240, id="one is empty now"),
         pytest.param(HOURS, {}, 240, id="all are deleted"),
         pytest.param(HOURS, {"2017-05-16/00/PT1H.json": 1}, 240, id="only another date is left"),
         pytest.param(TABLES, HOURS, 480, id="one table is deleted"),
