@@ -79,11 +79,13 @@ class Gateway:
                 await socket.send_bytes(data)
 
         task = asyncio.create_task(back())
-        async for received in socket:
-            if received.type is WSMsgType.BINARY:
-                writer.write(received.data)
-        task.cancel()
-        writer.close()
+        try:
+            async for received in socket:
+                if received.type is WSMsgType.BINARY:
+                    writer.write(received.data)
+        finally:  # the runner cancels handlers at the end
+            task.cancel()
+            writer.close()
         return socket
 
     async def tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,8 +97,12 @@ class Gateway:
         self.tunnels.append(head.split()[1])
         there, back = await asyncio.open_connection(self.host, self.port)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        with suppress(OSError):
-            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        try:
+            with suppress(OSError):
+                await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        finally:
+            back.close()
+            writer.close()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

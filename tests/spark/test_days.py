@@ -83,8 +83,8 @@ def test_one_record_with_the_default_time_of_a_sender_does_not_end_the_run(
     assert not of(done, "2017-05-16").complete
     told = {describe(complaint).strip().split(",")[0] for complaint in done.complaints}
     assert told >= {
-        "1 lines quarantined (bad_field",
-        "1 file was read only in part",
+        "1 line quarantined (bad_field",
+        "1 file read only in part",
         "column New is not documented",
     }
 
