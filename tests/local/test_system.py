@@ -26,6 +26,7 @@ from local.demo.watching import PartEnded, stopped_with
 from local.functions_host.worker_deaths import DEATHS_MAX
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.policy import RateEstimate, RateSource
+from tests.local.amqp_rig import forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
 
 MINUTES = 30
@@ -275,6 +276,8 @@ async def test_the_demo_stops_and_says_why_when_azurite_has_ended(
     assert not (tmp_path / "settings.json").exists()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients leave their sockets open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_the_demo_stops_and_says_why_when_the_functions_host_has_ended(
     tmp_path: Path,
 ) -> None:
@@ -289,6 +292,7 @@ async def test_the_demo_stops_and_says_why_when_the_functions_host_has_ended(
     ended = r"^The functions host ended \(the worker has died 3 times in a row\)$"
     with pytest.raises(PartEnded, match=ended):
         await dying()
+    forget_open_sockets()
 
 
 async def test_an_error_that_a_dead_part_caused_does_not_hide_its_death() -> None:
