@@ -11,7 +11,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from local.functions_host.errors import HostStartFailed
 from shared.adapters.azure.credentials import chain_of
 from shared.settings import connections
-from shared.settings.connections import Identity, Section
+from shared.settings.connections import ConnectionSection, Identity
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
 NAMESPACE = connections.NAMESPACE
@@ -29,7 +29,7 @@ class Connection:
     function: str = field(compare=False)
     """The function whose binding names the connection, for errors."""
     connection_string: str = field(default="", repr=False)
-    section: Section = field(default=Section(""), compare=False, repr=False)
+    section: ConnectionSection = field(default=ConnectionSection(""), compare=False, repr=False)
     identity: Identity = connections.SYSTEM_ASSIGNED
 
     def storage_url(self, service: str) -> str:

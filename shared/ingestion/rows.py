@@ -202,7 +202,7 @@ class Row(NamedTuple, Generic[V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[V]):
+class RowPage(Generic[V]):
     """Rows in the order of their keys, and the engine's time."""
 
     rows: tuple[Row[V], ...]
@@ -248,7 +248,7 @@ class RowChanged(Exception):
     """A row changed, appeared or disappeared since it was read; nothing was written."""
 
 
-class Rows(Protocol):
+class RowEngine(Protocol):
     """An engine. All methods raise StoreUnavailable, after which a write may have been made."""
 
     @property
@@ -265,14 +265,14 @@ class Rows(Protocol):
         after: int | None = None,
         limit: int | None = None,
         since: datetime | None = None,
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         """The row of this key, or the first rows with a number above ``after``. With ``since``,
         only rows of that time or later; others are not even read."""
         ...
 
     async def newest(
         self, kind: Kind[V], place: Place, limit: int, within: tuple[int, int]
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         """The rows with the highest numbers, highest first. ``within`` is where most numbers are.
         The number of rows that are read is bounded."""
         ...

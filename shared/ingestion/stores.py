@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from shared.ingestion.breaker.breaker import Breaker
@@ -46,7 +45,7 @@ from shared.ingestion.rows import (
     Remove,
     Row,
     RowChanged,
-    Rows,
+    RowEngine,
     Working,
     Write,
 )
@@ -70,7 +69,9 @@ class EventStore:
     effects.
     """
 
-    def __init__(self, rows: Rows, write_in_transaction: WriteInTransaction | None = None) -> None:
+    def __init__(
+        self, rows: RowEngine, write_in_transaction: WriteInTransaction | None = None
+    ) -> None:
         self._rows = rows
         self._write_in_transaction = write_in_transaction
         self.limits = rows.limits
@@ -200,19 +201,12 @@ class EventStore:
     async def _write(
         self, stream: Stream, writes: Sequence[Write], refusal: str, effects: Sequence[Effect] = ()
     ) -> Row[Any] | None:
-        also, own = None, self._write_in_transaction
-        if own is not None and effects:
-            also = partial(_call, own, stream, effects)
+        own = self._write_in_transaction
+        also = (lambda connection: own(connection, stream, effects)) if own and effects else None
         try:
             return await self._rows.write(stream.place, writes, also)
         except RowChanged as error:
             raise CommitRefused(refusal) from error
-
-
-def _call(
-    own: WriteInTransaction, stream: Stream, effects: Sequence[Effect], connection: Any
-) -> None:
-    own(connection, stream, effects)
 
 
 def commit_writes(commit: Commit, version: Any) -> list[Write]:
@@ -249,7 +243,7 @@ def _letters(stream: Stream, rows: Sequence[Row[DeadLetter]]) -> list[StoredDead
 class RowBreakerStore:
     """See BreakerStore."""
 
-    def __init__(self, rows: Rows, name: str) -> None:
+    def __init__(self, rows: RowEngine, name: str) -> None:
         self._rows, self._name, self._place = rows, name, (name,)
         self._purged_before: datetime | None = None
         self.close = rows.close
@@ -298,7 +292,7 @@ class RowOwnershipStore:
     that exist keep their place.
     """
 
-    def __init__(self, rows: Rows, namespace: str, hub: str, consumer_group: str) -> None:
+    def __init__(self, rows: RowEngine, namespace: str, hub: str, consumer_group: str) -> None:
         self._rows = rows
         self._place = _in_one_case((namespace, hub, consumer_group))
         self.close = rows.close

@@ -70,7 +70,7 @@ def arrived(found: Mapping[int | None, float], hour: int, last: int, age: int | 
 
 
 @dataclass(frozen=True)
-class Collection:
+class Collected:
     """When telemetry was collected. ``days`` are complete local dates whose hours are known."""
 
     records: Records

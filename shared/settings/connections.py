@@ -177,7 +177,7 @@ def _reached(connection: Namespace, host: str, environ: Mapping[str, str]) -> Na
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ConnectionSection:
     """The settings of a connection: the connection string, or the properties by name."""
 
     name: str
@@ -191,14 +191,14 @@ class Section:
         return f"{self.name}__{name}"
 
 
-def section_of(environ: Mapping[str, str], name: str) -> Section:
+def section_of(environ: Mapping[str, str], name: str) -> ConnectionSection:
     """The section of that name, or with the prefix of the host. Raises ValueError."""
-    section = Section(name)
+    section = ConnectionSection(name)
     given = {same_name(key): value.strip() for key, value in environ.items() if value.strip()}
     for prefix in (f"AzureWebJobs{name}", name):
         start = f"{same_name(prefix)}:"
         properties = {k.removeprefix(start): v for k, v in given.items() if k.startswith(start)}
-        section = Section(prefix, environ.get(prefix, "").strip(), properties)
+        section = ConnectionSection(prefix, environ.get(prefix, "").strip(), properties)
         if section.text or properties:
             break
     for key, value in {"": section.text, **section.properties}.items():
@@ -210,7 +210,7 @@ def section_of(environ: Mapping[str, str], name: str) -> Section:
     return replace(section, text=tidy(section.text))
 
 
-def identity_of(section: Section, addresses: Collection[str]) -> Identity:
+def identity_of(section: ConnectionSection, addresses: Collection[str]) -> Identity:
     """Who logs in to the connection, which may have these addresses. Raises ValueError."""
     known = {same_name(name): name for name in (*addresses, *IDENTITY)}
     for name in section.properties:
@@ -235,7 +235,7 @@ def identity_of(section: Section, addresses: Collection[str]) -> Identity:
     return Identity(client, resource, tenant, secret, bool(credential))
 
 
-def namespace_of(section: Section) -> str:
+def namespace_of(section: ConnectionSection) -> str:
     """The host name of the namespace, also if it is given as a URL; empty if it is not set. Raises
     ValueError."""
     given, place = section.get(NAMESPACE), section.name_of(NAMESPACE)
@@ -252,7 +252,7 @@ def namespace_of(section: Section) -> str:
     return host if "://" in given and host not in STAND_INS else url.netloc
 
 
-def service_url(section: Section, service: str) -> str:
+def service_url(section: ConnectionSection, service: str) -> str:
     """The address of ``blob``, ``queue`` or ``table``; empty if it is not set. Raises
     ValueError."""
     name = f"{service}ServiceUri"
@@ -282,7 +282,7 @@ def tidy(connection_string: str) -> str:
     return ";".join(f"{key.strip()}{sign}{value.strip()}" for key, sign, value in parts)
 
 
-def _check_namespace_string(section: Section, kind: str) -> None:
+def _check_namespace_string(section: ConnectionSection, kind: str) -> None:
     parts = _parts(section.text)
     endpoint = parts.get("endpoint", "")
     if not endpoint.lower().startswith("sb://") or not HOST.fullmatch(_host(endpoint)):
@@ -305,7 +305,7 @@ def _parts(connection_string: str) -> dict[str, str]:
     return {key.strip().lower(): value.strip() for key, _, value in parts if value}
 
 
-def _storage_string(section: Section) -> str:
+def _storage_string(section: ConnectionSection) -> str:
     """The string, with the short form for Azurite spelled out. Raises ValueError."""
     if is_emulator(section):
         return emulator_string(section)
@@ -323,11 +323,11 @@ def _storage_string(section: Section) -> str:
     return section.text
 
 
-def is_emulator(section: Section) -> bool:
+def is_emulator(section: ConnectionSection) -> bool:
     return _parts(section.text).get("usedevelopmentstorage", "").lower() == "true"
 
 
-def emulator_string(section: Section) -> str:
+def emulator_string(section: ConnectionSection) -> str:
     """The full form of ``UseDevelopmentStorage=true``, which the Python clients do not accept. The
     host of ``DevelopmentStorageProxyUri`` replaces this machine. Raises ValueError.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.events.handling import Handling
 from shared.ingestion.ownership.ports import OwnershipStore
-from shared.ingestion.rows import Rows
+from shared.ingestion.rows import RowEngine
 from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import IngestionSettings
@@ -44,7 +44,7 @@ class IngestionStores(Parts):
         return self._app.checked.handling
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowEngine:
         if self.settings.database_url:
             from shared.adapters.sql.rows import SqlRows  # noqa: PLC0415  heavy to import
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from shared.sampling.baseline import MEMORY_DAYS
-from shared.sampling.collection import Collection, arrived
+from shared.sampling.collection import Collected, arrived
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
@@ -117,12 +117,12 @@ class _Context:
 
     inputs: TrendInputs
     controls: Mapping[str, _Control]
-    collection: Collection
+    collection: Collected
 
 
 def collection_of(
     totals: Totals, dates: Iterable[date], zone: ZoneInfo, ages: Mapping[date, int] | None = None
-) -> Collection:
+) -> Collected:
     """The collection on these complete dates. Dates whose hours are unknown are left out."""
     records: dict[int, dict[int | None, int]] = {}
     dates_with_data, without_hours = set[str](), set[str]()
@@ -134,7 +134,7 @@ def collection_of(
             of_hour[age] = of_hour.get(age, 0) + count
     first = min(dates_with_data, default="")
     known = [day for day in sorted(dates) if str(day) not in without_hours and str(day) >= first]
-    return Collection(records, known if first else [], zone, ages or {})
+    return Collected(records, known if first else [], zone, ages or {})
 
 
 def trends_of(days: Totals, inputs: TrendInputs) -> list[Trend]:
@@ -247,7 +247,7 @@ def _dates(with_records: Mapping[str, object], complete: Iterable[str]) -> list[
     return dates
 
 
-def _silent(days: Mapping[str, DaySums], collection: Collection) -> Mapping[str, str]:
+def _silent(days: Mapping[str, DaySums], collection: Collected) -> Mapping[str, str]:
     """The hours in which collection stopped, by date, if the event usually has records then."""
     silent: dict[str, str] = {}
     for day, spans in collection.stops.items():
@@ -350,7 +350,7 @@ def _warnings(sums: Sums, blob_date: BlobDate, *, unreadable: bool) -> list[str]
     return [*warnings, *(f"{count} {text}" for text, count in unread.items() if count)]
 
 
-def _warnings_of_collection(day: date, verdict: Verdict, collection: Collection) -> Iterable[str]:
+def _warnings_of_collection(day: date, verdict: Verdict, collection: Collected) -> Iterable[str]:
     if hours := collection.stops.get(day):
         yield (
             f"no table has a record {collection.named(hours)}, in which all earlier days have some:"

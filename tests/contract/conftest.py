@@ -23,7 +23,7 @@ from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.ownership.ports import OwnershipStore
-from shared.ingestion.rows import Rows
+from shared.ingestion.rows import RowEngine
 from shared.ingestion.stores import (
     EventStore,
     RowBreakerStore,
@@ -69,7 +69,7 @@ class Backend:
         return RowBreakerStore(self.rows, f"hub/{uuid.uuid4().hex}")
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowEngine:
         if self.kind == "memory":
             return MemoryRows(now)
         if self.kind == "tables":

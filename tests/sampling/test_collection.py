@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from shared.sampling.collection import ACCEPT_AFTER_STOPS, Collection, clock
+from shared.sampling.collection import ACCEPT_AFTER_STOPS, Collected, clock
 
 START, DAYS = date(2017, 3, 6), 28
 BERLIN, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")
@@ -23,7 +23,7 @@ def collection(
     zone: ZoneInfo = UTC,
     age: int | None = None,
     old: Callable[[int], int | None] = lambda _: 0,
-) -> Collection:
+) -> Collected:
     """``counts`` gives the records of a day's hours, and ``old`` the age of an hour's records."""
     dates = [START + timedelta(days=index) for index in range(days)]
     records: dict[int, Mapping[int | None, int]] = {
@@ -33,10 +33,10 @@ def collection(
         if (count := counts(index, at.hour))
     }
     ages = {} if age is None else {dates[-1]: age}
-    return Collection(records, dates, zone, ages)
+    return Collected(records, dates, zone, ages)
 
 
-def stops(found: Collection) -> dict[int, str]:
+def stops(found: Collected) -> dict[int, str]:
     return {(day - START).days: found.named(hours) for day, hours in found.stops.items()}
 
 
@@ -154,7 +154,7 @@ def test_a_cap_is_known_on_the_day_on_which_it_is_reached() -> None:
 def test_a_number_that_is_the_same_each_hour_is_no_cap() -> None:
     """Such as that of a timer, which runs by day only."""
     assert not collection(lambda _, hour: 10 * (8 <= hour < 20)).caps
-    assert not Collection({}, []).caps
+    assert not Collected({}, []).caps
 
 
 def test_silence_between_bursts_of_records_is_not_a_stop() -> None:

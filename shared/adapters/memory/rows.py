@@ -10,15 +10,26 @@ from typing import Any
 
 from shared.ingestion.errors import AccountingBroken
 from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import Insert, Kind, Page, Place, Put, Remove, Row, RowChanged, V, Write
+from shared.ingestion.rows import (
+    Insert,
+    Kind,
+    Place,
+    Put,
+    Remove,
+    Row,
+    RowChanged,
+    RowPage,
+    V,
+    Write,
+)
 
 Key = tuple[Any, ...]
 Undo = tuple[dict[Key, Row[Any]], Key, Row[Any] | None]
 
 
 class MemoryRows:
-    """See Rows. Its transactions have the limits and conditions of Table Storage. No version is
-    used twice, even if a row is deleted and inserted again."""
+    """See RowEngine. Its transactions have the limits and conditions of Table Storage. No version
+    is used twice, even if a row is deleted and inserted again."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int = 100) -> None:
         self.limits = CommitLimits(rows_max)
@@ -36,7 +47,7 @@ class MemoryRows:
         after: int | None = None,
         limit: int | None = None,
         since: datetime | None = None,
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         rows = self.stored[kind.name, place]
         found = [
             rows[each]
@@ -44,7 +55,7 @@ class MemoryRows:
             if (after is None or each[0] > after)
             and (since is None or getattr(rows[each].value, kind.since) >= since)
         ]
-        return Page(tuple(found[:limit]), self._clock())
+        return RowPage(tuple(found[:limit]), self._clock())
 
     async def newest(
         self,
@@ -52,9 +63,9 @@ class MemoryRows:
         place: Place,
         limit: int,
         within: tuple[int, int],  # noqa: ARG002
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         page = await self.read(kind, place)
-        return Page(page.rows[::-1][:limit], page.read_at)
+        return RowPage(page.rows[::-1][:limit], page.read_at)
 
     async def places(self, *kinds: Kind[Any]) -> Sequence[Place]:
         names = {kind.name for kind in kinds}

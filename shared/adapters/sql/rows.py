@@ -34,12 +34,12 @@ from shared.ingestion.rows import (
     KINDS,
     Insert,
     Kind,
-    Page,
     Place,
     Put,
     Remove,
     Row,
     RowChanged,
+    RowPage,
     V,
     Write,
 )
@@ -141,7 +141,7 @@ def _tables() -> dict[str, KindTable[Any]]:
 
 @redacting
 class SqlRows:
-    """See Rows."""
+    """See RowEngine."""
 
     limits = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
 
@@ -157,7 +157,7 @@ class SqlRows:
         after: int | None = None,
         limit: int | None = None,
         since: datetime | None = None,
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         of = _tables()[kind.name]
         query = of.row if key else of.rows
         if after is not None:
@@ -173,7 +173,7 @@ class SqlRows:
         place: Place,
         limit: int,
         within: tuple[int, int],  # noqa: ARG002  the index finds the last rows
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         of = _tables()[kind.name]
         query = of.rows.order_by(*[of.table.c[name].desc() for name in kind.key]).limit(limit)
         return await self._page(of, query, of.where(place))
@@ -238,13 +238,13 @@ class SqlRows:
     async def close(self) -> None:
         await self._sql.close()
 
-    async def _page(self, of: KindTable[V], query: Any, values: dict[str, Any]) -> Page[V]:
+    async def _page(self, of: KindTable[V], query: Any, values: dict[str, Any]) -> RowPage[V]:
         """The rows, and the time of the database, which they contain if there are any."""
 
-        def work(connection: Connection) -> Page[V]:
+        def work(connection: Connection) -> RowPage[V]:
             rows = connection.execute(query, values).all()
             at = rows[0].now if rows else connection.execute(select(server_now())).scalar_one()
-            return Page(tuple(filter(None, map(of.read, rows))), at)
+            return RowPage(tuple(filter(None, map(of.read, rows))), at)
 
         return await self._sql.read(work)
 

@@ -33,12 +33,12 @@ from shared.ingestion.rows import (
     TALLY,
     Insert,
     Kind,
-    Page,
     Place,
     Put,
     Remove,
     Row,
     RowChanged,
+    RowPage,
     V,
     Write,
 )
@@ -70,8 +70,8 @@ log = logging.getLogger(__name__)
 
 @redacting
 class TableRows:
-    """See Rows. A version is an ETag. Times are the ``Date`` headers of the service's responses,
-    and the ``Timestamp`` that the service sets on each write of a row."""
+    """See RowEngine. A version is an ETag. Times are the ``Date`` headers of the service's
+    responses, and the ``Timestamp`` that the service sets on each write of a row."""
 
     limits = CommitLimits()
 
@@ -88,7 +88,7 @@ class TableRows:
         after: int | None = None,
         limit: int | None = None,
         since: datetime | None = None,
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         table, partition = self._table(kind), t.joined(*place)
         with store_errors("|".join(place)):
             if key or not kind.key:
@@ -103,7 +103,7 @@ class TableRows:
 
     async def newest(
         self, kind: Kind[V], place: Place, limit: int, within: tuple[int, int]
-    ) -> Page[V]:
+    ) -> RowPage[V]:
         table, partition = self._table(kind), t.joined(*place)
 
         async def keys(start: int, end: int | None, most: int) -> Sequence[str]:
@@ -175,9 +175,9 @@ class TableRows:
             self._tables[name] = t.Table(self._connection, name)
         return self._tables[name]
 
-    def _page(self, kind: Kind[V], found: Sequence[Any]) -> Page[V]:
+    def _page(self, kind: Kind[V], found: Sequence[Any]) -> RowPage[V]:
         rows = [_row(kind, row) for row in found]
-        return Page(tuple([row for row in rows if row is not None]), server_time())
+        return RowPage(tuple([row for row in rows if row is not None]), server_time())
 
 
 def _table_name(kind: Kind[Any]) -> str:
