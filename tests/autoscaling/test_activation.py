@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import HubMetric, Limits, ManualChange, Mode, Throughput
 from shared.autoscaling.activation import REPLACED_MAX, standing
 from shared.autoscaling.deciding.decide import EntryKind

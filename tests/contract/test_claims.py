@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory.claims import MemoryClaims
+from local.twins.datasets import MemoryClaims
 from shared.adapters.tables.claims import TABLE_NAME, TAKES_MAX, TableClaims
 from shared.adapters.tables.table import RowConflict, Table, key
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable

@@ -12,9 +12,10 @@ from azure.core.exceptions import ServiceResponseError
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.ports import BreakerSnapshot
@@ -29,7 +30,6 @@ from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
-from tests.memory_stores import MemoryIngestionStore
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
-from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.claims import Claim, postponed
 from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.errors import EntitiesMisconfigured, ManageRightMissing, UnreadableMessage

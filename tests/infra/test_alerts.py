@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling import flows
 from shared.autoscaling.declaring import Limits

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
+from local.twins.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
 from shared.nightly.errors import JobUnavailable, NightFailed
 from shared.nightly.flows.demand import demand_nightly, demand_period
 from shared.nightly.flows.run_manager import RunManager
