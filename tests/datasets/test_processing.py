@@ -223,6 +223,16 @@ async def test_a_claim_older_than_its_lease_is_taken_over() -> None:
     assert await rig.process("2") is True
 
 
+async def test_a_claim_from_before_the_stores_clock_was_set_back_is_taken_over() -> None:
+    """It must not block its period until that clock has caught up."""
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
+    rig.now -= HOUR
+    assert await rig.process("2") is False
+    rig.now -= timedelta(seconds=1)
+    assert await rig.process("2") is True
+
+
 async def test_a_message_that_finds_a_live_claim_is_postponed_until_the_claim_expires() -> None:
     rig = ProcessingRig()
     await rig.claims.take(rig.work, "1")

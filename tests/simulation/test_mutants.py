@@ -211,14 +211,14 @@ MUTANTS = [
     Mutant(
         "ingestion_breaker",
         "breaker.breaker._probe_is_due",
-        "or _is_over(breaker.probe.until, times.probe_seconds, now)",
+        "or not _lasts(breaker.probe.until, times.probe_seconds, now)",
         "",
     ),
     Mutant(
         "ingestion_breaker",
         "breaker.breaker.take_announcement",
-        "not _is_over(breaker.announce_at, times.announce_seconds, now)",
-        "True",
+        "_lasts(breaker.announce_at, times.announce_seconds, now)",
+        "False",
     ),
     Mutant(
         "ingestion_breaker", "breaker.breaker.report_probe", "if failure is not None", "if False"

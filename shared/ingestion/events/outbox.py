@@ -23,6 +23,7 @@ from datetime import timedelta
 from shared.ingestion.errors import CommitRefused, SentInPart
 from shared.ingestion.events.ports import OutboxSender, OutboxStore, StoredMessage
 from shared.ingestion.model import Effect, Stream
+from shared.values.leases import is_held
 
 log = logging.getLogger(__name__)
 
@@ -54,17 +55,9 @@ class OutboxLeases:
     def ready(self, stored: Sequence[StoredMessage]) -> list[StoredMessage]:
         """The messages before the first one on which another process has a lease."""
         for place, each in enumerate(stored):
-            if not self.held(each) and self._is_leased(each):
+            if not self.held(each) and is_held(self.lease - each.waited, self.lease):
                 return list(stored[:place])
         return list(stored)
-
-    def _is_leased(self, stored: StoredMessage) -> bool:
-        """Whether the lease of another process is still running.
-
-        A row whose time lies further ahead than a lease lasts was written before the store's clock
-        was set back. Its lease counts as expired, because the clock might need long to catch up.
-        """
-        return -self.lease < stored.waited < self.lease
 
     def to_take(self, ready: Iterable[StoredMessage]) -> list[StoredMessage]:
         """The messages to take over: those of other processes, and own ones whose lease expires too
