@@ -6,53 +6,27 @@ They keep the same contracts as the real adapters, without I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
-from itertools import count
 
-from shared.datasets.claims import Claim
+from local.twins.table import MemoryTable
+from shared.adapters.tables.claims import TableClaims, _keys
 from shared.datasets.entities import QueueDescription
-from shared.datasets.errors import ClaimTaken
 from shared.datasets.processing import DatasetWork
 from shared.messaging.errors import LinkFailed
 
 
-class MemoryClaims:
-    """See ClaimStore. As with ETags, no two writes have the same version."""
-
-    _versions = count()
+class MemoryClaims(TableClaims):
+    """Claims in a table in memory."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._claims: dict[tuple[str, str], Claim] = {}
-
-    async def take(self, work: DatasetWork, holder: str) -> Claim:
-        stored, now = self._claims.get(_key(work)), self._now()
-        if stored is None:
-            return self._write(Claim(work, holder, now, now))
-        return replace(stored, work=work, seen_at=now)
-
-    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        stored = self._claims.get(_key(claim.work))
-        if stored is None or stored.version != claim.version:
-            raise ClaimTaken(f"{claim.work.message_id}: another instance changed the claim first")
-        now = self._now()
-        taken_at, done_at = (claim.taken_at, now) if done else (now, None)
-        return self._write(Claim(claim.work, holder, taken_at, now, done_at))
-
-    async def close(self) -> None: ...
+        self._table: MemoryTable = MemoryTable(now)
 
     def delete(self, work: DatasetWork) -> None:
         """Delete the claim, as an operator may do in the table by hand."""
-        self._claims.pop(_key(work), None)
+        self._table.stored.pop(_keys(work), None)
 
     def knows(self, work: DatasetWork) -> bool:
-        return _key(work) in self._claims
-
-    def _write(self, claim: Claim) -> Claim:
-        written = replace(claim, version=next(self._versions))
-        self._claims[_key(claim.work)] = written
-        return written
+        return _keys(work) in self._table.stored
 
 
 class RecordingRecompute:
@@ -77,7 +51,3 @@ class MemoryQueueReader:
         return self._queues[queue]
 
     async def close(self) -> None: ...
-
-
-def _key(work: DatasetWork) -> tuple[str, str]:
-    return work.dataset, work.round_label

@@ -141,7 +141,7 @@ class Store(MemoryRunStore):
         super().__init__(host.world.store_now)
         self.host = host
         self.local_now = host.local_now
-        self._demands, self._runs = host.world.truth._demands, host.world.truth._runs
+        self.share(host.world.truth)
 
     async def read(self, dataset: str) -> Ledger:
         await self.host.pause()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.row_values import properties, value_of, zoned
 from shared.adapters.tables.table import RowConflict, Table, key
 from shared.datasets.claims import Claim
@@ -67,7 +66,7 @@ class TableClaims:
     async def _read(self, work: DatasetWork) -> tuple[Any | None, datetime]:
         """The row, or None if it does not exist, and the storage account's time."""
         row = await self._table.get(*_keys(work))
-        return row, server_time()
+        return row, self._table.now()
 
     async def _write(self, claim: Claim, version: str | None) -> Claim:
         return replace(claim, version=await self._table.put_marked(_row(claim), version))

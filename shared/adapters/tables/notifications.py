@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.row_values import UNIX_START, properties, value_of, zoned
 from shared.adapters.tables.table import RowConflict, Table, key, text_fields, text_of
 from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
@@ -32,11 +31,11 @@ class TableNotificationStore:
         self._table = Table(connection, TABLE_NAME)
 
     async def read(self) -> NotificationHistory:
-        rows = await self._table.rows("PartitionKey ge @start", {"start": ""})
+        rows = await self._table.all_rows()
         sent = [row for row in rows if row["PartitionKey"] != LOOK]
         progress = [row for row in rows if row["PartitionKey"] == LOOK]
         records = filter(None, map(_record_or_none, sent))
-        return NotificationHistory(dict(records), server_time(), dict(map(_progress, progress)))
+        return NotificationHistory(dict(records), self._table.now(), dict(map(_progress, progress)))
 
     async def save(self, notification: Notification) -> None:
         await self._put(_row(notification), notification.record.version)

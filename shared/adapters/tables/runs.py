@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.row_values import properties, value_of, zoned
 from shared.adapters.tables.table import Row, RowConflict, Table, key
 from shared.nightly.errors import RunTaken
@@ -35,8 +34,8 @@ class TableRunStore:
         self._table = Table(connection, TABLE_NAME)
 
     async def read(self, dataset: str) -> Ledger:
-        rows = await self._table.rows("PartitionKey eq @dataset", {"dataset": key(dataset)})
-        now, days, unreadable = server_time(), dict[date, DateRuns](), set[str]()
+        rows = await self._table.range(key(dataset))
+        now, days, unreadable = self._table.now(), dict[date, DateRuns](), set[str]()
         for row in rows:  # in the order of their keys: for each date the demand, then its runs
             try:
                 day = _with_row(days, dataset, row)
