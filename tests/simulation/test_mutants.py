@@ -92,9 +92,9 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion",
-        "events.outbox.OutboxLeases._is_leased",
-        "return -self.lease < stored.waited < self.lease",
-        "return False",
+        "events.outbox.OutboxLeases.ready",
+        "is_held(self.lease - each.waited, self.lease)",
+        "False",
     ),
     Mutant("ingestion_trigger", "events.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
     Mutant(

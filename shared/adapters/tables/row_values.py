@@ -100,7 +100,7 @@ def zoned(text: str) -> datetime:
 
 
 def json_text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"), default=datetime.isoformat)
 
 
 def property_text(text: str) -> str:

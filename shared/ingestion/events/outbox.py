@@ -7,6 +7,10 @@ this process sends them. Messages that it has not sent by then may be taken over
 which gets a new lease by a conditional write. So no two processes send the same message at the same
 time, and the messages of a crashed process are sent, too. All times are those of the store's clock.
 
+Messages would arrive at least once, under the same ids, without leases too. But the tail timer and
+the process that commits would then send the same messages at the same time whenever the queue is
+slow, which is when twice as many messages do the most harm, and they would mix up their order.
+
 Messages are sent in the order of their events. If sending fails, those that were sent are marked,
 and only the others are sent again. A message on which another process has a lease
 delays the messages after it.
