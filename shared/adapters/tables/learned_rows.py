@@ -57,8 +57,9 @@ def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
         "recent", lambda: _pairs(_object(row.get("recent", "{}")).get("work")), _pairs(())
     )
     stalls = part("stalls", lambda: _stalls(row.get("stalls", "[]")), ())
-    times = part("dead_times", dead_times, (0, 0.0))
-    return Learned(epoch, *times, replace(work, recent=recent), trend, stalls), lost
+    count, minutes = part("dead_times", dead_times, (0, 0.0))
+    work = replace(work, recent=recent)
+    return Learned(epoch, count, minutes, work, trend, stalls), lost
 
 
 def _object(text: str) -> dict[str, Any]:
