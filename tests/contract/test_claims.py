@@ -127,6 +127,8 @@ def test_keys_are_readable_and_distinct() -> None:
     "typed",
     [
         {},
+        {"holder": "m1", "taken_at": ""},
+        {"holder": 1, "taken_at": "2026-03-01T12:00:00Z"},
         {"holder": "m1", "taken_at": "2026-03-01T12:00:00"},
         {"holder": "m1", "taken_at": "9999-12-31T23:59:59+00:00"},
         {"holder": "m1", "taken_at": "2026-03-01T12:00:00Z", "done_at": "soon"},

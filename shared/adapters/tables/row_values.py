@@ -47,15 +47,17 @@ def value_of(
     **given: Any,
 ) -> T:
     """The data class of a row, with fields that are ``given`` instead. Unknown properties are
-    ignored, and missing ones have their defaults unless they are ``required``.
+    ignored. Those that are missing, and times that are empty, have their defaults unless they are
+    ``required``.
 
     Raises KeyError, TypeError or ValueError. ``time`` converts times; see ``utc`` and ``zoned``.
     """
     values = dict(given)
     kinds = _kinds(of)  # type: ignore[arg-type]
-    for name, (kind, is_required) in kinds.items():
+    for name, (kind, has_default) in kinds.items():
         content = row.get(name)
-        if name in given or (content is None and not is_required and name not in required):
+        is_missing = content is None or (kind is datetime and content == "")
+        if name in given or (is_missing and has_default and name not in required):
             continue
         if content is None:
             raise KeyError(name)
@@ -63,7 +65,7 @@ def value_of(
             wrong = type(content).__name__
             raise TypeError(f"{name} is a {wrong}, but must be {NAMES_OF_TYPES[kind]}")
         if kind is datetime:
-            values[name] = (time or utc)(content) if content != "" else None
+            values[name] = (time or utc)(content)
         elif kind is tuple:
             values[name] = tuple(json.loads(content))
         else:
@@ -76,11 +78,11 @@ NAMES_OF_TYPES = {int: "a whole number", str: "text"}
 
 @cache
 def _kinds(of: type) -> dict[str, tuple[type, bool]]:
-    """The type of each field that has a simple one, and whether the field has no default."""
+    """The type of each field that has a simple one, and whether the field has a default."""
     hints = get_type_hints(of)
     kinds = {each.name: _kind(hints[each.name]) for each in fields(of)}
-    required = {each.name for each in fields(of) if each.default is MISSING}
-    return {n: (kind, n in required) for n, kind in kinds.items() if isinstance(kind, type)}
+    defaults = {each.name for each in fields(of) if each.default is not MISSING}
+    return {n: (kind, n in defaults) for n, kind in kinds.items() if isinstance(kind, type)}
 
 
 def _kind(hint: Any) -> Any:
@@ -124,10 +126,6 @@ def joined(name: str, row: Mapping[str, Any]) -> str:
 
 def microseconds(time: datetime) -> int:
     return (time - UNIX_START) // timedelta(microseconds=1)
-
-
-def utc_or_none(value: datetime | str | None) -> datetime | None:
-    return None if value is None or value == "" else utc(value)
 
 
 def utc(value: datetime | str) -> datetime:

@@ -24,7 +24,7 @@ from shared.adapters.tables.row_values import (
     microseconds,
     pieces,
     properties,
-    utc_or_none,
+    utc,
     value_of,
 )
 from shared.adapters.tables.table import Row
@@ -188,13 +188,13 @@ def _rules(row: Mapping[str, Any]) -> RulesInForce:
 def override_of(row: Mapping[str, Any]) -> Override:
     """The override of a row. If the row cannot be read, the result is an override that pauses
     scaling, because that is the safest effect."""
-    reason = str(row.get("reason", ""))
+    reason, expires_at = str(row.get("reason", "")), row.get("expires_at")
     try:
         mode = str(row.get("mode") or "")
         override = Override(
             mode=Mode(mode) if mode else None,
             reason=reason,
-            expires_at=utc_or_none(row.get("expires_at")),
+            expires_at=utc(expires_at) if expires_at else None,
             freeze_scale_in=_flag(row.get("freeze_scale_in")),
             floor=_whole_or_none(row.get("floor")),
             exact=_whole_or_none(row.get("exact")),
