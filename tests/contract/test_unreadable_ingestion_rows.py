@@ -282,7 +282,7 @@ async def test_only_the_date_of_an_unreadable_run_is_skipped(
     await runs.insert(Run(dataset, days[0], 1, 1, "token", NOW, RunState.SUBMITTING, NOW, NOW))
     keys = {"PartitionKey": key(dataset), "RowKey": f"{days[0]}|run|0001"}
     table = Table(storage, "TrendRuns")
-    await table.overwrite({**await table.get(*keys.values()), **typed})
+    await table.overwrite({**(await table.get(*keys.values()) or {}), **typed})
     await table.close()
     demand = {"PartitionKey": key(dataset), "RowKey": f"{days[1]}|demand", "data_until": "soon"}
     await overwrite(storage, "TrendRuns", demand)

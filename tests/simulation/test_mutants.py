@@ -96,7 +96,9 @@ MUTANTS = [
         "is_held(self.lease - each.waited, self.lease)",
         "False",
     ),
-    Mutant("ingestion_trigger", "events.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
+    Mutant(
+        "ingestion_trigger", "events.tail._is_at_work", "is_held(IDLE - idle_for, IDLE)", "False"
+    ),
     Mutant(
         "ingestion_slow_failures",
         "events.ingest.HandlerCalls.beat",
@@ -135,9 +137,9 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion_balancing",
-        "ownership.load_balancing._is_ahead",
-        "return row",
-        "return False and row",
+        "ownership.load_balancing._is_held",
+        "is_held(row.modified_at + expires - now, expires)",
+        "now - row.modified_at < expires",
     ),
     Mutant("ingestion_balancing", "ownership.load_balancing.release", "row.epoch", "0"),
     Mutant(
