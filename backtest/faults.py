@@ -22,7 +22,7 @@ from backtest.replay import App, Minute, Replay, in_arena, run
 from backtest.rules_file import Rules
 from backtest.safety import Safety
 from backtest.workload import Workload
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
 from shared.autoscaling.actions import reason_to_ignore
 from shared.autoscaling.deciding.decide import Decision, LogEntry

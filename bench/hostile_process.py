@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.hostile_events import INTERESTS, reading
+from local.twins.event_hub import MemoryHubReader
+from local.twins.rows import MemoryRows
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.event_hub import MemoryHubReader
-from shared.adapters.memory.rows import MemoryRows
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.events import process_batch

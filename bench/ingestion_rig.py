@@ -13,8 +13,8 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from local.azurite import Azurite
+from local.twins.event_hub import MemoryHubReader
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata

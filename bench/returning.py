@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
-from shared.adapters.memory.platform_metrics import MemoryPlatformMetrics
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
+from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import Resource
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric, MetricSource, is_pushed
 from shared.autoscaling.flows import metric_collector

@@ -12,9 +12,9 @@ from itertools import count
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second, medians
+from local.twins.event_hub import MemoryHubReader
+from local.twins.rows import MemoryRows
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.event_hub import MemoryHubReader
-from shared.adapters.memory.rows import MemoryRows
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.concurrency import task_runner

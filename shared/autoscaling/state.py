@@ -240,18 +240,3 @@ def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, Ro
         yield LEARNED_ROW, new.learned
     if new.rules is not None and (old.rules, old.desired) != (new.rules, new.desired):
         yield RULES_ROW, new.rules
-
-
-def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingState:
-    """The state ``kept``, in which the rows named in ``keys`` are replaced by those of ``new``."""
-    changed = {n: h for n, h in new.histories.items() if METRIC_PREFIX + n in keys}
-    return replace(
-        kept,
-        histories={**kept.histories, **changed},
-        desired=new.desired if DESIRED_ROW in keys else kept.desired,
-        recommendations=new.recommendations
-        if RECOMMENDATIONS_ROW in keys
-        else kept.recommendations,
-        learned=new.learned if LEARNED_ROW in keys else kept.learned,
-        rules=new.rules if RULES_ROW in keys else kept.rules,
-    )

@@ -14,6 +14,7 @@ from typing import Any
 
 from shared.datasets.processing import DatasetWork, processing_message
 from shared.messaging.model import Message
+from shared.values.leases import is_held
 
 WAIT_MIN = timedelta(seconds=5)
 """The shortest postponement. The clocks of the claim store and of Service Bus differ, so a message
@@ -60,7 +61,8 @@ def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
         return ClaimDecision.LEAVE
     if claim.holder == holder:
         return ClaimDecision.WORK
-    return ClaimDecision.WAIT if claim.seen_at - claim.taken_at < lease else ClaimDecision.TAKE_OVER
+    remaining = claim.taken_at + lease - claim.seen_at
+    return ClaimDecision.WAIT if is_held(remaining, lease) else ClaimDecision.TAKE_OVER
 
 
 def postponed(claim: Claim, holder: str, lease: timedelta) -> Message:

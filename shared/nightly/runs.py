@@ -24,6 +24,7 @@ from shared.nightly.model import (
     RunPolicy,
     RunState,
 )
+from shared.values.leases import is_held
 
 ERROR_LENGTH_MAX = 2000
 SUBMIT_DELAY_MAX = timedelta(hours=1)
@@ -73,7 +74,7 @@ def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -
         attempt = latest.attempt + 1
         if attempt > policy.attempts:
             return RunStep(RunAction.NOTHING, f"given up after {latest.attempt} attempts")
-    if latest and latest.retry_at and now < latest.retry_at:
+    if latest and _lasts(latest.retry_at, latest, now):
         return RunStep(
             RunAction.NOTHING, f"run {latest.number} {latest.state}; retry at {latest.retry_at}"
         )
@@ -85,11 +86,16 @@ def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -
 def _of_open(run: Run, now: datetime) -> RunStep:
     if run.state is not RunState.SUBMITTING:
         return RunStep(RunAction.CHECK, f"run {run.number} is {run.state}")
-    if run.lease_until and now < run.lease_until:
+    if _lasts(run.lease_until, run, now):
         return RunStep(
             RunAction.NOTHING, f"run {run.number} is being submitted until {run.lease_until}"
         )
     return RunStep(RunAction.SUBMIT_AGAIN, f"the submission of run {run.number} got no reply")
+
+
+def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:
+    """Whether a wait that began with the last change of the run lasts."""
+    return end is not None and is_held(end - now, end - run.changed_at)
 
 
 def started(
@@ -232,7 +238,8 @@ def to_notify(run: Run, now: datetime) -> Run:
 
 def was_left_untold(run: Run, now: datetime) -> bool:
     """Whether the instance that was to notify operators has failed to do so."""
-    return run.untold and (run.notifying_until is None or now >= run.notifying_until)
+    until = run.notifying_until
+    return run.untold and (until is None or not is_held(until - now, NOTIFYING_MAX))
 
 
 def told(run: Run) -> Run:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
-from itertools import count
+from datetime import timedelta
 
 TIME_SPAN = re.compile(r"(?:([0-9]+)\.)?([0-9]+):([0-9]{1,2}):([0-9]{1,2})(\.[0-9]{1,7})?")
 STEP = re.compile(r"[+-]?[0-9]{1,9}")
@@ -78,34 +77,6 @@ class CronSchedule:
     days: tuple[int, ...]
     months: tuple[int, ...]
     weekdays: tuple[int, ...]
-
-    def next_after(self, instant: datetime) -> datetime:
-        """The first occurrence strictly after the instant."""
-        start = instant.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
-        for days in count():
-            date = start.date() + timedelta(days=days)
-            if not self._selects(date.month, date.day, date.isoweekday() % 7):
-                continue
-            found = self._first((0, 0, 0) if days else (start.hour, start.minute, start.second))
-            if found is not None:
-                return datetime.combine(date, found, UTC)
-        raise AssertionError("count() is endless")
-
-    def _selects(self, month: int, day: int, weekday: int) -> bool:
-        return month in self.months and day in self.days and weekday in self.weekdays
-
-    def _first(self, earliest: tuple[int, int, int]) -> time | None:
-        """The first time of a day at or after the earliest; None if there is none."""
-        times = (
-            time(*each)
-            for hour in self.hours
-            if hour >= earliest[0]
-            for minute in self.minutes
-            if (hour, minute) >= earliest[:2]
-            for second in self.seconds
-            if (each := (hour, minute, second)) >= earliest
-        )
-        return next(times, None)
 
 
 def parse_cron(expression: str) -> CronSchedule:

@@ -9,8 +9,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.nightly import MemoryRunStore
+from local.twins.autoscaling import MemoryStateStore
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
+from local.twins.nightly import MemoryRunStore
 from shared.adapters.telemetry.measured import (
     MeasuredBreaker,
     MeasuredIngestion,
@@ -36,7 +37,6 @@ from shared.ingestion.model import (
 )
 from shared.nightly.model import Demand, Run, RunState
 from tests.builders import NOW, resource
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 
 
 class Measured:

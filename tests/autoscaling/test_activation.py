@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from local.twins.autoscaling import (
+    MemoryCapacityControl,
+    MemoryReader,
+    MemoryStateStore,
+    with_rows,
+)
 from shared.autoscaling import HubMetric, Limits, ManualChange, Mode, Throughput
 from shared.autoscaling.activation import REPLACED_MAX, standing
 from shared.autoscaling.deciding.decide import EntryKind
@@ -23,7 +28,6 @@ from shared.autoscaling.state import (
     ScaleAction,
     ScalingState,
     changed_rows,
-    with_rows,
 )
 from shared.web.attention import attention
 from tests.builders import NOW, SOURCE, TIMING, ago, confirmed, desired, resource

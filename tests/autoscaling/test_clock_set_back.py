@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling.actions import as_of, reconcile
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS

@@ -12,8 +12,8 @@ import pytest
 
 from bench.returning import RATE, replay_state
 from local.azure_apis.arm import ArmStandIn
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
 from shared.autoscaling import (
     AzureMonitorMetric,
     HubMetric,

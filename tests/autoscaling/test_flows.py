@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Guards, Limits, ManualChange, Missing, Mode, ServiceBusQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import CapacityTarget, HubMetric, MetricSource

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import (
+from local.twins.autoscaling import (
     MemoryCapacityControl,
     MemoryReader,
     MemoryStateStore,
 )
-from shared.adapters.memory.platform_metrics import MemoryPlatformMetrics
+from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import (
     AzureMonitorMetric,
     HubMetric,

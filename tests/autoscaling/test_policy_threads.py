@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Guards, Limits, Missing, Mode, Threshold
 from shared.autoscaling.deciding.decide import Decision, EntryKind, decide
 from shared.autoscaling.deciding.validation import failing_policies, problems

@@ -7,8 +7,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import NoReturn
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
-from shared.adapters.memory.platform_metrics import MemoryPlatformMetrics
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
+from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
 from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.flows import metric_collector

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import (
     AzureMonitorMetric,
     BacklogTarget,

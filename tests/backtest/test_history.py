@@ -16,7 +16,7 @@ from backtest.errors import NoHistory
 from backtest.history import Point, load_history, points_of, read_record, workload_from
 from backtest.outcome import course
 from local.azurite import Azurite
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import StorageQueue, Threshold
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry

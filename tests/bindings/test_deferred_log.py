@@ -17,8 +17,8 @@ from azure_functions_runtime import invocation_id_cv
 from local.demo.system import APP_DIR
 from local.functions_host.logs import arrives
 from local.functions_host.worker import Invocation, Worker, text_datum
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
-from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.telemetry.export import Destinations, export
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.messages import encode_metric

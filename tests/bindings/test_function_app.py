@@ -17,7 +17,7 @@ from unittest.mock import AsyncMock, Mock
 import azure.functions as func
 import pytest
 
-from shared.adapters.memory.autoscaling import (
+from local.twins.autoscaling import (
     MemoryCapacityControl,
     MemoryQueueSender,
     MemoryReader,

@@ -20,8 +20,9 @@ from local import http_reference
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
-from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.autoscaling import MemoryStateStore
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
@@ -37,7 +38,6 @@ from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.builders import NOW, resource
 from tests.ingestion.test_redrive import store_with
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.web.test_panels import days
 
 EXAMPLES = 10

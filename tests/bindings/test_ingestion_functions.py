@@ -19,8 +19,9 @@ from azure_functions_runtime.bindings.datumdef import Datum
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, http_datum, json_datum, text_datum
-from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.autoscaling import MemoryStateStore
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -32,7 +33,6 @@ from shared.ingestion.rows import EFFECT
 from shared.notifications.news import News
 from shared.wiring.ingestion import IngestionParts
 from tests.builders import NOW, resource
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.settings.test_settings import SINGLE
 
 HUB = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"

@@ -23,7 +23,7 @@ from yarl import URL
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.web.board import Board, Panel, RecentLog
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, resource

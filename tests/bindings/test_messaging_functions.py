@@ -16,8 +16,8 @@ import pytest
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
-from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
-from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
+from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import EntitiesMisconfigured, UnreadableMessage
 from shared.datasets.flows.check_queues import CheckOnce

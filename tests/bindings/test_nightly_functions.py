@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
-from shared.adapters.memory.claims import MemoryClaims
-from shared.adapters.memory.nightly import (
+from local.twins.datasets import MemoryClaims
+from local.twins.nightly import (
     MemoryInputs,
     MemoryNotifier,
     MemoryRunStore,

@@ -9,7 +9,7 @@ import pytest
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, Event

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from shared.adapters.memory.rows import MemoryRows
+from local.twins.rows import MemoryRows
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata

@@ -13,8 +13,9 @@ from itertools import count
 from sqlalchemy import BigInteger, CheckConstraint, Column, Connection, MetaData, Table, Text
 from sqlalchemy import insert as insert_into
 
-from shared.adapters.memory.event_hub import MemoryHubReader
-from shared.adapters.memory.rows import MemoryRows
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
+from local.twins.rows import MemoryRows
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import BadEvent, RowRefused
 from shared.ingestion.events.accounting import CommitLimits, Writer
@@ -29,7 +30,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import thrice
-from tests.memory_stores import MemoryIngestionStore
 
 REFUSED = "refused for ever"
 ROWS_MAX = 6

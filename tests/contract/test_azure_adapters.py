@@ -20,11 +20,12 @@ from local.azure_apis.loopback_server import HANG, Fault, LoopbackServer, Reply,
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn, refusal
 from local.azurite import Azurite
+from local.twins.autoscaling import MemoryCapacityControl
+from local.twins.ingestion import MemoryBreakerStore
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import ForeignAnswer, is_loopback
-from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.tables.rows import TableRows
@@ -46,7 +47,6 @@ from shared.settings import Settings, SettingsError
 from tests.builders import NOW, plan
 from tests.emulators.rig import Bus, running_bus
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
-from tests.memory_stores import MemoryBreakerStore
 
 ID = PlanId(plan().subscription_id, plan().resource_group, plan().name)
 ServiceBusSource = ServiceBusQueue | ServiceBusSubscription

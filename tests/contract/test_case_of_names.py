@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run

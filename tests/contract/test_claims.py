@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory.claims import MemoryClaims
+from local.twins.datasets import MemoryClaims
 from shared.adapters.tables.claims import TABLE_NAME, TAKES_MAX, TableClaims
 from shared.adapters.tables.table import RowConflict, Table, key
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable
@@ -127,6 +127,8 @@ def test_keys_are_readable_and_distinct() -> None:
     "typed",
     [
         {},
+        {"holder": "m1", "taken_at": ""},
+        {"holder": 1, "taken_at": "2026-03-01T12:00:00Z"},
         {"holder": "m1", "taken_at": "2026-03-01T12:00:00"},
         {"holder": "m1", "taken_at": "9999-12-31T23:59:59+00:00"},
         {"holder": "m1", "taken_at": "2026-03-01T12:00:00Z", "done_at": "soon"},

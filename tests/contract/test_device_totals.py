@@ -17,8 +17,8 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, own, totals
+from local.twins.event_hub import MemoryHubReader
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import effects, metadata

@@ -24,8 +24,8 @@ from sqlalchemy import Column, MetaData, String, Table, delete, func, select
 from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, handling, own, totals
+from local.twins.event_hub import MemoryHubReader
 from shared import settings
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import checkpoints
 from shared.cli.command import DONE

@@ -24,10 +24,11 @@ from local.amqp_broker import VirtualClock
 from local.amqp_broker.model.hub import EventContent
 from local.functions_host.event_hub_invocation import PartitionPlace, batch_invocation
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Binding
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.event_hubs.received import READABLE_BYTES_MAX, to_event
 from shared.adapters.event_hubs.receiver import FROM_THE_START, EventHubReceiver
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
@@ -43,7 +44,6 @@ from shared.wiring.web import HUB_SECONDS_MAX
 from tests.emulators import rig as emulators
 from tests.emulators.rig import HUB, a_partition, an_empty_hub
 from tests.local.polling import until
-from tests.memory_stores import MemoryIngestionStore
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

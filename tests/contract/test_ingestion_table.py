@@ -12,9 +12,9 @@ from azure.core.exceptions import ServiceResponseError
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
+from local.twins.event_hub import MemoryHubReader
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.ports import BreakerSnapshot
@@ -27,9 +27,7 @@ from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW
-from tests.contract.conftest import now
-from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
-from tests.memory_stores import MemoryIngestionStore
+from tests.contract.ingestion import commit, effect, event, gap, letter, new_stream
 
 
 @pytest.fixture
@@ -39,26 +37,18 @@ async def tables(azurite: Azurite) -> AsyncIterator[EventStore]:
     await store.close()
 
 
-@pytest.fixture(params=["memory", "tables"])
-def limited(request: pytest.FixtureRequest) -> Store:
-    if request.param == "memory":
-        return MemoryIngestionStore(now)
-    store: Store = request.getfixturevalue("tables")
-    return store
-
-
-async def test_a_commit_with_too_many_rows_raises_an_error(limited: Store) -> None:
+async def test_a_commit_with_too_many_rows_raises_an_error(tables: EventStore) -> None:
     stream = new_stream()
-    saved = await limited.load(stream)
+    saved = await tables.load(stream)
     many = commit(None, 99, [effect(stream, n) for n in range(100)])
     with pytest.raises(AccountingBroken):
-        await limited.commit(stream, saved, many)
-    assert stream not in await limited.streams()
-    saved = await limited.commit(stream, saved, commit(None, 1, dead_letters=[letter(1)]))
-    (stored,) = await limited.dead_letters(stream, None, 9)
+        await tables.commit(stream, saved, many)
+    assert stream not in await tables.streams()
+    saved = await tables.commit(stream, saved, commit(None, 1, dead_letters=[letter(1)]))
+    (stored,) = await tables.dead_letters(stream, None, 9)
     with pytest.raises(AccountingBroken):
-        await limited.redrive(stored, effect(stream, 1, messages=100))
-    assert len(await limited.dead_letters(stream, None, 9)) == 1
+        await tables.redrive(stored, effect(stream, 1, messages=100))
+    assert len(await tables.dead_letters(stream, None, 9)) == 1
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")

@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusClient
 from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
-from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
+from local.twins.datasets import MemoryClaims, RecordingRecompute
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.datasets.arrivals import BlobArrived
 from shared.datasets.entities import QueueDescription

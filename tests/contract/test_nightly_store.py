@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory.nightly import MemoryRunStore
+from local.twins.nightly import MemoryRunStore
 from shared.adapters.tables.runs import ASKS_MAX, TABLE_NAME, TableRunStore
 from shared.adapters.tables.table import RowConflict, Table
 from shared.nightly import runs

@@ -20,7 +20,7 @@ import pytest
 from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.azure_apis.spark_databricks import DatabricksStandIn
-from shared.adapters.memory.nightly import MemorySubmitter
+from local.twins.nightly import MemorySubmitter
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.databricks import DatabricksSubmitter
 from shared.adapters.spark.livy import FabricClient, LivyClient

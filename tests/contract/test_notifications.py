@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory.notifications import MemoryNotificationStore
+from local.twins.notifications import MemoryNotificationStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotificationConflict, NotificationStore, SourceProgress

@@ -11,8 +11,8 @@ from typing import Protocol
 import pytest
 
 from local.azure_apis.arm import ArmStandIn
+from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.adapters.arm.platform_metrics import AzurePlatformMetrics, batch_address
-from shared.adapters.memory.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MetricValue

@@ -10,7 +10,7 @@ import pytest
 from azure.storage.queue.aio import QueueClient
 
 from local.azurite import Azurite
-from shared.adapters.memory.autoscaling import MemoryQueueSender
+from local.twins.autoscaling import MemoryQueueSender
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.autoscaling.ports import QueueSender
 from shared.settings.connections import StorageConnection

@@ -14,8 +14,8 @@ from local.azure_apis import arm_errors
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import HANG, LOST_REPLY, Fault
 from local.azure_apis.plans import P1V3, Plan
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows import reconciler, scaler, scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue

@@ -22,8 +22,8 @@ from local.azure_apis.loopback_server import HOST
 from local.azure_apis.plans import P1V3, Plan
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
+from local.twins.autoscaling import MemoryCapacityControl
 from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.readers import ServiceBusReader, StorageQueueReader
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.rows import TableRows

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX

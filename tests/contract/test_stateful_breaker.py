@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.breaker.ports import BreakerSnapshot
@@ -27,7 +28,6 @@ from tests.contract.stateful import (
     StoreMachine,
     run_store_machine,
 )
-from tests.memory_stores import MemoryBreakerStore
 
 texts = st.sampled_from(["", "i1", 'too much "failed"\nü\t\0', "ü€🚀" * 60, "r" * 4000])
 instances = st.sampled_from(["i1", "i/1", "ü|%=🚀", "x" * 200])

@@ -12,9 +12,9 @@ from local.azure_apis import arm_errors
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import Fault as HttpFault
 from local.azure_apis.plans import P1V3, Plan, PlanId
+from local.twins.autoscaling import MemoryCapacityControl
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from tests.builders import plan

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, invariant, multiple, rule
 
 from local.azurite import Azurite
-from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
+from local.twins.datasets import MemoryClaims, RecordingRecompute
 from shared.adapters.tables.claims import TableClaims, _keys
 from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from local.azurite import Azurite
-from shared.adapters.memory.nightly import MemoryInputs
+from local.twins.nightly import MemoryInputs
 from shared.adapters.spark.inputs import StoredInputs
 from shared.nightly.errors import InputUnreadable
 from tests.contract.faulty_network import Network

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters.memory.notifications import MemoryNotificationStore
+from local.twins.notifications import MemoryNotificationStore
 from shared.adapters.tables import notifications as notifications_table
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.notifications.news import News, NewsKind

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from local.twins.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
 from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
@@ -25,7 +26,6 @@ from tests.contract.stateful import (
     StoreMachine,
     run_store_machine,
 )
-from tests.memory_stores import MemoryOwnershipStore
 
 partitions = st.sampled_from(["0", "1", "10", 'ü%|=7C/\\#?"🚀'])
 owners = st.sampled_from(["", "a/ü", "b", "x" * 200, "🚀" * 100])

@@ -16,8 +16,9 @@ from hypothesis.stateful import initialize, rule
 from local.azure_apis.entities import EntityCounts
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
-from shared.adapters.memory.claims import MemoryQueueReader
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
+from local.twins.datasets import MemoryQueueReader
+from local.twins.ingestion import MemoryBreakerStore
 from shared.adapters.queues.outbox_sender import queue_service
 from shared.adapters.readers import AzureReader
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
@@ -35,7 +36,6 @@ from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import plan
 from tests.contract.faulty_network import Network
 from tests.contract.stateful import SideBySide, run_machine
-from tests.memory_stores import MemoryBreakerStore
 
 QUEUE_NAMES = ("jobs", "orders/new", "ü#?")
 SUBSCRIPTIONS = (("news", "all"), ("news", "ü"), ("a.b", "all"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from local.azurite import Azurite
-from shared.adapters.memory.nightly import MemoryRunStore
+from local.twins.nightly import MemoryRunStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.nightly.errors import RunTaken
 from shared.nightly.model import Demand, Ledger, Run, RunState

@@ -17,8 +17,8 @@ from hypothesis.stateful import invariant, rule
 from local.amqp_broker import AmqpStandIn, faults
 from local.amqp_broker.model.entities import Queue
 from local.amqp_broker.model.properties import QueueProperties
-from shared.adapters.memory.messaging import Fault as LinkFault
-from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
+from local.twins.messaging import Fault as LinkFault
+from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, SendingStopped, UnsendableMessage

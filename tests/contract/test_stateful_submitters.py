@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, multiple, rule
 from local.azure_apis.loopback_server import Fault as HttpFault
 from local.azure_apis.loopback_server import Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
-from shared.adapters.memory.nightly import MemorySubmitter
+from local.twins.nightly import MemorySubmitter
 from shared.adapters.spark.batches import BatchClient, BatchSubmitter
 from shared.adapters.spark.livy import FabricClient, LivyClient
 from shared.adapters.spark.synapse import SynapseClient

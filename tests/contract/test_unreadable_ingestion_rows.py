@@ -29,7 +29,7 @@ from shared.ingestion.operating import notices as news
 from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.ingestion.rows import CHECKPOINT, DEAD, GAP, MARK, OUTBOX
 from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
-from shared.nightly.model import Demand
+from shared.nightly.model import Demand, Run, RunState
 from shared.notifications import flow
 from shared.notifications.news import News
 from shared.notifications.ports import Observed
@@ -263,15 +263,27 @@ async def test_an_unreadable_trend_is_shown_as_unreadable_beside_the_others(
     assert "of table Trends cannot be read" in item["what"]
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        {"state": "paused"},
+        {"changed_at": "2026-03-01T12:00:00"},  # no zone, so it cannot be compared with other times
+        {"retry_at": "9999-12-31T23:59:59+00:00"},
+        {"submits": "1"},
+    ],
+)
 async def test_only_the_date_of_an_unreadable_run_is_skipped(
-    storage: StorageConnection, caplog: pytest.LogCaptureFixture
+    storage: StorageConnection, caplog: pytest.LogCaptureFixture, typed: dict[str, str]
 ) -> None:
     dataset, runs = f"events-{uuid.uuid4().hex[:8]}", TableRunStore(storage)
     days = [date(2026, 3, n) for n in (1, 2, 3)]
     for day in days:
         assert await runs.ask(dataset, Demand(day, NOW, "nightly run"))
-    row = {"PartitionKey": key(dataset), "RowKey": f"{days[0]}|run|0001", "state": "paused"}
-    await overwrite(storage, "TrendRuns", row)
+    await runs.insert(Run(dataset, days[0], 1, 1, "token", NOW, RunState.SUBMITTING, NOW, NOW))
+    keys = {"PartitionKey": key(dataset), "RowKey": f"{days[0]}|run|0001"}
+    table = Table(storage, "TrendRuns")
+    await table.overwrite({**(await table.get(*keys.values()) or {}), **typed})
+    await table.close()
     demand = {"PartitionKey": key(dataset), "RowKey": f"{days[1]}|demand", "data_until": "soon"}
     await overwrite(storage, "TrendRuns", demand)
     assert set((await runs.read(dataset)).days) == {days[2]}

@@ -16,7 +16,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
-from shared.adapters.memory.autoscaling import MemoryCapacityControl
+from local.twins.autoscaling import MemoryCapacityControl
 from shared.adapters.tables.scaling import LOG_PREFIX, TableStateStore, log_row
 from shared.adapters.tables.scaling_rows import profile_row
 from shared.autoscaling.deciding.decide import EntryKind

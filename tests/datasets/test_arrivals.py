@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.arrivals import BlobArrived, decode_arrival
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import poison, telemetry_arrived

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
-from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.claims import Claim, postponed
 from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.errors import EntitiesMisconfigured, ManageRightMissing, UnreadableMessage
@@ -220,6 +220,16 @@ async def test_a_claim_older_than_its_lease_is_taken_over() -> None:
     rig = ProcessingRig()
     await rig.claims.take(rig.work, "1")
     rig.now += HOUR
+    assert await rig.process("2") is True
+
+
+async def test_a_claim_from_before_the_stores_clock_was_set_back_is_taken_over() -> None:
+    """It must not block its period until that clock has caught up."""
+    rig = ProcessingRig()
+    await rig.claims.take(rig.work, "1")
+    rig.now -= HOUR
+    assert await rig.process("2") is False
+    rig.now -= timedelta(seconds=1)
     assert await rig.process("2") is True
 
 

@@ -14,7 +14,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.functions_host.schedule import parse_schedule
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling import flows
 from shared.autoscaling.declaring import Limits
@@ -29,7 +30,6 @@ from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap
 from shared.notifications.news import News
-from shared.settings.schedules import parse_cron
 from tests.builders import NOW, TIMING, resource
 from tests.infra.bicep import BicepFile, Expression
 
@@ -289,7 +289,7 @@ def test_the_alert_nothing_runs_counts_runs_of_a_timer_that_always_exists() -> N
     registered = "if failure is not None:\n    functions.register_functions(refused)\nelse:\n"
     assert f"{registered}    functions.register_functions(scaling)\n" in source
     assert "settings.metric_collector_schedule" in declared[1]
-    due, schedule = NOW, parse_cron(EXAMPLE["MetricCollectorSchedule"])
+    due, schedule = NOW, parse_schedule(EXAMPLE["MetricCollectorSchedule"])
     for _ in range(RUNS_MIN):
         due = schedule.next_after(due)
     assert due <= NOW + timedelta(minutes=nothing_runs_alert()["minutes"])

@@ -17,9 +17,9 @@ import pytest
 
 from local.functions_host import HostConfig
 from local.functions_host.host_json import read_host_json
+from local.functions_host.schedule import parse_schedule
 from shared.autoscaling.flows.metric_collector import monitored_sources_of, sources_of
 from shared.autoscaling.platform_metrics import QUERY_EVERY
-from shared.settings.schedules import parse_cron
 from shared.wiring.app import App
 from tests.builders import NOW
 from tests.infra.bicep import BicepFile
@@ -71,7 +71,7 @@ def number(text: str) -> int:
 
 
 def interval_seconds(setting: str) -> float:
-    schedule = parse_cron(EXAMPLE[setting])
+    schedule = parse_schedule(EXAMPLE[setting])
     first = schedule.next_after(NOW)
     return (schedule.next_after(first) - first).total_seconds()
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local.twins.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import (
     CLAIMS_MAX,
@@ -25,7 +26,6 @@ from shared.ingestion.ownership.load_balancing import (
     rendezvous,
 )
 from tests.builders import NOW, ago
-from tests.memory_stores import MemoryOwnershipStore
 
 
 def partitions(count: int) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from local.twins.ingestion import MemoryOwnershipStore
 from shared.ingestion.breaker.breaker import (
     LONG_AGO,
     Breaker,
@@ -20,7 +21,6 @@ from shared.ingestion.ownership.load_balancing import Ownership, OwnershipView, 
 from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
 from tests.ingestion.test_processor import TIMES, Rig
-from tests.memory_stores import MemoryOwnershipStore
 
 BACK = timedelta(seconds=600)
 

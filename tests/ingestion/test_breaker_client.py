@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close, unannounced
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
 from tests.builders import NOW
-from tests.memory_stores import MemoryBreakerStore
 
 TIMES = BreakerTimes(break_seconds=30, probe_events=3, announce_seconds=60)
 

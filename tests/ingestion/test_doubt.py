@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
@@ -27,7 +28,6 @@ from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, FailureKind, Stream
 from tests.builders import NOW
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 
 T = TypeVar("T")
 NO_LIMITS = TripRule(failures_max=None, failure_ratio_max=None)

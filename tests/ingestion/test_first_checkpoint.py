@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.breaker.breaker import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
@@ -20,7 +21,6 @@ from tests.contract.ingestion import checkpoint, commit
 from tests.ingestion import test_ingest as behind_the_breaker
 from tests.ingestion import test_process_batch as flows
 from tests.ingestion.test_process_batch import STREAM, events, lose
-from tests.memory_stores import MemoryIngestionStore
 
 
 @pytest.fixture

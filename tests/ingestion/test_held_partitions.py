@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.ports import NoSwitch
 from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
@@ -22,7 +23,6 @@ from shared.web import panels
 from shared.web.attention import attention
 from tests.builders import NOW
 from tests.contract.ingestion import commit
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 
 HOUR = timedelta(hours=1)
 MADE = NOW - 9 * HOUR

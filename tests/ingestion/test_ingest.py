@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
@@ -36,7 +37,6 @@ from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
 from tests.builders import NOW, thrice
 from tests.ingestion.test_process_batch import events
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 
 T = TypeVar("T")
 STREAM = Stream("ns", "hub", "$Default", "0")

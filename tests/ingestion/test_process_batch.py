@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore, StreamRows
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AccountingBroken,
@@ -51,7 +52,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW, thrice
-from tests.memory_stores import MemoryIngestionStore, StreamRows
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 

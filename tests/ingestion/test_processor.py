@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from local.twins.ingestion import MemoryOwnershipStore
 from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
 from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer, Processor, run_processor
 from tests.builders import NOW
-from tests.memory_stores import MemoryOwnershipStore
 
 TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import Fenced, HubSilent, StreamRecreated
 from shared.ingestion.model import Checkpoint, Event, Stream
 from shared.ingestion.ownership.load_balancing import Ownership
@@ -20,7 +21,6 @@ from shared.ingestion.ownership.read_partition import (
 )
 from tests.builders import NOW
 from tests.ingestion.test_processor import Rig
-from tests.memory_stores import MemoryIngestionStore
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 LEASE = Ownership("0", "me", 1, NOW)

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.find import (
     DeadLetterQuery,
     chunks,
@@ -39,7 +40,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore
 
 T = TypeVar("T")
 FIRST, SECOND = (Stream("ns", "hub", "$Default", partition) for partition in "01")

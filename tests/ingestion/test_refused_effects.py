@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata

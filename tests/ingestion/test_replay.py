@@ -8,7 +8,8 @@ from itertools import count
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import NotFound, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ports import StoredCheckpoint
@@ -16,7 +17,6 @@ from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.replay import ReplayRange, replay, replay_stream, without_messages
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore
 from tests.simulation.ingestion_fleet import once, one_by_one
 
 STREAM = Stream("ns", "hub", "$Default", "0")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.events import retention
 from shared.ingestion.events.retention import MARKS_KEPT, Cleanup, EffectRetention, plan_cleanup
 from shared.ingestion.model import Checkpoint, Commit, Effect, Mark, Stream
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 KEEP = timedelta(days=10)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from local.twins.ingestion import MemoryIngestionStore
 from shared.cli import tables
 from shared.ingestion.model import COMPACTED, Gap
 from shared.ingestion.operating import notices
@@ -13,7 +14,6 @@ from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account as account
 from tests.builders import NOW
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
-from tests.memory_stores import MemoryIngestionStore
 
 
 async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixture[str]) -> None:

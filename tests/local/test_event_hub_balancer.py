@@ -12,7 +12,7 @@ import pytest
 
 from local.functions_host import event_hub_balancer
 from local.functions_host.event_hub_balancer import HostBalancer, Lifetime, next_partition
-from tests.memory_stores import MemoryOwnershipStore
+from local.twins.ingestion import MemoryOwnershipStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 IDS = tuple(str(number) for number in range(8))

@@ -22,7 +22,7 @@ from local.azurite import Azurite
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host import FunctionsHost
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
 from tests.builders import SOURCE, resource

@@ -88,7 +88,7 @@ def functions_written() -> set[str]:
     }
 
 
-NOT_DEPLOYED = {"shared/__main__.py", "shared/adapters/memory", "shared/cli"}
+NOT_DEPLOYED = {"shared/__main__.py", "shared/cli"}
 DEPLOYED = {
     "function_app.py",
     "host.json",

@@ -35,7 +35,7 @@ from local.functions_host.schedule_monitor import NEVER, ScheduleStatus
 from local.functions_host.services import ListenerFactory, Services
 from local.functions_host.timer_listener import TimerListener
 from local.functions_host.worker import Invocation, Outcome
-from shared.adapters.memory.nightly import MemoryInputs, MemoryNotifier, MemorySubmitter
+from local.twins.nightly import MemoryInputs, MemoryNotifier, MemorySubmitter
 from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore

@@ -19,7 +19,7 @@ from local.clock import Clock
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, InvocationCounts
-from shared.adapters.memory.claims import MemoryClaims
+from local.twins.datasets import MemoryClaims
 from shared.adapters.tables.claims import TableClaims
 from shared.datasets.flows.process_dataset import LEASE
 from shared.datasets.ports import ClaimStore

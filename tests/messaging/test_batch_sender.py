@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.adapters.service_bus.encoder import encode_all
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import (

@@ -69,6 +69,18 @@ def test_a_run_without_a_reply_is_submitted_again_when_its_lease_expires() -> No
     assert step(DEMAND, again, NOW + POLICY.lease) is RunAction.NOTHING
 
 
+def test_no_wait_lasts_until_a_clock_that_was_set_back_has_caught_up() -> None:
+    failed = runs.failed(submitted(), "the cluster is gone", NOW, POLICY)
+    told = runs.to_notify(failed, NOW)
+    for back, is_over in ((timedelta(0), False), (timedelta(minutes=1), False), (HOUR, True)):
+        now = NOW - back
+        again, start = (
+            (RunAction.SUBMIT_AGAIN, RunAction.START) if is_over else [RunAction.NOTHING] * 2
+        )
+        assert (step(DEMAND, run(), now), step(DEMAND, failed, now)) == (again, start)
+        assert runs.was_left_untold(told, now) is is_over
+
+
 def test_submissions_without_a_reply_back_off_up_to_an_hour_and_are_reported_once() -> None:
     current, now, delays, reported = run(), NOW, [], []
     for _ in range(9):

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from shared.adapters.memory.nightly import MemoryNotifier, MemoryRunStore, MemorySubmitter
+from local.twins.nightly import MemoryNotifier, MemoryRunStore, MemorySubmitter
 from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
 from shared.sampling.unreadable import PREFIX, last_warning, spans

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.notifications import MemoryNotificationStore
+from local.twins.autoscaling import MemoryStateStore
+from local.twins.ingestion import MemoryIngestionStore
+from local.twins.notifications import MemoryNotificationStore
 from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
@@ -30,7 +31,6 @@ from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, sample, state
-from tests.memory_stores import MemoryIngestionStore
 
 MINUTE = timedelta(minutes=1)
 INTERVALS = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.notifications import MemoryNotificationStore
+from local.twins.autoscaling import MemoryStateStore
+from local.twins.notifications import MemoryNotificationStore
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import StateUnreadable

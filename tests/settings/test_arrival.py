@@ -21,6 +21,7 @@ import azure.functions as func
 import pytest
 from sqlalchemy import MetaData
 
+from local.twins.ingestion import MemoryIngestionStore
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.consumption_switch import AppSettingSwitch
 from shared.adapters.arm.permissions import ArmPermissions
@@ -56,7 +57,6 @@ from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.bindings.test_messaging_functions import imported
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
 OTHER_ID = f"{'1' * 8}{'-1111' * 3}-{'1' * 12}"

@@ -28,7 +28,8 @@ from random import Random
 from types import coroutine
 from typing import Any, TypeVar
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore, MemoryOwnershipStore
 from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.errors import (
     BadEvent,
@@ -58,7 +59,6 @@ from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore, MemoryOwnershipStore
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
 
 T = TypeVar("T")

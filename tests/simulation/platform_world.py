@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.memory.platform_metrics import MemoryPlatformMetrics
+from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.flows import scaling_logic

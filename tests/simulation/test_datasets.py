@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.adapters.memory.claims import MemoryClaims
+from local.twins.datasets import MemoryClaims
 from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken
 from shared.datasets.flows import process_dataset

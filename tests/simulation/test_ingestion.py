@@ -12,7 +12,8 @@ from itertools import count, pairwise
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore, StreamRows
 from shared.ingestion.errors import (
     BadEvent,
     CommitRefused,
@@ -41,7 +42,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW, thrice
-from tests.memory_stores import MemoryIngestionStore, StreamRows
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 

@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from local.twins.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
-from tests.memory_stores import MemoryOwnershipStore
 from tests.simulation.ingestion_fleet import LANES_MAX, interleaved
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 
+from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close
 from shared.ingestion.breaker.client import BreakerClient
@@ -18,7 +19,6 @@ from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BreakerChanged
 from tests.builders import NOW
-from tests.memory_stores import MemoryBreakerStore
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 

@@ -10,7 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge
@@ -27,7 +28,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore
 from tests.simulation.ingestion_fleet import failing_as, once
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

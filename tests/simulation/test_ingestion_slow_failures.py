@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import pytest
 
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared import settings
-from shared.adapters.memory.event_hub import MemoryHubReader
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
@@ -25,7 +26,6 @@ from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, Stream
 from shared.wiring.ingestion import trip_rule
 from tests.builders import NOW
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from local.twins.ingestion import MemoryIngestionStore
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
@@ -18,7 +19,6 @@ from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
 from shared.ingestion.stores import EventStore
-from tests.memory_stores import MemoryIngestionStore
 from tests.simulation.seeds import seeds
 from tests.simulation.test_ingestion import STREAM, Store, World, check_world
 

@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
@@ -52,7 +53,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
-from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds
 

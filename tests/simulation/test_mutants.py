@@ -92,11 +92,13 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion",
-        "events.outbox.OutboxLeases._is_leased",
-        "return -self.lease < stored.waited < self.lease",
-        "return False",
+        "events.outbox.OutboxLeases.ready",
+        "is_held(self.lease - each.waited, self.lease)",
+        "False",
     ),
-    Mutant("ingestion_trigger", "events.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
+    Mutant(
+        "ingestion_trigger", "events.tail._is_at_work", "is_held(IDLE - idle_for, IDLE)", "False"
+    ),
     Mutant(
         "ingestion_slow_failures",
         "events.ingest.HandlerCalls.beat",
@@ -135,9 +137,9 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion_balancing",
-        "ownership.load_balancing._is_ahead",
-        "return row",
-        "return False and row",
+        "ownership.load_balancing._is_held",
+        "is_held(row.modified_at + expires - now, expires)",
+        "now - row.modified_at < expires",
     ),
     Mutant("ingestion_balancing", "ownership.load_balancing.release", "row.epoch", "0"),
     Mutant(
@@ -211,14 +213,14 @@ MUTANTS = [
     Mutant(
         "ingestion_breaker",
         "breaker.breaker._probe_is_due",
-        "or _is_over(breaker.probe.until, times.probe_seconds, now)",
+        "or not _lasts(breaker.probe.until, times.probe_seconds, now)",
         "",
     ),
     Mutant(
         "ingestion_breaker",
         "breaker.breaker.take_announcement",
-        "not _is_over(breaker.announce_at, times.announce_seconds, now)",
-        "True",
+        "_lasts(breaker.announce_at, times.announce_seconds, now)",
+        "False",
     ),
     Mutant(
         "ingestion_breaker", "breaker.breaker.report_probe", "if failure is not None", "if False"

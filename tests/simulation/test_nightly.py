@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
+from local.twins.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
 from shared.nightly.errors import JobUnavailable, NightFailed
 from shared.nightly.flows.demand import demand_nightly, demand_period
 from shared.nightly.flows.run_manager import RunManager
@@ -141,7 +141,7 @@ class Store(MemoryRunStore):
         super().__init__(host.world.store_now)
         self.host = host
         self.local_now = host.local_now
-        self._demands, self._runs = host.world.truth._demands, host.world.truth._runs
+        self.share(host.world.truth)
 
     async def read(self, dataset: str) -> Ledger:
         await self.host.pause()

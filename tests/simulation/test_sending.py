@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import SendingStopped
 from shared.messaging.model import Message, Order, Progress, Result

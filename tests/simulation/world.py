@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
+from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, Threshold
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import CapacityTarget

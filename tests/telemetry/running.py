@@ -27,16 +27,16 @@ from opentelemetry.metrics import get_meter_provider
 from opentelemetry.trace import get_tracer_provider
 
 import scaling_rules
-from shared.adapters.memory.autoscaling import (
+from local.twins.autoscaling import (
     MemoryCapacityControl,
     MemoryQueueSender,
     MemoryReader,
     MemoryStateStore,
 )
-from shared.adapters.memory.event_hub import MemoryHubReader
-from shared.adapters.memory.nightly import MemoryInputs, MemoryRunStore, MemorySubmitter
-from shared.adapters.memory.notifications import MemoryNotificationStore
-from shared.adapters.memory.rows import MemoryRows
+from local.twins.event_hub import MemoryHubReader
+from local.twins.nightly import MemoryInputs, MemoryRunStore, MemorySubmitter
+from local.twins.notifications import MemoryNotificationStore
+from local.twins.rows import MemoryRows
 from shared.adapters.tables import rows, runs, scaling, trends
 from shared.autoscaling.declaring import Limits, MetricSource, ServiceBusSubscription
 from shared.autoscaling.flows import override

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import log_row
 from shared.adapters.tables.scaling_rows import (
     ScalingRowUnreadable,

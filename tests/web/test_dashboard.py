@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.web.attention import attention
 from shared.wiring.app import App
 from tests.builders import NOW
-from tests.memory_stores import MemoryIngestionStore
 
 
 async def test_only_the_50_newest_dead_letters_of_all_partitions_are_shown() -> None:

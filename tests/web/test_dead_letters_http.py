@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.event_hub import MemoryHubReader
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import Effect, Event
@@ -17,7 +18,6 @@ from shared.web import dead_letters_http as http
 from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
 from tests.ingestion.test_redrive import FIRST, SECOND, redriver, store_with, to_message
-from tests.memory_stores import MemoryIngestionStore
 
 THIRD = replace(FIRST, partition_id="2")
 JSON_TYPE = {"content-type": "application/json"}

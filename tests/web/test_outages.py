@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.declaring import HubMetric
 from shared.autoscaling.measurements import CAPACITY_METRIC

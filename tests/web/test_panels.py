@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryStateStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker import BreakerView

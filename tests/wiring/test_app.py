@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
+from local.twins.ingestion import MemoryIngestionStore
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
-from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.ingestion.errors import HandlerTimedOut
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.handling import Handling
@@ -19,7 +20,6 @@ from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW
 from tests.contract.ingestion import commit
-from tests.memory_stores import MemoryIngestionStore
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
 

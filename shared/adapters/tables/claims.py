@@ -10,11 +10,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
+from shared.adapters.tables.row_values import properties, value_of, zoned
 from shared.adapters.tables.table import RowConflict, Table, key
 from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable
-from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.datasets.processing import DatasetWork
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -67,7 +66,7 @@ class TableClaims:
     async def _read(self, work: DatasetWork) -> tuple[Any | None, datetime]:
         """The row, or None if it does not exist, and the storage account's time."""
         row = await self._table.get(*_keys(work))
-        return row, server_time()
+        return row, self._table.now()
 
     async def _write(self, claim: Claim, version: str | None) -> Claim:
         return replace(claim, version=await self._table.put_marked(_row(claim), version))
@@ -79,29 +78,20 @@ def _keys(work: DatasetWork) -> tuple[str, str]:
 
 def _row(claim: Claim) -> dict[str, Any]:
     partition_key, row_key = _keys(claim.work)
-    times = {"taken_at": claim.taken_at, "done_at": claim.done_at}
     return {
         "PartitionKey": partition_key,
         "RowKey": row_key,
-        "holder": claim.holder,
         "start": claim.work.start.isoformat(),
         "end": claim.work.end.isoformat(),
-        **{name: time.isoformat() for name, time in times.items() if time is not None},
+        **properties(claim, ("work", "seen_at", "version"), times_as_text=True),
     }
 
 
 def _claim(work: DatasetWork, row: Any, now: datetime) -> Claim:
     """The claim of a row that was read at ``now``. Raises ClaimUnreadable."""
     try:
-        done_at = row.get("done_at")
-        return Claim(
-            work,
-            row["holder"],
-            _time(row["taken_at"]),
-            now,
-            _time(done_at) if done_at else None,
-            row.metadata["etag"],
-        )
+        given = {"work": work, "seen_at": now, "version": row.metadata["etag"]}
+        return value_of(Claim, row, time=zoned, **given)
     except (KeyError, TypeError, ValueError) as error:
         place = f"{row['PartitionKey']}/{row['RowKey']}"
         raise ClaimUnreadable(
@@ -109,10 +99,3 @@ def _claim(work: DatasetWork, row: Any, now: datetime) -> Claim:
             " correct the row, or delete it to process the period again; then send the message "
             "back from the dead-letter queue"
         ) from error
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None or not EPOCH <= time <= TIME_MAX:
-        raise ValueError(f"{text} is not a time with a time zone from {EPOCH:%Y} to {TIME_MAX:%Y}")
-    return time

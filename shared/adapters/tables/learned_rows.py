@@ -6,10 +6,10 @@ A part that cannot be read is learned again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from shared.adapters.tables.row_values import json_text, utc
 from shared.adapters.tables.table import Row
@@ -17,82 +17,65 @@ from shared.autoscaling.learning import RECENT_MAX
 from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
 from shared.values.stored import known_fields
 
-LEARNED_PARTS = ("work", "trend")
-"""Properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend`` holds
-moving averages of the backlog's growth."""
-RECENT = "recent"
-STALLS = "stalls"
 SUM_MAX = 1e300
-SumsT = TypeVar("SumsT", BusyIntervals, BacklogTrend)
+UNREADABLE = (KeyError, OverflowError, RecursionError, TypeError, ValueError)
 
 
 def learned_fields(learned: Learned) -> Row:
-    """The properties of the row ``learned``. Recent observations have a separate property, so that
-    older versions can still read the other properties."""
+    """The properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend``
+    holds moving averages of the backlog's growth. Recent observations have a separate property, so
+    that older versions can still read the other properties."""
     fields = asdict(learned)
-    for part in LEARNED_PARTS:
-        until = fields[part]["until"]
-        fields[part]["until"] = until.isoformat() if until else None
-    recent = {"work": fields["work"].pop("recent")}
-    return {
-        **fields,
-        **{part: json_text(fields[part]) for part in LEARNED_PARTS},
-        RECENT: json_text(recent),
-        STALLS: json_text([_stall_fields(stall) for stall in learned.stalls]),
-    }
-
-
-def _stall_fields(stall: Stall) -> Row:
-    oldest_at = stall.oldest_at.isoformat() if stall.oldest_at else None
-    return {"metric": stall.metric, "since": stall.since.isoformat(), "oldest_at": oldest_at}
+    fields["recent"] = {"work": fields["work"].pop("recent")}
+    numbers = ("epoch", "dead_times", "dead_time_minutes")
+    return {name: each if name in numbers else json_text(each) for name, each in fields.items()}
 
 
 def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
     """The learned values, and the names of the unreadable parts, which the app learns again."""
-    texts = {part: _object(row.get(part, "{}")) for part in (*LEARNED_PARTS, RECENT)}
-    until = {part: _time_or_none((texts[part] or {}).pop("until", None)) for part in LEARNED_PARTS}
-    recent = _pairs((texts[RECENT] or {}).get("work"))
-    no_work, no_trend = BusyIntervals(until["work"], recent=recent), BacklogTrend(until["trend"])
-    work, trend = _sums(no_work, texts["work"]), _sums(no_trend, texts["trend"])
-    stalls = _stalls(row.get(STALLS, "[]"))
-    epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
-    has_dead_times = _is_whole(count) and _is_finite(mean)
-    learned = Learned(
-        epoch=cast("int", epoch) if _is_whole(epoch) else 0,
-        dead_times=cast("int", count) if has_dead_times else 0,
-        dead_time_minutes=cast("float", mean) if has_dead_times else 0,
-        work=work or no_work,
-        trend=trend or no_trend,
-        stalls=tuple(stalls or ()),
+    lost: list[str] = []
+
+    def part(name: str, read: Callable[[], Any], absent: Any) -> Any:
+        try:
+            return read()
+        except UNREADABLE:
+            lost.append(name)
+            return absent
+
+    def sums(name: str, of: type[BusyIntervals | BacklogTrend]) -> Any:
+        """All sums of a part. They are only valid together, but their end stands."""
+        found = part(name, lambda: _object(row.get(name, "{}")), {})
+        until = _time_or_none(found.pop("until", None))
+        return part(name, lambda: of(until, **_numbers(of, found)), of(until))
+
+    def dead_times() -> tuple[int, float]:
+        return _whole(row["dead_times"]), _finite(row["dead_time_minutes"])
+
+    epoch = part("epoch", lambda: _whole(row["epoch"]), 0)
+    work, trend = sums("work", BusyIntervals), sums("trend", BacklogTrend)
+    recent = part(
+        "recent", lambda: _pairs(_object(row.get("recent", "{}")).get("work")), _pairs(())
     )
-    readable = {
-        "epoch": _is_whole(epoch),
-        "work": work is not None,
-        "trend": trend is not None,
-        RECENT: texts[RECENT] is not None,
-        STALLS: stalls is not None,
-        "dead_times": has_dead_times,
-    }
-    return learned, [part for part, is_readable in readable.items() if not is_readable]
+    stalls = part("stalls", lambda: _stalls(row.get("stalls", "[]")), ())
+    count, minutes = part("dead_times", dead_times, (0, 0.0))
+    work = replace(work, recent=recent)
+    return Learned(epoch, count, minutes, work, trend, stalls), lost
 
 
-def _object(text: object) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
+    return value
 
 
-def _stalls(text: object) -> list[Stall] | None:
-    try:
-        values = json.loads(str(text))
-        return [
+def _stalls(text: str) -> tuple[Stall, ...]:
+    return tuple(
+        [
             Stall(each["metric"], utc(each["since"]), _time_or_none(each["oldest_at"]))
-            for each in values
+            for each in json.loads(text)
         ]
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return None
+    )
 
 
 def _pairs(value: object) -> tuple[tuple[float, float], ...]:
@@ -102,19 +85,12 @@ def _pairs(value: object) -> tuple[tuple[float, float], ...]:
     return tuple(finite[-RECENT_MAX:])
 
 
-def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
-    """All sums of a part, or None if one of them is unreadable. They are only valid together.
-
-    If no field is known, the part has the form of another version.
-    """
-    known = known_fields(type(empty), fields or {})
-    if fields is None or (fields and not known):
-        return None
-    try:
-        sums = replace(empty, **known)
-    except TypeError:
-        return None
-    return sums if all(map(_is_finite, known.values())) else None
+def _numbers(of: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored sums. If none of them is known, the part has the form of another version."""
+    known = known_fields(of, found)
+    if found and not known:
+        raise ValueError("no field is known")
+    return {name: _finite(value) for name, value in known.items()}
 
 
 def _is_finite(value: object) -> bool:
@@ -123,8 +99,16 @@ def _is_finite(value: object) -> bool:
     return abs(value) <= SUM_MAX  # False for NaN
 
 
-def _is_whole(value: object) -> bool:
-    return type(value) is int and 0 <= value <= EPOCH_MAX
+def _finite(value: Any) -> Any:
+    if not _is_finite(value):
+        raise ValueError("not a finite number")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    if type(value) is not int or not 0 <= value <= EPOCH_MAX:
+        raise ValueError("not a whole number")
+    return value
 
 
 def _time_or_none(text: object) -> datetime | None:

@@ -8,10 +8,9 @@ notifications.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
+from shared.adapters.tables.row_values import UNIX_START, properties, value_of, zoned
 from shared.adapters.tables.table import RowConflict, Table, key, text_fields, text_of
 from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
 from shared.notifications.selection import Key, Notification, NotificationRecord
@@ -20,11 +19,6 @@ from shared.values.redaction import redacting
 
 TABLE_NAME = "Notifications"
 LOOK = "!look"
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
-"""Times from LONG_AGO to FAR_AHEAD are accepted, because adding a duration to them cannot overflow.
-"""
-TIMES = ("seen_until", "sent_at", "lasting_since")
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +31,11 @@ class TableNotificationStore:
         self._table = Table(connection, TABLE_NAME)
 
     async def read(self) -> NotificationHistory:
-        rows = await self._table.rows("PartitionKey ge @start", {"start": ""})
+        rows = await self._table.all_rows()
         sent = [row for row in rows if row["PartitionKey"] != LOOK]
         progress = [row for row in rows if row["PartitionKey"] == LOOK]
         records = filter(None, map(_record_or_none, sent))
-        return NotificationHistory(dict(records), server_time(), dict(map(_progress, progress)))
+        return NotificationHistory(dict(records), self._table.now(), dict(map(_progress, progress)))
 
     async def save(self, notification: Notification) -> None:
         await self._put(_row(notification), notification.record.version)
@@ -63,7 +57,6 @@ class TableNotificationStore:
 def _row(notification: Notification) -> dict[str, Any]:
     kind, subject = notification.key
     record = notification.record
-    times = {name: getattr(record, name) for name in TIMES}
     return {
         "PartitionKey": key(kind),
         "RowKey": key(subject),
@@ -71,7 +64,7 @@ def _row(notification: Notification) -> dict[str, Any]:
         "subject": subject,
         "headline": notification.news.headline[:500],
         **text_fields("seen", " ".join(record.seen)),
-        **{name: time.isoformat() for name, time in times.items() if time is not None},
+        **properties(record, ("seen", "version"), times_as_text=True),
     }
 
 
@@ -94,24 +87,14 @@ def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
 def _progress(row: Any) -> tuple[str, SourceProgress]:
     source, version = str(row.get("subject")), row.metadata["etag"]
     try:
-        return source, SourceProgress(_time(row["seen_until"]), version)
+        return source, SourceProgress(zoned(row["seen_until"]), version)
     except Exception as error:  # as above; the source is then processed again from the start
         log.warning("[look_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
-        return source, SourceProgress(LONG_AGO, version)
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"{text} has no time zone")
-    if not LONG_AGO <= time.astimezone(UTC) <= FAR_AHEAD:
-        raise ValueError(f"{text} is not between {LONG_AGO:%Y} and {FAR_AHEAD:%Y}")
-    return time
+        return source, SourceProgress(UNIX_START, version)
 
 
 def _record(row: Any) -> tuple[Key, NotificationRecord]:
-    times = {name: _time(row[name]) for name in TIMES if row.get(name)}
     seen = tuple((text_of(row, "seen") or "").split())
-    return (row["kind"], row["subject"]), NotificationRecord(
-        seen, version=row.metadata["etag"], **times
-    )
+    given = {"seen": seen, "version": row.metadata["etag"]}
+    record = value_of(NotificationRecord, row, time=zoned, **given)
+    return (row["kind"], row["subject"]), record

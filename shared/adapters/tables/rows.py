@@ -121,9 +121,9 @@ class TableRows:
         table = self._table(kinds[0])
         with store_errors(_table_name(kinds[0])):
             if CHECKPOINT in kinds:
-                rows = await table.rows("PartitionKey eq @streams", {"streams": STREAMS})
+                rows = await table.range(STREAMS)
                 return [place for row in rows if (place := _stream(row)) is not None]
-            rows = await table.rows("PartitionKey ge ''", {}, select=["PartitionKey"])
+            rows = await table.all_rows(["PartitionKey"])
         keys = {row["PartitionKey"] for row in rows}
         return [tuple(unquote(name.replace("=", "%")) for name in key.split("|")) for key in keys]
 

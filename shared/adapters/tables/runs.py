@@ -9,32 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import date
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
+from shared.adapters.tables.row_values import properties, value_of, zoned
 from shared.adapters.tables.table import Row, RowConflict, Table, key
 from shared.nightly.errors import RunTaken
-from shared.nightly.model import DateRuns, Demand, Ledger, Run, RunState
+from shared.nightly.model import DateRuns, Demand, Ledger, Run
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
 TABLE_NAME = "TrendRuns"
 ASKS_MAX = 10
 """The number of attempts to write a demand that other instances write at the same time."""
-
-TIMES = (
-    "data_until",
-    "created_at",
-    "changed_at",
-    "lease_until",
-    "submitted_at",
-    "retry_at",
-    "notifying_until",
-)
 log = logging.getLogger(__name__)
-NOT_WRITTEN = ("dataset", "date", "version")
 
 
 @redacting
@@ -45,8 +34,8 @@ class TableRunStore:
         self._table = Table(connection, TABLE_NAME)
 
     async def read(self, dataset: str) -> Ledger:
-        rows = await self._table.rows("PartitionKey eq @dataset", {"dataset": key(dataset)})
-        now, days, unreadable = server_time(), dict[date, DateRuns](), set[str]()
+        rows = await self._table.range(key(dataset))
+        now, days, unreadable = self._table.now(), dict[date, DateRuns](), set[str]()
         for row in rows:  # in the order of their keys: for each date the demand, then its runs
             try:
                 day = _with_row(days, dataset, row)
@@ -62,8 +51,7 @@ class TableRunStore:
         row = {
             "PartitionKey": key(dataset),
             "RowKey": f"{demand.date}|demand",
-            "data_until": demand.data_until.isoformat(),
-            "reason": demand.reason,
+            **properties(demand, ("date",), times_as_text=True),
         }
         for _ in range(ASKS_MAX):
             current = await self._table.get(row["PartitionKey"], row["RowKey"])
@@ -123,24 +111,17 @@ def _covers(row: Mapping[str, Any], demand: Demand) -> bool:
 
 def _demand(row: Mapping[str, Any]) -> Demand:
     day = date.fromisoformat(row["RowKey"].split("|")[0])
-    return Demand(day, datetime.fromisoformat(row["data_until"]), row.get("reason", "by hand"))
+    return value_of(Demand, {"reason": "by hand", **row}, time=zoned, date=day)
 
 
 def _row(run: Run) -> Row:
-    values = {each.name: getattr(run, each.name) for each in fields(run)}
-    values |= {name: run_time.isoformat() for name in TIMES if (run_time := values[name])}
-    values["state"] = str(run.state)
-    written = {n: v for n, v in values.items() if n not in NOT_WRITTEN and v is not None}
     return {
         "PartitionKey": key(run.dataset),
         "RowKey": f"{run.date}|run|{run.number:04}",
-        **written,
+        **properties(run, ("dataset", "date", "version"), times_as_text=True),
     }
 
 
 def _run(dataset: str, day: date, row: Any) -> Run:
-    names = {each.name for each in fields(Run)}
-    values = {name: value for name, value in row.items() if name in names}
-    values |= {name: datetime.fromisoformat(values[name]) for name in TIMES if name in values}
-    values["state"] = RunState(values["state"])
-    return Run(**values, dataset=dataset, date=day, version=row.metadata["etag"])
+    given = {"dataset": dataset, "date": day, "version": row.metadata["etag"]}
+    return value_of(Run, row, time=zoned, **given)

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.row_values import (
     UNIX_START,
     error_text,
@@ -80,14 +79,13 @@ class TableStateStore:
         self._table = Table(connection, TABLE_NAME)
 
     async def load(self, resource_name: str) -> Snapshot:
-        query = "PartitionKey eq @resource and RowKey ge @start"
-        rows = await self._table.rows(query, {"resource": resource_name, "start": STATE_START})
+        rows = await self._table.range(resource_name, STATE_START)
         etags = {row["RowKey"]: row.metadata["etag"] for row in rows}
         try:
             state, skipped = state_of(rows)
         except ScalingRowUnreadable as error:
-            raise StateUnreadable(f"{resource_name}: {error}", server_time()) from error
-        return Snapshot(resource_name, state, server_time(), etags, skipped)
+            raise StateUnreadable(f"{resource_name}: {error}", self._table.now()) from error
+        return Snapshot(resource_name, state, self._table.now(), etags, skipped)
 
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -24,9 +23,9 @@ from shared.adapters.tables.row_values import (
     json_text,
     microseconds,
     pieces,
-    property_text,
+    properties,
     utc,
-    utc_or_none,
+    value_of,
 )
 from shared.adapters.tables.table import Row
 from shared.autoscaling.declaring import Mode
@@ -45,7 +44,6 @@ from shared.autoscaling.state import (
     PROFILE_ROW,
     RECOMMENDATIONS_ROW,
     RULES_ROW,
-    ActionStatus,
     Desired,
     Learned,
     Override,
@@ -148,9 +146,7 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
 def _fields(value: RowValue) -> Row:
     if isinstance(value, Window):
         return _history_fields(value)
-    if isinstance(value, RulesInForce):
-        return _rules_fields(value)
-    return learned_fields(value) if isinstance(value, Learned) else _desired_fields(value)
+    return learned_fields(value) if isinstance(value, Learned) else properties(value)
 
 
 # --- samples ----------------------------------------------------------------------------------
@@ -175,68 +171,15 @@ def _history(row: Mapping[str, Any]) -> Window:
     return Window(tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX))
 
 
-# --- desired ----------------------------------------------------------------------------------
-
-
-def _desired_fields(desired: Desired) -> Row:
-    row = {
-        "target": desired.target,
-        "epoch": desired.epoch,
-        "reason": property_text(desired.reason),
-        "requested_at": desired.requested_at,
-        "previous": desired.previous,
-        "superseded": json_text(desired.superseded),
-        "status": str(desired.status),
-        "sent_at": desired.sent_at,
-        "changed_at": desired.changed_at,
-        "changed_out": desired.changed_out,
-        "changed_by_hand": desired.changed_by_hand,
-        "retry_at": desired.retry_at,
-        "attempts": desired.attempts,
-        "last_error": property_text(desired.last_error),
-    }
-    return {key: value for key, value in row.items() if value is not None}
+# --- desired, and the version of the rules ------------------------------------------------------
 
 
 def _desired(row: Mapping[str, Any]) -> Desired:
-    _check_kind(row, ("target", "epoch", "previous", "attempts"), int, "a whole number")
-    _check_kind(row, ("reason", "last_error"), str, "text")
-    return Desired(
-        target=row["target"],
-        epoch=row["epoch"],
-        reason=row["reason"],
-        requested_at=utc(row["requested_at"]),
-        previous=row["previous"],
-        superseded=tuple(json.loads(row.get("superseded", "[]"))),
-        status=ActionStatus(row["status"]),
-        sent_at=utc_or_none(row.get("sent_at")),
-        changed_at=utc_or_none(row.get("changed_at")),
-        changed_out=row.get("changed_out"),
-        changed_by_hand=row.get("changed_by_hand", False),
-        retry_at=utc_or_none(row.get("retry_at")),
-        attempts=row["attempts"],
-        last_error=row["last_error"],
-    )
-
-
-# --- the version of the rules -----------------------------------------------------------------
-
-
-def _rules_fields(rules: RulesInForce) -> Row:
-    row = asdict(rules) | {"replaced": json_text(rules.replaced)}
-    return {key: value for key, value in row.items() if value is not None}
+    return value_of(Desired, row, ("status", "attempts", "last_error"))
 
 
 def _rules(row: Mapping[str, Any]) -> RulesInForce:
-    _check_kind(row, ("version", "other"), str, "text")
-    return RulesInForce(
-        version=row["version"],
-        activated_at=utc(row["activated_at"]),
-        replaced=tuple(map(str, json.loads(row["replaced"]))),
-        waiting_since=utc_or_none(row.get("waiting_since")),
-        other=row["other"],
-        other_at=utc_or_none(row.get("other_at")),
-    )
+    return value_of(RulesInForce, row, ("replaced", "other"))
 
 
 # --- override, profile: written by operators and by the nightly job, so all values are checked ---
@@ -245,13 +188,13 @@ def _rules(row: Mapping[str, Any]) -> RulesInForce:
 def override_of(row: Mapping[str, Any]) -> Override:
     """The override of a row. If the row cannot be read, the result is an override that pauses
     scaling, because that is the safest effect."""
-    reason = str(row.get("reason", ""))
+    reason, expires_at = str(row.get("reason", "")), row.get("expires_at")
     try:
         mode = str(row.get("mode") or "")
         override = Override(
             mode=Mode(mode) if mode else None,
             reason=reason,
-            expires_at=utc_or_none(row.get("expires_at")),
+            expires_at=utc(expires_at) if expires_at else None,
             freeze_scale_in=_flag(row.get("freeze_scale_in")),
             floor=_whole_or_none(row.get("floor")),
             exact=_whole_or_none(row.get("exact")),
@@ -265,17 +208,8 @@ def override_of(row: Mapping[str, Any]) -> Override:
 
 def override_row(resource_name: str, override: Override) -> Row:
     """The row of an override as the commands and the page write it."""
-    row = {
-        "PartitionKey": resource_name,
-        "RowKey": OVERRIDE_ROW,
-        "mode": str(override.mode) if override.mode else None,
-        "reason": property_text(override.reason),
-        "expires_at": override.expires_at,
-        "freeze_scale_in": override.freeze_scale_in or None,
-        "floor": override.floor,
-        "exact": override.exact,
-    }
-    return {key: value for key, value in row.items() if value is not None}
+    row = properties(override, () if override.freeze_scale_in else ("freeze_scale_in",))
+    return {"PartitionKey": resource_name, "RowKey": OVERRIDE_ROW, **row}
 
 
 def _flag(value: object) -> bool:
@@ -324,17 +258,6 @@ def _load_or_none(item: object) -> float | None:
 
 def profile_row(resource_name: str, profile: WeekProfile) -> Row:
     """The row of a profile as the nightly job writes it."""
-    return {
-        "PartitionKey": resource_name,
-        "RowKey": PROFILE_ROW,
-        "time_zone": profile.time_zone,
-        "absent": profile.absent,
-        "weeks": json_text(profile.weeks),
-        **pieces("items_per_minute", json_text(profile.items_per_minute)),
-    }
-
-
-def _check_kind(row: Mapping[str, Any], names: Iterable[str], kind: type, needed: str) -> None:
-    for name in names:
-        if type(row[name]) is not kind:
-            raise TypeError(f"{name} is a {type(row[name]).__name__}, but must be {needed}")
+    items = pieces("items_per_minute", json_text(profile.items_per_minute))
+    row = properties(profile, ("items_per_minute",))
+    return {"PartitionKey": resource_name, "RowKey": PROFILE_ROW, **row, **items}

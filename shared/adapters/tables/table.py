@@ -20,13 +20,12 @@ from azure.data.tables.aio import TableServiceClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import explaining_refusals, table_access
-from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.azure.transport import ServerTimeTransport, server_time
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
-RANGE = "PartitionKey eq @partition and RowKey ge @start and RowKey lt @end"
 MARK = "mark"
 TEXT_LENGTH_MAX = 16_000
 """Maximum number of characters in one property. A property holds 64 KiB in UTF-16, and a character
@@ -86,25 +85,32 @@ class Table:
     async def range(
         self,
         partition_key: str,
-        start: str,
-        end: str,
+        start: str = "",
+        end: str | None = None,
         limit: int | None = None,
         at_least: Mapping[str, Any] | None = None,
+        select: list[str] | None = None,
     ) -> list[Any]:
         """The rows of a partition from key ``start`` (included) to ``end`` (not included).
 
         Returns only rows whose properties are at least the values in ``at_least``.
         """
-        query, bounds = RANGE, {"partition": partition_key, "start": start, "end": end}
+        query = "PartitionKey eq @partition and RowKey ge @start"
+        bounds: Row = {"partition": partition_key, "start": start}
+        if end is not None:
+            query, bounds["end"] = f"{query} and RowKey lt @end", end
         for name, value in (at_least or {}).items():
             query, bounds[name] = f"{query} and {name} ge @{name}", value
-        return await self.rows(query, bounds, limit)
+        return await self.rows(query, bounds, limit, select)
+
+    async def all_rows(self, select: list[str] | None = None) -> list[Any]:
+        return await self.rows("PartitionKey ge ''", {}, select=select)
 
     async def keys(self, partition_key: str, start: str, end: str, limit: int) -> list[str]:
         """At most ``limit`` row keys from the start of a range. The other properties of the rows
         are not read."""
-        bounds = {"partition": partition_key, "start": start, "end": end}
-        return [row["RowKey"] for row in await self.rows(RANGE, bounds, limit, ["RowKey"])]
+        rows = await self.range(partition_key, start, end, limit, select=["RowKey"])
+        return [row["RowKey"] for row in rows]
 
     async def put(self, row: Row, version: str | None) -> str:
         """Replace the row if it still has this version. If ``version`` is None, insert the row.
@@ -168,6 +174,10 @@ class Table:
             except RowConflict:
                 for row in chunk:
                     await self._table.delete_entity(row)
+
+    def now(self) -> datetime:
+        """The service's time of the last response that this task received."""
+        return server_time()
 
     async def create(self) -> None:
         await self._service.create_table_if_not_exists(self._name)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from shared.values.leases import is_held
+
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -172,20 +174,14 @@ def start_probe(
 def _probe_is_due(breaker: Breaker, now: datetime, times: BreakerTimes) -> bool:
     if breaker.mode is BreakerMode.OPEN:
         length = break_seconds(breaker.breaks - 1, times)
-        return breaker.retry_at is not None and _is_over(breaker.retry_at, length, now)
+        return breaker.retry_at is not None and not _lasts(breaker.retry_at, length, now)
     if breaker.mode is BreakerMode.HALF_OPEN:
-        return breaker.probe is None or _is_over(breaker.probe.until, times.probe_seconds, now)
+        return breaker.probe is None or not _lasts(breaker.probe.until, times.probe_seconds, now)
     return False
 
 
-def _is_over(end: datetime, length_seconds: float, now: datetime) -> bool:
-    """Whether a period of ``length_seconds`` that ends at ``end`` is over.
-
-    If more than twice ``length_seconds`` remains, the store's clock must have been set back after
-    the period began. The period then counts as over, because waiting for that clock to catch up
-    would take too long.
-    """
-    return not now < end <= now + timedelta(seconds=2 * length_seconds)
+def _lasts(end: datetime, length_seconds: float, now: datetime) -> bool:
+    return is_held(end - now, timedelta(seconds=length_seconds))
 
 
 def keep_probe(breaker: Breaker, holder: str, now: datetime, times: BreakerTimes) -> Breaker | None:
@@ -272,7 +268,7 @@ def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> B
     """Take over the announcement of an incident if another instance has not made it in time."""
     if breaker.announced_epoch >= breaker.epoch or breaker.announce_at is None:
         return None
-    if not _is_over(breaker.announce_at, times.announce_seconds, now):
+    if _lasts(breaker.announce_at, times.announce_seconds, now):
         return None
     return replace(breaker, announce_at=now + timedelta(seconds=times.announce_seconds))
 

@@ -174,11 +174,12 @@ class _EventHandling:
 
     async def lane(self, events: Iterable[Event]) -> None:
         """Handle events one after the other, until a failure holds the partition."""
-        outcomes, held = self.settled.outcomes, self.settled.held
+        settled = self.settled
+        outcomes, held, doubtful = settled.outcomes, settled.held, settled.doubtful
         for event in events:
-            if held or self.too_many_hang():
+            if held or (doubtful and self.too_many_hang()):
                 return
-            self.settled.begun = event
+            settled.begun = event
             if event.unreadable:
                 kind = FailureKind.NOT_BYTES
                 outcomes[event.sequence] = dead_letter(event, kind, event.unreadable, self.now)

@@ -4,6 +4,9 @@ The rows of effects have no time of their own, because writing a time would cost
 event. Instead, a mark is written from time to time: the current time with the position of the
 checkpoint. All effects up to that position are at least as old as the mark. Removing them is safe,
 because redelivered events are recognized by the checkpoint alone.
+
+Marks have rows of their own, because the checkpoint's row is written with every commit and would
+carry ten marks each time.
 """
 
 from __future__ import annotations

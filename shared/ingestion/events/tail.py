@@ -13,6 +13,7 @@ from functools import partial
 from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
 from shared.ingestion.events.survey import check_same_hub, problem
+from shared.values.leases import is_held
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +108,7 @@ async def _is_at_work(pipeline: PartitionPipeline) -> bool:
     if pipeline.consumer.remembered.at_work:
         return True
     idle_for = await pipeline.consumer.store.idle_for(pipeline.consumer.stream)
-    # A record from further in the future was written before the store's clock was set back.
-    return idle_for is not None and abs(idle_for) < IDLE
+    return idle_for is not None and is_held(IDLE - idle_for, IDLE)
 
 
 async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.values.leases import is_held
+
 CLAIMS_MAX = 100
 """The most claims per cycle. Each of them opens a receiver."""
 
@@ -156,7 +158,7 @@ def plan(
     renewals = tuple(
         _renewal(row)
         for row in keep
-        if _is_ahead(row, now, times) or now - row.modified_at >= fresh
+        if not _is_held(row, now, times) or now - row.modified_at >= fresh
     )
     claims, reason = _claims(holdings, choose)
     return BalancingPlan(keep, renewals, claims, reason)
@@ -169,15 +171,16 @@ def _holdings(view: OwnershipView, me: str, now: datetime, times: BalancingTimes
     oldest_first = sorted(view.ownerships, key=lambda row: row.modified_at)
     rows = {row.partition_id: row for row in oldest_first}
     for row in rows.values():
-        renewed = row.owner == me or not _is_ahead(row, now, times)
-        living = row.owner and renewed and now - row.modified_at < expires
+        is_mine = row.owner == me and now - row.modified_at < expires
+        living = row.owner and (is_mine or _is_held(row, now, times))
         if living and row.partition_id in present:
             held[row.owner] = (*held.get(row.owner, ()), row.partition_id)
     return _Holdings(me, view.partition_ids, rows, held)
 
 
-def _is_ahead(row: Ownership, now: datetime, times: BalancingTimes) -> bool:
-    return row.modified_at - now > timedelta(seconds=times.expire_seconds)
+def _is_held(row: Ownership, now: datetime, times: BalancingTimes) -> bool:
+    expires = timedelta(seconds=times.expire_seconds)
+    return is_held(row.modified_at + expires - now, expires)
 
 
 def _renewal(row: Ownership) -> OwnershipClaim:

@@ -16,7 +16,17 @@ from shared.autoscaling.declaring import CapacityTarget, MetricSource, PlanCapac
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue
 from shared.autoscaling.ports import CapacityControl, Snapshot
-from shared.autoscaling.state import OVERRIDE_ROW, Override, ScalingState, changed_rows, with_rows
+from shared.autoscaling.state import (
+    DESIRED_ROW,
+    LEARNED_ROW,
+    METRIC_PREFIX,
+    OVERRIDE_ROW,
+    RECOMMENDATIONS_ROW,
+    RULES_ROW,
+    Override,
+    ScalingState,
+    changed_rows,
+)
 
 Clock = Callable[[], datetime]
 LogKey = tuple[datetime, int, bool, str]
@@ -105,6 +115,21 @@ class MemoryStateStore:
         self._versions.pop((resource_name, OVERRIDE_ROW), None)
         if override is not None:
             self._versions[resource_name, OVERRIDE_ROW] = next(self._new_versions)
+
+
+def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingState:
+    """The state ``kept``, in which the rows named in ``keys`` are replaced by those of ``new``."""
+    changed = {n: h for n, h in new.histories.items() if METRIC_PREFIX + n in keys}
+    return replace(
+        kept,
+        histories={**kept.histories, **changed},
+        desired=new.desired if DESIRED_ROW in keys else kept.desired,
+        recommendations=new.recommendations
+        if RECOMMENDATIONS_ROW in keys
+        else kept.recommendations,
+        learned=new.learned if LEARNED_ROW in keys else kept.learned,
+        rules=new.rules if RULES_ROW in keys else kept.rules,
+    )
 
 
 def _log_key(entry: LogEntry) -> LogKey:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from datetime import datetime
 from typing import Any
 
-from shared.adapters.memory.rows import MemoryRows
+from local.twins.rows import MemoryRows
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.ports import decode_breaker
 from shared.ingestion.errors import AccountingBroken

@@ -5,79 +5,34 @@ They keep the same contracts as the real adapters, without I/O.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime
-from itertools import count
 
-from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable, RunTaken
-from shared.nightly.model import (
-    DateRuns,
-    Demand,
-    Job,
-    JobPhase,
-    JobStatus,
-    Ledger,
-    Run,
-    Submission,
-)
+from local.twins.table import MemoryTable
+from shared.adapters.tables.runs import TableRunStore, _run
+from shared.adapters.tables.table import key
+from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable
+from shared.nightly.model import Job, JobPhase, JobStatus, Run, Submission
 from shared.notifications.news import News
 
 
-class MemoryRunStore:
-    """See RunStore. As with ETags, no two writes have the same version."""
-
-    _versions = count()
+class MemoryRunStore(TableRunStore):
+    """Demands and runs in a table in memory."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._demands: dict[tuple[str, date], Demand] = {}
-        self._runs: dict[tuple[str, date], dict[int, Run]] = defaultdict(dict)
+        self._table: MemoryTable = MemoryTable(now)
 
-    async def read(self, dataset: str) -> Ledger:
-        keys = {key for key in (*self._demands, *self._runs) if key[0] == dataset}
-        days = {key[1]: DateRuns(key[1], self._demands.get(key), self._latest(key)) for key in keys}
-        return Ledger(dataset, self._now(), days)
-
-    async def ask(self, dataset: str, demand: Demand) -> bool:
-        current = self._demands.get((dataset, demand.date))
-        if current and current.data_until >= demand.data_until:
-            return False
-        self._demands[dataset, demand.date] = demand
-        return True
-
-    async def insert(self, run: Run) -> Run:
-        if run.number in self._runs.get((run.dataset, run.date), {}):
-            raise RunTaken(f"{run.dataset} {run.date}: run {run.number} already exists")
-        return self._write(run)
-
-    async def replace(self, run: Run) -> Run:
-        stored = self._runs.get((run.dataset, run.date), {}).get(run.number)
-        if stored is None or stored.version != run.version:
-            raise RunTaken(
-                f"{run.dataset} {run.date}: another instance changed run {run.number} first"
-            )
-        return self._write(run)
-
-    async def forget(self, dataset: str, day: date) -> None:
-        self._demands.pop((dataset, day), None)
-        self._runs.pop((dataset, day), None)
-
-    async def close(self) -> None: ...
+    def share(self, other: MemoryRunStore) -> None:
+        """Use the rows of the other store, as another instance does."""
+        self._table.stored = other._table.stored
 
     def runs(self, dataset: str, day: date) -> list[Run]:
         """All runs of a date, from the first to the last."""
-        return [run for _, run in sorted(self._runs.get((dataset, day), {}).items())]
-
-    def _write(self, run: Run) -> Run:
-        written = replace(run, version=next(self._versions))
-        self._runs[run.dataset, run.date][run.number] = written
-        return written
-
-    def _latest(self, key: tuple[str, date]) -> Run | None:
-        runs = self.runs(*key)
-        return runs[-1] if runs else None
+        start = f"{day}|run|"
+        rows = [row for _, row in sorted(self._table.stored.items())]
+        own = [row for row in rows if row["PartitionKey"] == key(dataset)]
+        return [_run(dataset, day, row) for row in own if row["RowKey"].startswith(start)]
 
 
 @dataclass(slots=True)

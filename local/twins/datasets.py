@@ -1,0 +1,53 @@
+"""In-memory adapters of the ports that the processing of data sets uses.
+
+They keep the same contracts as the real adapters, without I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from local.twins.table import MemoryTable
+from shared.adapters.tables.claims import TableClaims, _keys
+from shared.datasets.entities import QueueDescription
+from shared.datasets.processing import DatasetWork
+from shared.messaging.errors import LinkFailed
+
+
+class MemoryClaims(TableClaims):
+    """Claims in a table in memory."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._table: MemoryTable = MemoryTable(now)
+
+    def delete(self, work: DatasetWork) -> None:
+        """Delete the claim, as an operator may do in the table by hand."""
+        self._table.stored.pop(_keys(work), None)
+
+    def knows(self, work: DatasetWork) -> bool:
+        return _keys(work) in self._table.stored
+
+
+class RecordingRecompute:
+    """A Recompute that does nothing but record its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[DatasetWork] = []
+
+    async def run(self, work: DatasetWork) -> None:
+        self.calls.append(work)
+
+
+class MemoryQueueReader:
+    """See QueueReader. It returns the descriptions that it was given."""
+
+    def __init__(self, queues: Mapping[str, QueueDescription]) -> None:
+        self._queues = queues
+
+    async def facts(self, queue: str) -> QueueDescription:
+        if queue not in self._queues:
+            raise LinkFailed(f"queue {queue} does not exist")
+        return self._queues[queue]
+
+    async def close(self) -> None: ...

@@ -1,0 +1,99 @@
+"""A table of Table Storage in memory. The stores on it are those of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from shared.adapters.tables.table import Operation, Row, RowConflict, Table
+
+Keys = tuple[str, str]
+
+
+class MemoryRow(dict[str, Any]):
+    """A row with the metadata that the client adds."""
+
+    metadata: Mapping[str, Any]
+
+
+class MemoryTable(Table):
+    """See Table. As with ETags, no two writes have the same version."""
+
+    _versions = count(1)
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self.stored: dict[Keys, MemoryRow] = {}
+
+    def now(self) -> datetime:
+        return self._clock()
+
+    async def get(self, partition_key: str, row_key: str) -> MemoryRow | None:
+        return self.stored.get((partition_key, row_key))
+
+    async def range(
+        self,
+        partition_key: str,
+        start: str = "",
+        end: str | None = None,
+        limit: int | None = None,
+        at_least: Mapping[str, Any] | None = None,
+        select: list[str] | None = None,  # noqa: ARG002
+    ) -> list[Any]:
+        return [
+            row
+            for row in await self.all_rows()
+            if row["PartitionKey"] == partition_key
+            and row["RowKey"] >= start
+            and (end is None or row["RowKey"] < end)
+            and all(row[name] >= value for name, value in (at_least or {}).items())
+        ][:limit]
+
+    async def all_rows(self, select: list[str] | None = None) -> list[Any]:  # noqa: ARG002
+        return [row for _, row in sorted(self.stored.items())]
+
+    async def put(self, row: Row, version: str | None) -> str:
+        self._check(row, version)
+        return self._write(row)
+
+    async def put_marked(self, row: Row, version: str | None) -> str:
+        return await self.put(row, version)  # no reply is lost
+
+    async def overwrite(self, row: Row) -> None:
+        self._write(row)
+
+    async def submit(self, operations: Sequence[Operation]) -> Sequence[Mapping[str, Any]]:
+        for kind, row, *options in operations:
+            given: dict[str, Any] = dict(*options)
+            if kind == "create" or "etag" in given:
+                self._check(row, given.get("etag"))
+        return [self._done(kind, row) for kind, row, *_ in operations]
+
+    async def delete(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self.stored.pop(_keys(row), None)
+
+    async def close(self) -> None: ...
+
+    def _check(self, row: Row, version: str | None) -> None:
+        current = self.stored.get(_keys(row))
+        if (current.metadata["etag"] if current is not None else None) != version:
+            raise RowConflict(row["RowKey"])
+
+    def _done(self, kind: str, row: Row) -> Mapping[str, Any]:
+        if kind == "delete":
+            del self.stored[_keys(row)]
+            return {}
+        return {"etag": self._write(row)}
+
+    def _write(self, row: Row) -> str:
+        version = str(next(self._versions))
+        written = self.stored[_keys(row)] = MemoryRow(row)
+        written.metadata = {"etag": version, "timestamp": self._clock()}
+        return version
+
+
+def _keys(row: Mapping[str, Any]) -> Keys:
+    return row["PartitionKey"], row["RowKey"]
