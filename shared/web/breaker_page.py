@@ -9,6 +9,7 @@ from typing import NotRequired, TypedDict
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.operating.breaker import BreakerView
 from shared.notifications.news import stamp
+from shared.values.shown import shown
 from shared.values.text import TimeText
 from shared.web.http import SECURITY_HEADERS
 
@@ -67,16 +68,15 @@ def paragraph(text: str) -> str:
 
 def view_page(view: BreakerView, token: str) -> str:
     """The page that a link opens. It has a button unless the breaker is closed."""
-    breaker = view.breaker
+    told = status_of(view)
     facts = {
-        "state": breaker.mode.value.replace("_", " "),
-        "since": stamp(breaker.changed_at) if breaker.epoch else "always",
-        "reason": breaker.reason or "-",
-        "next attempt at": stamp(breaker.retry_at) if breaker.retry_at else "-",
-        "incident": str(breaker.epoch),
-        "now": stamp(view.read_at),
+        "state": told["mode"].replace("_", " "),
+        "since": told["changed_at"] if told["epoch"] else "always",
+        "reason": told["reason"] or "-",
+        "next attempt at": told["retry_at"] or "-",
+        "incident": str(told["epoch"]),
+        "now": told["read_at"],
     }
-    errors = [(stamp(e.since), e.instance, str(e.failures), e.last_error) for e in view.errors]
     backlog = [
         (each.partition_id, "unknown" if each.events is None else str(each.events), each.remark)
         for each in view.backlog
@@ -86,39 +86,29 @@ def view_page(view: BreakerView, token: str) -> str:
         _table((), facts.items()),
         _button(view, token),
         "<h2>Last errors</h2>",
-        _table(("since", "instance", "failures", "last error"), errors),
+        _table(
+            ("since", "instance", "failures", "last error"),
+            [map(str, each.values()) for each in told["errors"]],
+        ),
         "<h2>Backlog</h2>",
         _table(("partition", "events", "remark"), backlog),
     )
 
 
-def view_json(view: BreakerView, approval_url: str = "") -> BreakerStatus:
-    breaker = view.breaker
-    status: BreakerStatus = {
-        "breaker": view.name,
-        "mode": breaker.mode,
-        "epoch": breaker.epoch,
-        "reason": breaker.reason,
-        "changed_at": stamp(breaker.changed_at),
-        "retry_at": stamp(breaker.retry_at) if breaker.retry_at else None,
-        "read_at": stamp(view.read_at),
-        "errors": [
-            {
-                "since": stamp(each.since),
-                "instance": each.instance,
-                "failures": each.failures,
-                "last_error": each.last_error,
-            }
-            for each in view.errors
-        ],
-        "backlog": [
-            {"partition_id": each.partition_id, "events": each.events, "remark": each.remark}
-            for each in view.backlog
-        ],
-    }
-    if approval_url:
-        status["approval_url"] = approval_url
-    return status
+def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
+    told = shown(
+        BreakerStatus,
+        view.breaker,
+        stamp,
+        breaker=view.name,
+        read_at=view.read_at,
+        errors=[shown(BreakerError, each, stamp) for each in view.errors],
+        backlog=[shown(PartitionBacklog, each, stamp) for each in view.backlog],
+        approval_url=approval_url,
+    )
+    if not approval_url:
+        del told["approval_url"]
+    return told
 
 
 def _button(view: BreakerView, token: str) -> str:

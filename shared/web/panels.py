@@ -14,8 +14,8 @@ from shared.ingestion.model import DeadLetter, Stream
 from shared.ingestion.operating.breaker import Backlog
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
+from shared.values.shown import shown
 from shared.values.text import DateText, TimeText
-from shared.web.endpoint import Endpoint, replies
 
 BODY_BYTES_SHOWN = 200
 
@@ -96,14 +96,11 @@ def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
     except UnicodeDecodeError:
         text = base64.b64encode(body).decode()
     return {
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition": stream.partition_id,
+        **stream.names,
         "sequence": letter.sequence,
         "failed_at": stamp(letter.failed_at),
         "kind": letter.kind,
         "error": letter.error,
-        "attempts": letter.attempts,
         "body": None if letter.body is None else text,
     }
 
@@ -121,38 +118,23 @@ def _series(days: list[Trend]) -> TrendSeries:
     newest = days[-1]
     measured = newest.measurement and any(day.adjusted_sum is not None for day in days)
     of = "sum" if measured else "count"
-    return {
-        "name": newest.name,
-        "event": newest.event,
-        "kind": newest.kind,
-        "measurement": newest.measurement,
-        "dimensions": dict(newest.dimensions),
-        "verdict": newest.verdict,
-        "figure": newest.figure,
-        "count_verdict": newest.count_verdict,
-        "sum_verdict": newest.sum_verdict,
-        "reason": newest.reason,
-        "alarm": "lost" in newest.verdict,
-        "days": [
-            {
-                "date": day.date,
-                "raw": day.records if of == "count" else day.raw_sum,
-                "adjusted": getattr(day, f"adjusted_{of}"),
-                "low": getattr(day, f"adjusted_{of}_low"),
-                "high": getattr(day, f"adjusted_{of}_high"),
-                "sampling_rate": day.sampling_rate,
-                "verdict": day.verdict,
-                "figure": day.figure,
-                "reason": day.reason,
-                "complete": day.complete,
-            }
-            for day in days
-            if day.verdict != UNREADABLE
-        ],
-    }
+    return shown(
+        TrendSeries,
+        newest,
+        stamp,
+        dimensions=dict(newest.dimensions),
+        alarm="lost" in newest.verdict,
+        days=[_day(day, of) for day in days if day.verdict != UNREADABLE],
+    )
 
 
-ENDPOINTS = (
-    Endpoint("trends", replies(list[TrendSeries], 503)),
-    Endpoint("breakers", replies(list[BreakerSummary], 503)),
-)
+def _day(day: Trend, of: str) -> TrendDay:
+    return shown(
+        TrendDay,
+        day,
+        stamp,
+        raw=day.records if of == "count" else day.raw_sum,
+        adjusted=getattr(day, f"adjusted_{of}"),
+        low=getattr(day, f"adjusted_{of}_low"),
+        high=getattr(day, f"adjusted_{of}_high"),
+    )

@@ -17,10 +17,10 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import Override
-from shared.web.board import Board, RecentLog, put_override, read
-from shared.web.fields import BODY_BYTES_MAX
+from shared.web.board import Board, RecentLog, override, resources
+from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
-from shared.web.page import page
+from shared.web.page import dashboard
 from tests.builders import NOW, resource
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
@@ -60,7 +60,7 @@ class World:
             await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
 
     async def get(self, path: str, **query: str) -> Any:
-        reply = await read(self.board, request_for(path, **query))
+        reply = await resources(request_for(path, **query), self.board)
         return (
             json.loads(reply.body) | {"status": reply.status}
             if reply.status != 200
@@ -69,8 +69,9 @@ class World:
 
     async def post(self, fields: Any, headers: dict[str, str] | None = None) -> Reply:
         body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
-        request = Request(headers=JSON_TYPE if headers is None else headers, body=body)
-        return await put_override(self.board, "plan-1", request, f"c-{self.now.isoformat()}")
+        sent = JSON_TYPE if headers is None else headers
+        request = Request(route={"name": "plan-1"}, headers=sent, body=body)
+        return await override(request, self.board)
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ async def test_an_invalid_request_is_answered_with_what_would_be_valid(
 
 
 async def test_the_page_ignores_parameters_that_other_programs_add_to_a_link(world: World) -> None:
-    assert (await page(world.board, Request(query={"utm_source": "mail"}))).status == 200
+    assert (await dashboard(Request(query={"utm_source": "mail"}), world.board)).status == 200
 
 
 async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
@@ -212,7 +213,7 @@ async def test_hostile_text_in_the_log_and_in_overrides_is_escaped(world: World)
     )  # fmt: skip
     await world.store.record(line)
     world.store.override("plan-1", Override(Mode.PAUSED, HOSTILE))
-    reply = await page(world.board, Request())
+    reply = await dashboard(Request(), world.board)
     text = reply.body
     assert reply.status == 200
     assert "alert(1)" in text
@@ -224,17 +225,17 @@ async def test_hostile_text_in_the_log_and_in_overrides_is_escaped(world: World)
 
 
 async def test_a_page_without_any_decision_names_the_functions_to_check(world: World) -> None:
-    reply = await page(world.board, Request())
+    reply = await dashboard(Request(), world.board)
     assert "Check that the functions <code>metric_collector</code>" in reply.body
-    assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
+    assert (await dashboard(Request(query={"hours": "x"}), world.board)).status == 400
 
 
 async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: World) -> None:
     await world.minute()
-    assert "throughput of an instance" not in (await page(world.board, Request())).body
+    assert "throughput of an instance" not in (await dashboard(Request(), world.board)).body
     world.resource = resource(throughput=Throughput(rate_per_instance_minute=41.5))
     world.board = replace(world.board, resources={"plan-1": world.resource})
-    html = (await page(world.board, Request())).body
+    html = (await dashboard(Request(), world.board)).body
     assert (
         "throughput of an instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
     )
@@ -243,9 +244,9 @@ async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: Worl
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:
     await world.minute()
     decided_at = f"{world.now:%H:%M:%S}"
-    assert f"<time>{decided_at}</time>" in (await page(world.board, Request())).body
+    assert f"<time>{decided_at}</time>" in (await dashboard(Request(), world.board)).body
     world.now += timedelta(days=1)
-    text = (await page(world.board, Request())).body
+    text = (await dashboard(Request(), world.board)).body
     assert f"<time>{NOW:%m-%d} {decided_at}</time>" in text
     assert text.count(f"as of {NOW:%m-%d} {decided_at}") == 2  # the capacity, and the backlog
 
@@ -257,10 +258,10 @@ async def test_nan_and_infinity_never_appear_in_the_json(world: World) -> None:
     line = replace(line, metric="backlog", value=1, evidence=evidence, candidates=(candidate,))
     await world.store.record(line)
     for path in ("resources", "resources/plan-1/decisions", "resources/plan-1/history"):
-        text = (await read(world.board, request_for(path))).body
+        text = (await resources(request_for(path), world.board)).body
         assert "NaN" not in text
         assert "Infinity" not in text
-    assert "NaN" not in (await page(world.board, Request())).body
+    assert "NaN" not in (await dashboard(Request(), world.board)).body
 
 
 # --- the cache of the log --------------------------------------------------------------------
