@@ -16,8 +16,9 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
-from shared.web.board import Board, RecentLog, override, resources
+from shared.web.board import Board, RecentLog, card, override, resources
 from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
 from shared.web.page import dashboard
@@ -28,13 +29,18 @@ JSON_TYPE = {"content-type": "application/json"}
 
 
 class Counting(MemoryStateStore):
-    """A store that counts how many lines of the log are read."""
+    """A store that counts the reads of states and logs, and how many lines of the log are read."""
 
-    lines_read = 0
+    lines_read = states_read = logs_read = 0
+
+    async def load(self, resource_name: str) -> Snapshot:
+        self.states_read += 1
+        return await super().load(resource_name)
 
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
+        self.logs_read += 1
         lines = await super().log(resource_name, limit, since)
         self.lines_read += len(lines)
         return lines
@@ -135,6 +141,36 @@ async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
     assert second["points"][:-1] == first["points"]
     wider = await world.get("resources/plan-1/history", hours="2")
     assert wider["points"] == second["points"]
+
+
+async def test_a_refresh_of_the_page_reads_each_state_and_each_log_once(world: World) -> None:
+    several = {name: resource(name) for name in ("plan-1", "plan-2", "plan-3")}
+    world.board = replace(world.board, resources=several)
+    for name, declared in several.items():
+        line = LogEntry(name, NOW, EntryKind.DECISION, "d-1", f"why {name}", current=2, desired=2)
+        await world.store.record(line)
+        for value in (2.0, 3.0):
+            world.now += timedelta(seconds=1)
+            sent = Metric(name, CAPACITY_METRIC, MetricValue(world.now, value))
+            await scaling_logic.process_sample(sent, {name: declared}, world.store)
+    for query in ({}, {"live": "true"}):
+        world.store.states_read = world.store.logs_read = 0
+        text = (await dashboard(Request(query=query), world.board)).body
+        assert (world.store.states_read, world.store.logs_read) == (3, 3)
+        assert all(f"why {name}" in text for name in several)
+
+
+async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest_decision_is(
+    world: World,
+) -> None:
+    for kinds in ((), (EntryKind.CONFIRMED,), (EntryKind.DECISION, EntryKind.CONFIRMED)):
+        for number, kind in enumerate(kinds):
+            line = LogEntry("plan-1", world.now, kind, f"e-{number}-{kind}", f"why {kind}")
+            await world.store.record(line)
+        for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
+            world.now += age  # the last one sets the clock of the store back
+            shown = await card(world.board, world.resource, 3)
+            assert shown["status"] == await world.get("resources/plan-1")
 
 
 async def test_an_override_is_set_and_cleared(world: World) -> None:
