@@ -13,20 +13,20 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.operating.breaker import BreakerController
-from shared.web.breaker_page import (
-    HEADERS,
-    BreakerStatus,
-    page,
-    paragraph,
-    status_of,
-    view_page,
-)
 from shared.web.given import Given, Line, Name, check_length
-from shared.web.http import Refused, Reply, Request, error_reply
+from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
 from shared.web.operation import operation
+from shared.web.panels import BreakerStatus, status_of
+from shared.web.rendering import render
 
 log = logging.getLogger(__name__)
 
+HEADERS: Mapping[str, str] = {
+    **SECURITY_HEADERS,  # they suppress the referrer, because the address contains the token
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
+    ),
+}
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
 TOKEN_SCHEMA = {
     "type": "string",
@@ -82,9 +82,11 @@ def _page_or_json(request: Request, error: Refused) -> Reply:
     if _wants_json(request):
         return error_reply(request, error)
     text = str(error)
-    return _html(
-        page(TITLES[error.status], paragraph(f"{text[:1].upper()}{text[1:]}.")), error.status
-    )
+    return _page(TITLES[error.status], error.status, text=f"{text[:1].upper()}{text[1:]}.")
+
+
+def _page(title: str, status: int = 200, **shown: Any) -> Reply:
+    return Reply(status, render("breaker.html", title=title, **shown), "text/html", HEADERS)
 
 
 @operation(
@@ -102,8 +104,10 @@ async def breaker_page(
     # The request changes nothing, because mail scanners open links.
     _check_name(controller, path)
     token = _present(request.query.get("token"))
-    view = await controller.view_with(token)
-    return status_of(view) if _wants_json(request) else _html(view_page(view, token))
+    told = status_of(await controller.view_with(token))
+    if _wants_json(request):
+        return told
+    return _page(f"Circuit breaker {controller.name}", told=told, token=token)
 
 
 @operation(
@@ -130,7 +134,7 @@ async def breaker_close(
     if _wants_json(request):
         return {"breaker": controller.name, "mode": breaker.mode}
     text = "Events flow again, starting with the first one that was held."
-    return _html(page("Closed", paragraph(text)))
+    return _page("Closed", text=text)
 
 
 @operation("GET", "breakers/{name}/status", 404)
@@ -173,10 +177,6 @@ def _fields(body: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _html(text: str, status: int = 200) -> Reply:
-    return Reply(status, text, "text/html", HEADERS)
 
 
 def _wants_json(request: Request) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
-from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ConfigDict, Field
 
@@ -15,13 +14,10 @@ from shared.web.attention import attention
 from shared.web.board import Board, Span, card, read_part
 from shared.web.http import SECURITY_HEADERS, Reply
 from shared.web.operation import operation
+from shared.web.rendering import render
 from shared.web.settings_http import SettingsProblems
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-HERE = Path(__file__).parent
-STATIC = HERE / "static"
+STATIC = Path(__file__).parent / "static"
 
 
 class OfPage(Span):
@@ -43,18 +39,14 @@ async def dashboard(board: Board, query: OfPage) -> Reply:
     }
     status = 200 if any(map(_was_read, (*cards, *panels.values()))) else 503
     if query.live:
-        content = _environment().get_template("live.html").render(shown)
-        return _html(status, content, "default-src 'none'")
+        return _html(status, render("live.html", **shown), "default-src 'none'")
     nonce = secrets.token_urlsafe(16)
-    text = (
-        _environment()
-        .get_template("dashboard.html")
-        .render(
-            shown,
-            nonce=nonce,
-            styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
-            scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
-        )
+    text = render(
+        "dashboard.html",
+        **shown,
+        nonce=nonce,
+        styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
+        scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
     )
     policy = (
         f"default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; "
@@ -83,43 +75,8 @@ def _html(status: int, text: str, policy: str) -> Reply:
 
 
 @cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  only the page needs it
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"clock": _clock, "day": _day, "minutes": _minutes, "number": _number}
-    return environment
-
-
-@cache
 def _text(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
-
-
-def _clock(text: str, as_of: str) -> str:
-    """The time of day; with the date if the day differs from that of ``as_of``."""
-    time, now = datetime.fromisoformat(text), datetime.fromisoformat(as_of)
-    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%m-%d %H:%M:%S")
-
-
-def _day(text: str) -> str:
-    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
-
-
-def _minutes(value: float) -> str:
-    return f"{value * 60:.2g} s" if value < 1 else f"{value:.3g} min"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "?"
-    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"
 
 
 OPERATIONS = (dashboard,)

@@ -1,5 +1,4 @@
-"""The panels of the page besides the resources, as plain values for JSON. All functions are
-pure."""
+"""Breakers, dead letters and trends as plain values for JSON and pages. All functions are pure."""
 
 from __future__ import annotations
 
@@ -7,11 +6,11 @@ import base64
 import codecs
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
-from shared.ingestion.operating.breaker import Backlog
+from shared.ingestion.operating.breaker import Backlog, BreakerView
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.values.shown import shown
@@ -33,6 +32,38 @@ class BreakerSummary(TypedDict):
     reason: str
     retry_at: TimeText | None
     link: str
+
+
+class BreakerError(TypedDict):
+    """The last error that an instance counted in an interval of ten seconds, and how many."""
+
+    since: TimeText
+    instance: str
+    failures: int
+    last_error: str
+
+
+class PartitionBacklog(TypedDict):
+    """How many events of a partition wait. ``events`` is null if it is unknown."""
+
+    partition_id: str
+    events: int | None
+    remark: str
+
+
+class BreakerStatus(TypedDict):
+    """The state of the breaker. ``approval_url`` is a link that closes an open breaker."""
+
+    breaker: str
+    mode: BreakerMode
+    epoch: int
+    reason: str
+    changed_at: TimeText
+    retry_at: TimeText | None
+    read_at: TimeText
+    errors: list[BreakerError]
+    backlog: list[PartitionBacklog]
+    approval_url: NotRequired[str]
 
 
 class TrendDay(TypedDict):
@@ -80,6 +111,23 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
         "retry_at": stamp(state.retry_at) if state.retry_at else None,
         "link": "" if state.mode is BreakerMode.CLOSED else link,
     }
+
+
+def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
+    """The state of the breaker, with the last errors and the backlog."""
+    told = shown(
+        BreakerStatus,
+        view.breaker,
+        stamp,
+        breaker=view.name,
+        read_at=view.read_at,
+        errors=[shown(BreakerError, each, stamp) for each in view.errors],
+        backlog=[shown(PartitionBacklog, each, stamp) for each in view.backlog],
+        approval_url=approval_url,
+    )
+    if not approval_url:
+        del told["approval_url"]
+    return told
 
 
 def held(backlog: Backlog) -> JsonObject:

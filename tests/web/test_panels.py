@@ -18,7 +18,6 @@ from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
 from shared.web.attention import attention
 from shared.web.board import Board, RecentLog, breakers, cached
-from shared.web.breaker_page import status_of
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW
@@ -72,7 +71,7 @@ def test_only_a_breaker_that_is_not_closed_has_a_link() -> None:
 async def test_a_state_is_the_same_word_in_all_json_and_has_spaces_on_pages() -> None:
     probing = replace(OPEN, mode=BreakerMode.HALF_OPEN)
     summary = panels.breaker("metric_ingest", probing, "")
-    status = status_of(BreakerView("metric_ingest", probing, NOW, (), ()))
+    status = panels.status_of(BreakerView("metric_ingest", probing, NOW, (), ()))
     assert summary["mode"] == status["mode"] == "half_open"
     (item,) = attention([], {"breakers": [dict(summary)]})
     assert "circuit breaker metric_ingest is half open" in item["what"]
