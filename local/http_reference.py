@@ -1,7 +1,7 @@
 """``python -m local.http_reference``: generates docs/http.md and docs/openapi.json.
 
-Both files are generated from the routes in function_app.py and the endpoints that the modules of
-shared/web declare. A test fails if they differ.
+Both files are generated from the operations that the modules of shared/web declare. A test fails
+if they differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEXT = """# HTTP
 
 All addresses begin with the address of the Function App, such as `https://MY-APP.azurewebsites.net`. Each function has its own key, which you pass as `?code=KEY` or in the header `x-functions-key`. A host key opens all functions. `az functionapp function keys list` shows the keys. {keyless} need no key: they take the token of a link from a notification instead. A token is valid only until the breaker closes.
 
-[openapi.json](openapi.json) describes the same for programs, as OpenAPI 3.1. `python -m local.http_reference` generates both from the routes and their declarations in `shared/web`.
+[openapi.json](openapi.json) describes the same for programs, as OpenAPI 3.1. `python -m local.http_reference` generates both from the operations in `shared/web`.
 
 | address | function | what it returns or does |
 |---|---|---|

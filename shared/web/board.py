@@ -271,15 +271,7 @@ async def read_part(name: str, read: Awaitable[Any]) -> Any:
         return {"error": failure(name, error)}
 
 
-class Card(TypedDict):
-    """A resource on the page."""
-
-    status: ResourceStatus
-    history: History
-    age_limit_minutes: float
-
-
-async def card(board: Board, resource: Resource, hours: float) -> Card:
+async def card(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
     """The card of a resource. Its state is read once, and its log twice only if the last hours have
     no decision.
     """
