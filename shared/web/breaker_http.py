@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 from urllib.parse import parse_qs
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field
 
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.operating.breaker import BreakerController
-from shared.web.given import Given, Line, Name, check_length
+from shared.web.given import Given, Line, Name, check_length, described
 from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
 from shared.web.operation import operation
 from shared.web.panels import BreakerStatus, status_of
@@ -28,12 +28,7 @@ HEADERS: Mapping[str, str] = {
     ),
 }
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
-TOKEN_SCHEMA = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": TOKEN_CHARACTERS_MAX,
-    "pattern": "^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$",
-}
+TOKEN_PATTERN = "^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$"  # noqa: S105  not a password
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  not a password
 TITLES: Mapping[int, str] = {
     401: "Not allowed",
@@ -52,7 +47,7 @@ class OfBreaker(Given):
 
 
 class OfLink(Given):
-    token: Annotated[str, WithJsonSchema(TOKEN_SCHEMA)] = Field(
+    token: Annotated[str, described(TOKEN_PATTERN, TOKEN_CHARACTERS_MAX)] = Field(
         description="the token of a signed link"
     )
 
@@ -82,7 +77,9 @@ def _page_or_json(request: Request, error: Refused) -> Reply:
     if _wants_json(request):
         return error_reply(request, error)
     text = str(error)
-    return _page(TITLES[error.status], error.status, text=f"{text[:1].upper()}{text[1:]}.")
+    return _page(
+        TITLES.get(error.status, "Refused"), error.status, text=f"{text[:1].upper()}{text[1:]}."
+    )
 
 
 def _page(title: str, status: int = 200, **shown: Any) -> Reply:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Protocol
 
 from pydantic import ConfigDict, Field
 
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
-from shared.ingestion.dead_letters.ports import DeadLetterStore, StoredDeadLetter
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, Redriver, purge
 from shared.ingestion.errors import NotFound
-from shared.ingestion.events.ports import CheckpointReader, HubReader
+from shared.ingestion.events.ports import HubReader
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
+from shared.ingestion.stores import EventStore
 from shared.web.given import Given, Line
 from shared.web.operation import operation
 
@@ -71,17 +71,13 @@ class Older(Given):
     older_than_days: float = Field(ge=0, le=36_500, description="only dead letters older than this")
 
 
-class Store(CheckpointReader, DeadLetterStore, Protocol):
-    """The checkpoints and the dead letters, which one adapter class implements."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeadLetterService:
     """The parts that the operations need. ``send_outbox`` sends the messages that a redrive left in
     the outbox.
     """
 
-    store: Store
+    store: EventStore
     hub: HubReader
     redriver: Redriver
     send_outbox: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
@@ -136,7 +132,7 @@ async def dead_letters_purge(
 
 
 async def _older(
-    store: Store, query: DeadLetterQuery, age: timedelta
+    store: EventStore, query: DeadLetterQuery, age: timedelta
 ) -> Sequence[StoredDeadLetter]:
     streams = await store.streams()
     if not streams:

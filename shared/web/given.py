@@ -37,12 +37,15 @@ KEYWORDS = (
 """What is told of a field."""
 Line = Annotated[str, StringConstraints(min_length=1, max_length=LENGTH_MAX, pattern=LINE_PATTERN)]
 """One line of text that is not blank."""
-Name = Annotated[
-    str,
-    WithJsonSchema(
-        {"type": "string", "minLength": 1, "maxLength": LENGTH_MAX, "pattern": LINE_PATTERN}
-    ),
-]
+
+
+def described(pattern: str, length_max: int) -> WithJsonSchema:
+    """Describes a text that its operation checks itself."""
+    bounds = {"minLength": 1, "maxLength": length_max, "pattern": pattern}
+    return WithJsonSchema({"type": "string", **bounds})
+
+
+Name = Annotated[str, described(LINE_PATTERN, LENGTH_MAX)]
 """A name in an address. Any text is read, because who asks for an unknown name is told the known
 ones."""
 
@@ -142,7 +145,7 @@ def check_length(request: Request, bytes_max: int) -> None:
 
 
 READERS: Mapping[type, tuple[re.Pattern[str], Callable[[str], Any]]] = {
-    bool: (re.compile("true|false"), "true".__eq__),
+    bool: (re.compile("true|false"), lambda text: text == "true"),
     int: (re.compile("-?[0-9]{1,20}"), int),
     float: (re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?"), float),
 }
