@@ -4,8 +4,7 @@ result."""
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import List  # the worker refuses list[…] in a binding
-from uuid import uuid4
+from typing import Any, List  # the worker refuses list[…] in a binding
 
 import azure.functions as func
 
@@ -18,16 +17,15 @@ from shared.datasets import arrivals, processing
 from shared.datasets import flows as dataset_flows
 from shared.ingestion.events import ingest
 from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.operating.breaker import BreakerController
 from shared.nightly.flows.demand import demand_nightly
 from shared.nightly.flows.retention import delete_old_trends
 from shared.notifications import flow as notification_flow
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
-from shared.web import board, breaker_http, dead_letters_http, settings_http
-from shared.web.dead_letters_http import DeadLetterService
+from shared.web import board, breaker_http, dead_letters_http, page, settings_http
 from shared.web.http import Reply, Request
+from shared.web.operation import Operation
 from shared.wiring.app import App
 from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
 from shared.wiring.rules_version import rules_version
@@ -62,14 +60,6 @@ async def settings_check(timer: func.TimerRequest) -> None:
     """Fail every minute while settings or rules are wrong, so that logs and alerts show it."""
     if failure is not None:  # an error that is raised again keeps the tracebacks of every time
         raise SettingsError(failure.problems)
-
-
-@refused.route("dashboard", methods=["GET"])
-@guard_invocation
-async def settings_problems(req: func.HttpRequest) -> func.HttpResponse:
-    """What is wrong with settings and rules, in place of the dashboard."""
-    problems = () if failure is None else failure.problems
-    return _response(settings_http.problems_reply(problems))
 
 
 @scaling.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
@@ -206,37 +196,6 @@ async def notifier(timer: func.TimerRequest) -> None:
     await notification_flow.run(parts.sources, parts.store, parts.notifier, parts.intervals)
 
 
-@scaling.route("dashboard", methods=["GET"])
-@guard_invocation
-async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
-    """The dashboard, as HTML."""
-    from shared.web.page import page  # noqa: PLC0415  only this function needs it
-
-    return _response(await page(app.web.board, _request(req)))
-
-
-@scaling.route("resources/{name?}/{view?}", methods=["GET"])
-@guard_invocation
-async def resources(req: func.HttpRequest) -> func.HttpResponse:
-    """The resources as JSON: resources, resources/NAME, …/decisions, …/history."""
-    return _response(await board.read(app.web.board, _request(req)))
-
-
-@scaling.route("trends", methods=["GET"])
-@guard_invocation
-async def trends(req: func.HttpRequest) -> func.HttpResponse:
-    """The event trends that the nightly job computed, as JSON."""
-    return await _panel("trends")
-
-
-@scaling.route("resources/{name}/override", methods=["POST"])
-@guard_invocation
-async def override(req: func.HttpRequest) -> func.HttpResponse:
-    """Set or clear an override of the rules."""
-    request, name = _request(req), req.route_params["name"]
-    return _response(await board.put_override(app.web.board, name, request, uuid4().hex))
-
-
 @ingestion.event_hub_message_trigger(
     arg_name="events",
     event_hub_name=settings.ingestion.hub_name,
@@ -266,41 +225,6 @@ async def ingest_tail(timer: func.TimerRequest) -> None:
     await app.ingestion.tail_watch.run(partition_ids, app.ingestion.pipeline)
 
 
-@ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-@guard_invocation
-async def breakers(req: func.HttpRequest) -> func.HttpResponse:
-    """The circuit breakers as JSON, each open one with a link for closing it."""
-    return await _panel("breakers")
-
-
-@ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
-@guard_invocation
-async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
-    """The state of the breaker, for a caller with a signed link from a notification."""
-    return await _breaker(breaker_http.show, req)
-
-
-@ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
-@guard_invocation
-async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
-    """Close the breaker, for a caller with the token of a signed link."""
-    return await _breaker(breaker_http.close, req)
-
-
-@ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-@guard_invocation
-async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
-    """The state of the breaker and a new signed link, for a caller who has a key of the app."""
-    return await _breaker(breaker_http.status, req)
-
-
-@ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
-@guard_invocation
-async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
-    """Stop processing events until a person closes the breaker."""
-    return await _breaker(breaker_http.isolate, req)
-
-
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
 @nightly.retry(strategy="fixed_delay", max_retry_count="5", delay_interval="00:05:00")
 @guard_invocation
@@ -318,40 +242,31 @@ async def trend_runs(timer: func.TimerRequest) -> None:
     await app.nightly.run_manager.run_all(settings.nightly.datasets)
 
 
-@ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-@guard_invocation
-async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
-    """The dead letters, for a caller who has a key of the app."""
-    return await _dead_letters(dead_letters_http.list_letters, req)
+def serve(blueprint: func.Blueprint, part: Callable[[], Any], *operations: Operation) -> None:
+    """Make each operation of the HTTP API a function of this module, with its own name and key.
+    ``part`` is what serves it, which is built when the first request arrives.
+    """
+    for operation in operations:
+        level = func.AuthLevel.FUNCTION if operation.keyed else func.AuthLevel.ANONYMOUS
+        route = blueprint.route(operation.route, methods=[operation.method], auth_level=level)
+        globals()[operation.name] = route(guard_invocation(_answering(operation, part)))
 
 
-@ingestion.route(
-    "dead-letters/{partition}/{sequence}", methods=["GET"], auth_level=func.AuthLevel.FUNCTION
-)
-@guard_invocation
-async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
-    """One dead letter, with its error and body."""
-    return await _dead_letters(dead_letters_http.show, req)
+def _answering(
+    operation: Operation, part: Callable[[], Any]
+) -> Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]:
+    async def answer(req: func.HttpRequest) -> func.HttpResponse:
+        return _response(await operation(_request(req), part()))
+
+    answer.__name__ = operation.name
+    return answer
 
 
-@ingestion.route(
-    "dead-letters/{partition}/{sequence}/redrive",
-    methods=["POST"],
-    auth_level=func.AuthLevel.FUNCTION,
-)
-@guard_invocation
-async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
-    """Process one dead letter again. Of concurrent requests, only one records its outcome."""
-    return await _dead_letters(dead_letters_http.redrive, req)
-
-
-@ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
-@guard_invocation
-async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
-    """Delete up to 100 dead letters that are older than a given age. If ``more`` is true in the
-    reply, repeat the request."""
-    return await _dead_letters(dead_letters_http.purge_older, req)
-
+serve(refused, lambda: failure.problems if failure else (), settings_http.settings_problems)
+serve(scaling, lambda: app.web.board, *page.OPERATIONS, *board.OPERATIONS)
+serve(ingestion, lambda: app.web.board, board.breakers)
+serve(ingestion, lambda: app.ingestion.breaker_controller, *breaker_http.OPERATIONS)
+serve(ingestion, lambda: app.ingestion.dead_letter_service, *dead_letters_http.OPERATIONS)
 
 if failure is not None:
     functions.register_functions(refused)
@@ -369,22 +284,6 @@ async def _send(queue: QueueSender, texts: Sequence[str]) -> None:
     """Send messages from the function itself. An output binding would have no time limit."""
     async with asyncio.timeout(SEND_SECONDS_MAX):
         await queue.send_texts(texts)
-
-
-async def _breaker(
-    serve: Callable[[Request, BreakerController], Awaitable[Reply]], req: func.HttpRequest
-) -> func.HttpResponse:
-    return _response(await serve(_request(req), app.ingestion.breaker_controller))
-
-
-async def _dead_letters(
-    serve: Callable[[Request, DeadLetterService], Awaitable[Reply]], req: func.HttpRequest
-) -> func.HttpResponse:
-    return _response(await serve(_request(req), app.ingestion.dead_letter_service))
-
-
-async def _panel(name: str) -> func.HttpResponse:
-    return _response(await board.read_panel(app.web.board, name))
 
 
 def _request(request: func.HttpRequest) -> Request:

@@ -1,18 +1,18 @@
 """``python -m local.http_reference``: generates docs/http.md and docs/openapi.json.
 
-Both files are generated from the routes in function_app.py and the endpoints that the modules of
-shared/web declare. A test fails if they differ.
+Both files are generated from the operations that the modules of shared/web declare. A test fails
+if they differ.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from local.openapi import Operation, document, operations
-from shared.web.endpoint import STATUSES
-from shared.web.fields import Field
+from local.openapi import FUNCTIONS, STATUSES, about, document, example, operations
+from shared.web.given import rule, schemas
+from shared.web.operation import Operation
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "http.md"
@@ -21,7 +21,7 @@ TEXT = """# HTTP
 
 All addresses begin with the address of the Function App, such as `https://MY-APP.azurewebsites.net`. Each function has its own key, which you pass as `?code=KEY` or in the header `x-functions-key`. A host key opens all functions. `az functionapp function keys list` shows the keys. {keyless} need no key: they take the token of a link from a notification instead. A token is valid only until the breaker closes.
 
-[openapi.json](openapi.json) describes the same for programs, as OpenAPI 3.1. `python -m local.http_reference` generates both from the routes and their declarations in `shared/web`.
+[openapi.json](openapi.json) describes the same for programs, as OpenAPI 3.1. `python -m local.http_reference` generates both from the operations in `shared/web`.
 
 | address | function | what it returns or does |
 |---|---|---|
@@ -92,45 +92,50 @@ def page() -> str:
     """The text of docs/http.md."""
     described = operations()
     of_override = next(each for each in described if each.name == OVERRIDE)
-    others = [each for each in described if each is not of_override]
     return TEXT.format(
-        keyless=" and ".join(f"`{each.name}`" for each in described if not each.route.keyed),
+        keyless=" and ".join(f"`{each.name}`" for each in described if not each.keyed),
         addresses=_rows(
-            [_address(each), f"`{each.route.function}`", each.about] for each in described
+            [f"`{each.method} /api/{each.route}`", f"`{_function(each)}`", about(each)]
+            for each in described
         ),
         parameters=_parameters(described),
         fields=_rows(
-            [f"`{field.name}`", f"`{each.name}`", field.rule, field.meaning]
-            for each in others
-            for field in each.endpoint.in_body
+            [name, f"`{each.name}`", *meaning]
+            for each in described
+            if each is not of_override
+            for name, *meaning in _fields(each)
         ),
-        example=json.dumps(of_override.endpoint.body_example),
-        override=_rows(
-            [f"`{field.name}`", field.rule, field.meaning] for field in of_override.endpoint.in_body
-        ),
+        example=json.dumps(example(of_override.given["body"])),
+        override=_rows(_fields(of_override)),
         statuses=_rows([str(status), text] for status, text in STATUSES.items()),
     )
 
 
-def _address(operation: Operation) -> str:
-    return f"`{operation.route.method} /api{operation.path}`"
+def _function(operation: Operation) -> str:
+    """The function that serves the operation."""
+    return next(each.name for each in FUNCTIONS if operation in (each, *each.forms))
+
+
+def _fields(operation: Operation) -> Iterator[list[str]]:
+    """The name, the rule and the meaning of each field of its body."""
+    if "body" in operation.given:
+        for name, schema in schemas(operation.given["body"]).items():
+            yield [f"`{name}`", rule(schema), schema["description"]]
 
 
 def _parameters(described: Sequence[Operation]) -> str:
-    """A row for each parameter, with all operations that take it."""
-    takers: dict[Field, list[str]] = {}
+    """A row for each parameter, with all functions that take it."""
+    takers: dict[tuple[str, ...], list[str]] = {}
     for operation in described:
-        for field in (*operation.endpoint.in_path, *operation.endpoint.in_query):
-            takers.setdefault(field, []).append(f"`{operation.route.function}`")
+        for place in ("path", "query"):
+            if place in operation.given:
+                for name, schema in schemas(operation.given[place]).items():
+                    default = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+                    row = (f"`{name}`", rule(schema), default, schema["description"])
+                    takers.setdefault(row, []).append(f"`{_function(operation)}`")
     return _rows(
-        [
-            f"`{field.name}`",
-            ", ".join(dict.fromkeys(functions)),
-            field.rule,
-            "" if field.default is None else f"`{json.dumps(field.default)}`",
-            field.meaning,
-        ]
-        for field, functions in takers.items()
+        [name, ", ".join(dict.fromkeys(functions)), *others]
+        for (name, *others), functions in takers.items()
     )
 
 

@@ -1,7 +1,5 @@
-"""An OpenAPI description of the HTTP API.
+"""An OpenAPI description of the HTTP API, from the operations that shared/web declares.
 
-Addresses, methods, keys and summaries come from function_app.py; parameters, bodies and replies
-from the endpoints that the modules of shared/web declare.
 https://spec.openapis.org/oas/v3.1.0
 """
 
@@ -9,21 +7,24 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, get_args, get_origin
 
-import azure.functions as func
-
-from local.functions_host.routes import compile_route
-from local.json_schema import JsonSchema, Schemas, plain
-from shared.web import board, breaker_http, dead_letters_http, page, panels
-from shared.web.endpoint import JSON, STATUSES, Content, Endpoint
-from shared.web.fields import Field
+from local.json_schema import UNIONS, Schemas, plain
+from shared.web import board, breaker_http, dead_letters_http, page
+from shared.web.given import Given, schemas
+from shared.web.http import Reply, error_reply
+from shared.web.operation import Operation
 
 ROOT = Path(__file__).parents[1]
-MODULES = (page, board, panels, breaker_http, dead_letters_http)
+FUNCTIONS = (
+    *page.OPERATIONS,
+    *board.OPERATIONS,
+    board.breakers,
+    *breaker_http.OPERATIONS,
+    *dead_letters_http.OPERATIONS,
+)
 KEYS = {
     "key_header": {"type": "apiKey", "in": "header", "name": "x-functions-key"},
     "key_query": {"type": "apiKey", "in": "query", "name": "code"},
@@ -35,102 +36,52 @@ While settings or rules are wrong, only `dashboard` exists, and lists the proble
 does not exist, or that has no such method, is answered with status 404 and an empty body."""
 
 
+JSON = "application/json"
+HTML = "text/html"
+STATUSES: Mapping[int, str] = {
+    200: "done",
+    400: "a parameter or field is wrong; the text says what is needed",
+    401: "no key, or no token",
+    403: "the token is not valid, or has expired",
+    404: "no such address, resource, breaker or dead letter, or the address has no such method",
+    409: "somebody else changed the state at the same time; try again",
+    411: "the request has no `Content-Length`: the Functions host drops a body sent in chunks",
+    413: "the body is too large",
+    415: "the content type must be `application/json`",
+    500: "the state of the app is inconsistent; the log says more",
+    502: "the breaker was closed, but its function is still disabled",
+    503: "storage, the hub or a handler fails, or does not answer within eight seconds; for a "
+    "change, the text then says that its outcome is unknown",
+}
+
+
+class Error(TypedDict):
+    """Why a request was refused, or failed."""
+
+    error: str
+
+
 class Undescribed(Exception):
-    """A route of function_app.py has no endpoint, or an endpoint has no route."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """An HTTP function of function_app.py."""
-
-    function: str
-    template: str
-    method: str
-    keyed: bool
-    about: str
-
-    def leads_to(self, path: str) -> bool:
-        return compile_route("", self.template).match(path) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """An endpoint with its route."""
-
-    endpoint: Endpoint
-    route: Route
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name or self.endpoint.function
-
-    @property
-    def path(self) -> str:
-        return f"/{self.endpoint.path or self.route.template}"
-
-    @property
-    def about(self) -> str:
-        return self.endpoint.about or self.route.about
+    """The model of an address does not fit its route."""
 
 
 def operations() -> Sequence[Operation]:
     """Every operation of the API. Raises Undescribed."""
-    found = routes()
-    by_function = {route.function: route for route in found}
-    endpoints = [endpoint for module in MODULES for endpoint in module.ENDPOINTS]
-    if unknown := {each.function for each in endpoints} - by_function.keys():
-        raise Undescribed(f"function_app.py has no HTTP function {', '.join(sorted(unknown))}")
-    described = [Operation(each, by_function[each.function]) for each in endpoints]
-    for route in found:
-        _check(route, [each for each in described if each.route.template == route.template])
-    return described
-
-
-def _check(route: Route, described: Sequence[Operation]) -> None:
-    """A route without optional parts has one operation; otherwise, each form of it has one."""
-    if not any(each.route.method == route.method for each in described):
-        raise Undescribed(f"no module of shared/web has an endpoint for {route.function}")
-    forms = {len(_segments(each.path)) for each in described}
-    longest = len(_segments(route.template))
-    if forms != set(range(longest - route.template.count("?"), longest + 1)):
-        raise Undescribed(f"{route.function}: a form of /{route.template} has no endpoint")
+    described = [form for function in FUNCTIONS for form in function.forms or (function,)]
     for each in described:
-        declared = {field.name for field in each.endpoint.in_path}
-        if not route.leads_to(each.path) or declared != set(re.findall(r"{(\w+)}", each.path)):
-            raise Undescribed(f"{each.name}: {each.path} does not fit /{route.template}")
-
-
-def _segments(path: str) -> list[str]:
-    return path.strip("/").split("/")
-
-
-def routes() -> Sequence[Route]:
-    """The HTTP functions that function_app.py declares, whatever the settings are."""
-    import function_app  # noqa: PLC0415  it reads the settings
-
-    app = func.FunctionApp()
-    for each in vars(function_app).values():
-        if isinstance(each, func.Blueprint):
-            app.register_functions(each)
-    return [route for function in app.get_functions() for route in _routes(function)]
-
-
-def _routes(function: Any) -> Iterator[Route]:
-    trigger = function.get_trigger().get_dict_repr()
-    if trigger["type"] == "httpTrigger":
-        about = plain(function.get_user_function().__doc__ or "")
-        keyed = trigger["authLevel"] is not func.AuthLevel.ANONYMOUS
-        for method in trigger["methods"]:
-            yield Route(function.get_function_name(), trigger["route"], method.value, keyed, about)
+        declared = set(schemas(each.given["path"])) if "path" in each.given else set()
+        if declared != set(re.findall(r"{(\w+)}", each.route)):
+            raise Undescribed(f"{each.name}: its model does not fit /{each.route}")
+    return described
 
 
 def document() -> dict[str, Any]:
     """The description as a JSON value."""
-    schemas = Schemas()
+    types = Schemas()
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations():
-        described = _operation(operation, schemas)
-        paths.setdefault(operation.path, {})[operation.route.method.lower()] = described
+        described = _operation(operation, types)
+        paths.setdefault(f"/{operation.route}", {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": _info(),
@@ -142,7 +93,7 @@ def document() -> dict[str, Any]:
         ],
         "paths": paths,
         "components": {
-            "schemas": dict(sorted(schemas.by_name.items())),
+            "schemas": dict(sorted(types.by_name.items())),
             "securitySchemes": KEYS,
         },
     }
@@ -158,61 +109,79 @@ def _info() -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
-    endpoint = operation.endpoint
-    replies = dict(endpoint.replies)
-    if operation.route.keyed:
-        replies.setdefault(401, {})
+def _operation(operation: Operation, types: Schemas) -> dict[str, Any]:
+    given = operation.given
     return {
         "operationId": operation.name,
-        "tags": [_segments(operation.path)[0]],
-        "summary": operation.about,
-        "security": [{key: []} for key in KEYS] if operation.route.keyed else [],
+        "tags": [operation.route.split("/")[0]],
+        "summary": about(operation),
+        "security": [{key: []} for key in KEYS] if operation.keyed else [],
         "parameters": [
-            *_parameters("path", endpoint.in_path),
-            *_parameters("query", endpoint.in_query),
+            parameter
+            for place in ("path", "query")
+            if place in given
+            for parameter in _parameters(place, given[place])
         ],
-        **_body(endpoint),
-        "responses": {
-            str(status): _reply(status, content, schemas)
-            for status, content in sorted(replies.items())
-        },
+        **(_body(given["body"]) if "body" in given else {}),
+        "responses": dict(_responses(operation, types)),
     }
 
 
-def _parameters(place: str, fields: Iterable[Field]) -> Iterator[dict[str, Any]]:
-    for field in fields:
+def about(operation: Operation) -> str:
+    return plain(operation.serve.__doc__ or "")
+
+
+def _parameters(place: str, model: type[Given]) -> Iterator[dict[str, Any]]:
+    for name, schema in schemas(model).items():
         yield {
-            "name": field.name,
+            "name": name,
             "in": place,
-            "required": field.required,
-            "description": field.meaning,
-            "schema": _schema(field),
+            "required": name in required(model),
+            "description": schema.pop("description"),
+            "schema": schema,
         }
 
 
-def _schema(field: Field) -> JsonSchema:
-    return field.schema if field.default is None else {**field.schema, "default": field.default}
+def required(model: type[Given]) -> list[str]:
+    """The names of the fields that a request must have."""
+    fields = model.model_fields.items()
+    return [field.alias or name for name, field in fields if field.is_required()]
 
 
-def _body(endpoint: Endpoint) -> dict[str, Any]:
-    if not endpoint.in_body:
-        return {}
+def example(model: type[Given]) -> dict[str, Any]:
+    """A body of the model; empty if the model has none."""
+    extra: Any = model.model_config.get("json_schema_extra", {})
+    found: dict[str, Any] = extra.get("example", {})
+    return found
+
+
+def _body(model: type[Given]) -> dict[str, Any]:
     schema = {
         "type": "object",
-        "properties": {
-            field.name: {**_schema(field), "description": field.meaning}
-            for field in endpoint.in_body
-        },
-        "required": [field.name for field in endpoint.in_body if field.required],
+        "properties": schemas(model),
+        "required": required(model),
         "additionalProperties": False,
     }
-    example = {"example": endpoint.body_example} if endpoint.body_example else {}
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema, **example}}}}
+    shown = {"example": example(model)} if example(model) else {}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema, **shown}}}}
 
 
-def _reply(status: int, content: Content, schemas: Schemas) -> dict[str, Any]:
-    reply: dict[str, Any] = {"description": STATUSES[status]}
-    if content:
-        reply["content"] = {kind: {"schema": schemas.of(type_)} for kind, type_ in content.items()}
-    return reply
+def _responses(operation: Operation, types: Schemas) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The reply of each status. A function that returns a Reply has a page, and its refusals are
+    pages too if it makes them itself."""
+    hint = operation.hints["return"]
+    kinds = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
+    refusal = {JSON: Error, **({HTML: str} if operation.refuse is not error_reply else {})}
+    content = {
+        200: {HTML if kind is Reply else JSON: str if kind is Reply else kind for kind in kinds}
+    }
+    content |= dict.fromkeys(operation.statuses, refusal)
+    if operation.keyed:
+        content.setdefault(401, {})
+    for status in operation.told_by:
+        content[status] = {HTML: str, JSON: operation.told_by[status]}
+    for status, each in sorted(content.items()):
+        reply: dict[str, Any] = {"description": STATUSES[status]}
+        if each:
+            reply["content"] = {kind: {"schema": types.of(each[kind])} for kind in each}
+        yield str(status), reply

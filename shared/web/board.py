@@ -1,36 +1,27 @@
-"""The data behind the page and the JSON endpoints, and the one endpoint that sets an override."""
+"""The data behind the page and its JSON, and the operations on resources."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, TypedDict
+from uuid import uuid4
 
-from shared.autoscaling.deciding.decide import LogEntry
+from pydantic import ConfigDict, Field
+
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.errors import (
-    OverrideRefused,
-    StateConflict,
-    StateUnreadable,
-    UnknownResource,
-)
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.overrides import (
-    DURATION_PATTERN,
-    TEXT_LENGTH_MAX,
-    Change,
-    duration,
-)
+from shared.autoscaling.operating.overrides import DURATION_PATTERN, Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     History,
@@ -38,12 +29,12 @@ from shared.autoscaling.operating.shown import (
     ResourceUnreadable,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import StateStore
+from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override
-from shared.ingestion.errors import RowUnreadable
-from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
-from shared.web.fields import Choice, Field, Flag, Number, Text, Whole, in_body, in_query
-from shared.web.http import Refused, Reply, Request, error_reply, in_time, json_reply
+from shared.web.given import Given, Line, Name
+from shared.web.http import Refused, Reply, Request, in_time
+from shared.web.operation import failure, operation
+from shared.web.panels import BreakerSummary, TrendSeries
 
 POINTS_MAX = 360
 CACHED_LINES_MAX = 20_000
@@ -52,48 +43,6 @@ OVERLAP = timedelta(seconds=30)
 """Lines are not always written in the order of their times, so the lines of the last moments are
 read again.
 """
-OUTCOME_UNKNOWN = "it is not known whether the override was written"
-
-NAME = Text("name", "the name of the resource in `scaling_rules.py`", required=True)
-HOURS = Number("hours", "how far back", 0.01, 72, default=3)
-LIMIT = Whole("limit", "the most entries", 1, status.LINES_MAX, default=50)
-MODE = Choice("mode", "the mode of the resource", tuple(Mode))
-EXACT = Whole(
-    "exact",
-    "exactly this number of instances, without waiting for a cooldown",
-    0,
-    PLAN_CAPACITY_MAX,
-)
-FLOOR = Whole("floor", "at least this number of instances", 0, PLAN_CAPACITY_MAX)
-FREEZE = Flag("freeze_scale_in", "`true` prevents scale-in", default=False)
-REASON = Text("reason", "the reason, for the decision log", length_max=TEXT_LENGTH_MAX)
-LASTS = Text(
-    "for",
-    "the duration, such as `90m`, `2h` or `1d12h`, at most `366d`; without it the override lasts "
-    "until it is cleared",
-    pattern=DURATION_PATTERN,
-    length_max=30,
-    example="90m, 2h or 1d12h",
-)
-BY = Text(
-    "by",
-    "the author; if the Function App requires people to sign in, the name of the signed-in person "
-    "is used instead",
-    length_max=TEXT_LENGTH_MAX,
-)
-CLEAR = Flag(
-    "clear", "`true` removes the override; the only other field allowed is `by`", default=False
-)
-OVERRIDE: tuple[Field, ...] = (MODE, EXACT, FLOOR, FREEZE, REASON, LASTS, BY, CLEAR)
-CLEARING = (BY.name, CLEAR.name)
-STATUS_CODES: Mapping[type[Exception], int] = {
-    UnknownResource: 404,
-    OverrideRefused: 400,
-    StateConflict: 409,
-}
-"""The status code for each exception with which a flow refuses a request."""
-log = logging.getLogger(__name__)
-
 Panel = Callable[[], Awaitable[Any]]
 
 
@@ -168,71 +117,76 @@ def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monot
     return answer
 
 
-async def read(board: Board, request: Request) -> Reply:
-    """All resources, one resource, or its ``decisions`` or ``history``, depending on the route."""
-    return await _answer(request.route.get("name") or "resources", _read(board, request))
+class OfResource(Given):
+    name: Name = Field(description="the name of the resource in `scaling_rules.py`")
 
 
-async def read_panel(board: Board, name: str) -> Reply:
-    """One panel. Each panel has its own function, so a function key gives access to no other
-    panel."""
-    return await _answer(name, board.panels[name]())
+class Newest(Given):
+    limit: int = Field(50, ge=1, le=status.LINES_MAX, description="the most entries")
 
 
-async def _answer(
-    name: str, answer: Awaitable[Any], failure: Callable[[str, Exception], str] | None = None
-) -> Reply:
-    try:
-        return json_reply(await in_time(answer))
-    except Refused as error:
-        return error_reply(error)
-    except Exception as error:
-        if status := STATUS_CODES.get(type(error)):
-            return error_reply(Refused(status, str(error)))
-        return error_reply(Refused(503, (failure or unreadable_message)(name, error)))
+class Span(Given):
+    hours: float = Field(3, ge=0.01, le=72, description="how far back")
 
 
-async def _read(board: Board, request: Request) -> Any:
-    name, view = request.route.get("name", ""), request.route.get("view", "")
-    if not name:
-        return await status.read_all(board.resources.values(), board.store)
-    resource = find(board.resources, name)
-    if view == "decisions":
-        limit = in_query(request, (LIMIT,))[LIMIT.name]
-        return await status.read_decisions(resource, board.store, limit)
-    if view == "history":
-        return await history(board, resource, in_query(request, (HOURS,))[HOURS.name])
-    if view:
-        raise Refused(404, f"{view[:50]!r} is unknown; known: decisions, history")
-    return await status.read_one(resource, board.store)
+class OverrideGiven(Given):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "floor": 3,
+                "freeze_scale_in": True,
+                "reason": "sale",
+                "for": "2h",
+                "by": "anna",
+            }
+        }
+    )
+    mode: Mode | None = Field(None, strict=False, description="the mode of the resource")
+    exact: int | None = Field(
+        None,
+        ge=0,
+        le=PLAN_CAPACITY_MAX,
+        description="exactly this number of instances, without waiting for a cooldown",
+    )
+    floor: int | None = Field(
+        None, ge=0, le=PLAN_CAPACITY_MAX, description="at least this number of instances"
+    )
+    freeze_scale_in: bool = Field(False, description="`true` prevents scale-in")
+    reason: Line | None = Field(None, description="the reason, for the decision log")
+    lasts: str | None = Field(
+        None,
+        alias="for",
+        min_length=1,
+        max_length=30,
+        pattern=DURATION_PATTERN,
+        examples=["90m", "2h", "1d12h"],
+        description="the duration, such as `90m`, `2h` or `1d12h`, at most `366d`; without it the "
+        "override lasts until it is cleared",
+    )
+    by: Line | None = Field(
+        None,
+        description="the author; if the Function App requires people to sign in, the name of the "
+        "signed-in person is used instead",
+    )
+    clear: bool = Field(
+        False, description="`true` removes the override; the only other field allowed is `by`"
+    )
 
-
-async def read_part(name: str, read: Awaitable[Any]) -> Any:
-    """The content of a part of the page, or ``error``, so that the other parts are still shown."""
-    try:
-        return await in_time(read)
-    except Exception as error:
-        return {"error": unreadable_message(name, error)}
-
-
-def unreadable_message(name: str, error: Exception) -> str:
-    """The reason that the page shows. The text of a client library's error is only logged."""
-    log.warning("[panel_failed] %s: %s: %s", name, type(error).__name__, error)
-    if isinstance(error, StateUnreadable | RowUnreadable):
-        return str(error)
-    return f"cannot be shown now: {_reason(error)}"
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, TimeoutError) else type(error).__name__
-
-
-async def history(board: Board, resource: Resource, hours: float) -> History:
-    """The charts' points and the changes of the last hours."""
-    now = (await board.store.load(resource.name)).read_at
-    span = timedelta(hours=hours)
-    lines = await board.recent.lines(resource.name, now - span, now)
-    return presenting.history(lines, now, max(span.total_seconds() / POINTS_MAX, 1))
+    def change(self, by: str, change_id: str) -> Change:
+        """The change that an operator asks for. Raises Refused or OverrideRefused."""
+        if self.clear:
+            given = self.model_dump(by_alias=True, exclude={"by", "clear"})
+            if others := [name for name, value in given.items() if value]:
+                raise Refused(400, f"{others[0]}: is not allowed beside clear, which takes only by")
+            return Change(None, by, change_id)
+        override = Override(
+            mode=self.mode,
+            reason=(self.reason or "").strip(),
+            freeze_scale_in=self.freeze_scale_in,
+            floor=self.floor,
+            exact=self.exact,
+        )
+        return Change(override, by, change_id, duration(self.lasts) if self.lasts else None)
 
 
 class OverrideSet(TypedDict):
@@ -242,86 +196,106 @@ class OverrideSet(TypedDict):
     said: str
 
 
-async def put_override(board: Board, name: str, request: Request, change_id: str) -> Reply:
-    """Set an override, or clear it: see OVERRIDE and docs/operations.md."""
-
-    async def put() -> OverrideSet:
-        resource = find(board.resources, name)
-        line = await control.set_override(resource, _change(request, change_id), board.store)
-        return {"resource": resource.name, "said": line.reason}
-
-    return await _answer(name, put(), _unwritten_message)
+@operation("GET", "resources", name="resources")
+async def all_resources(board: Board) -> list[ResourceStatus | ResourceUnreadable]:
+    """Every resource: capacity, desired capacity, mode, throughput, metrics."""
+    return await status.read_all(board.resources.values(), board.store)
 
 
-def _unwritten_message(name: str, error: Exception) -> str:
-    if isinstance(error, StateUnreadable):  # raised before anything is written
-        return str(error)
-    log.warning("[override_failed] %s: %s: %s", name, type(error).__name__, error)
-    return f"{OUTCOME_UNKNOWN}: {_reason(error)}"
+@operation("GET", "resources/{name}", 404)
+async def resource(board: Board, path: OfResource) -> ResourceStatus:
+    """One resource."""
+    return await status.read_one(find(board.resources, path.name), board.store)
 
 
-def _change(request: Request, change_id: str) -> Change:
-    given = in_body(request, OVERRIDE)
-    by = request.headers.get("x-ms-client-principal-name") or given["by"] or ""
-    if given["clear"]:
-        if others := [name for name, value in given.items() if value and name not in CLEARING]:
-            raise Refused(400, f"{others[0]}: is not allowed beside clear, which takes only by")
-        return Change(None, by.strip(), change_id)
-    override = Override(
-        mode=Mode(given["mode"]) if given["mode"] else None,
-        reason=(given["reason"] or "").strip(),
-        freeze_scale_in=given["freeze_scale_in"],
-        floor=given["floor"],
-        exact=given["exact"],
-    )
-    lasts = duration(given["for"]) if given["for"] else None
-    return Change(override, by.strip(), change_id, lasts)
+@operation("GET", "resources/{name}/decisions", 404)
+async def resource_decisions(board: Board, path: OfResource, query: Newest) -> list[DecisionEntry]:
+    """The newest entries of the decision log."""
+    return await status.read_decisions(find(board.resources, path.name), board.store, query.limit)
 
 
-ENDPOINTS = (
-    Endpoint(
-        "resources",
-        replies(list[ResourceStatus | ResourceUnreadable], 503),
-        path="resources",
-        about="Every resource: capacity, desired capacity, mode, throughput, metrics.",
-    ),
-    Endpoint(
-        "resources",
-        replies(ResourceStatus, 404, 503),
-        path="resources/{name}",
-        name="resource",
-        about="One resource.",
-        in_path=(NAME,),
-    ),
-    Endpoint(
-        "resources",
-        replies(list[DecisionEntry], 400, 404, 503),
-        path="resources/{name}/decisions",
-        name="resource_decisions",
-        about="The newest entries of the decision log.",
-        in_path=(NAME,),
-        in_query=(LIMIT,),
-    ),
-    Endpoint(
-        "resources",
-        replies(History, 400, 404, 503),
-        path="resources/{name}/history",
-        name="resource_history",
-        about=f"Up to {POINTS_MAX} points of capacity and metrics.",
-        in_path=(NAME,),
-        in_query=(HOURS,),
-    ),
-    Endpoint(
-        "override",
-        replies(OverrideSet, 400, 404, 409, *BODY_REFUSED, 503),
-        in_path=(NAME,),
-        in_body=OVERRIDE,
-        body_example={
-            FLOOR.name: 3,
-            FREEZE.name: True,
-            REASON.name: "sale",
-            LASTS.name: "2h",
-            BY.name: "anna",
-        },
-    ),
+@operation("GET", "resources/{name}/history", 404)
+async def resource_history(board: Board, path: OfResource, query: Span) -> History:
+    """Up to 360 points of capacity and metrics."""
+    found = find(board.resources, path.name)
+    snapshot = await board.store.load(found.name)
+    return history(await _lines(board, snapshot, query.hours), snapshot, query.hours)
+
+
+VIEWS = {"": resource, "decisions": resource_decisions, "history": resource_history}
+
+
+@operation(
+    "GET", "resources/{name?}/{view?}", is_timed=False, forms=(all_resources, *VIEWS.values())
 )
+async def resources(board: Board, request: Request) -> Reply:
+    """The resources as JSON: resources, resources/NAME, …/decisions, …/history."""
+    view = request.route.get("view", "")
+    if not request.route.get("name"):
+        return await all_resources(request, board)
+    if view not in VIEWS:
+        raise Refused(404, f"{view[:50]!r} is unknown; known: decisions, history")
+    return await VIEWS[view](request, board)
+
+
+@operation("POST", "resources/{name}/override", 404, 409, change="the override was written")
+async def override(
+    board: Board, path: OfResource, body: OverrideGiven, request: Request
+) -> OverrideSet:
+    """Set or clear an override of the rules."""
+    found = find(board.resources, path.name)
+    by = request.headers.get("x-ms-client-principal-name") or body.by or ""
+    line = await control.set_override(found, body.change(by.strip(), uuid4().hex), board.store)
+    return {"resource": found.name, "said": line.reason}
+
+
+@operation("GET", "trends")
+async def trends(board: Board) -> list[TrendSeries]:
+    """The event trends that the nightly job computed, as JSON."""
+    shown: list[TrendSeries] = await board.panels["trends"]()
+    return shown
+
+
+@operation("GET", "breakers")
+async def breakers(board: Board) -> list[BreakerSummary]:
+    """The circuit breakers as JSON, each open one with a link for closing it."""
+    shown: list[BreakerSummary] = await board.panels["breakers"]()
+    return shown
+
+
+async def read_part(name: str, read: Awaitable[Any]) -> Any:
+    """The content of a part of the page, or ``error``, so that the other parts are still shown."""
+    try:
+        return await in_time(read)
+    except Exception as error:
+        return {"error": failure(name, error)}
+
+
+async def card(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
+    """The card of a resource. Its state is read once, and its log twice only if the last hours have
+    no decision.
+    """
+    snapshot = await board.store.load(resource.name)
+    lines = await _lines(board, snapshot, hours)
+    newest = status.newest(lines, snapshot.read_at)
+    if len(lines) < status.NEWEST_LINES and (not newest or newest.kind is not EntryKind.DECISION):
+        entries = await board.store.log(resource.name, status.NEWEST_LINES)
+        newest = status.newest(entries, snapshot.read_at)
+    return {
+        "status": presenting.status(resource, snapshot, newest),
+        "history": history(lines, snapshot, hours),
+        "age_limit_minutes": resource.goal.age_limit_minutes,
+    }
+
+
+async def _lines(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:
+    now = snapshot.read_at
+    return await board.recent.lines(snapshot.resource_name, now - timedelta(hours=hours), now)
+
+
+def history(lines: Sequence[LogEntry], snapshot: Snapshot, hours: float) -> History:
+    """The charts' points and the changes of the last hours."""
+    return presenting.history(lines, snapshot.read_at, max(hours * 3600 / POINTS_MAX, 1))
+
+
+OPERATIONS = (resources, override, trends)

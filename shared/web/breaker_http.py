@@ -1,51 +1,63 @@
-"""The HTTP endpoints of the circuit breaker: authorization, and replies as a page or as JSON."""
+"""The operations on the circuit breaker: authorization, and replies as a page or as JSON."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 from urllib.parse import parse_qs
+
+from pydantic import ConfigDict, Field
 
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.breaker.breaker import BreakerMode
-from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
 from shared.ingestion.operating.breaker import BreakerController
-from shared.web.breaker_page import (
-    HEADERS,
-    BreakerStatus,
-    page,
-    paragraph,
-    view_json,
-    view_page,
-)
-from shared.web.endpoint import (
-    BODY_REFUSED,
-    ERROR_OR_PAGE,
-    HTML,
-    JSON,
-    Endpoint,
-    replies,
-)
-from shared.web.fields import Text, in_body
-from shared.web.http import NO_LENGTH, Refused, Reply, Request, error_reply, in_time, json_reply
+from shared.web.given import Given, Line, Name, check_length, described
+from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
+from shared.web.operation import operation
+from shared.web.panels import BreakerStatus, status_of
+from shared.web.rendering import render
 
 log = logging.getLogger(__name__)
 
+HEADERS: Mapping[str, str] = {
+    **SECURITY_HEADERS,  # they suppress the referrer, because the address contains the token
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
+    ),
+}
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
-TOO_LARGE = f"the body must have at most {BODY_BYTES_MAX} bytes"
-
-NAME = Text("name", "the name of the breaker, `metric_ingest`", required=True)
-REASON = Text("reason", "why the breaker is isolated", required=True)
-TOKEN = Text(
-    "token",
-    "the token of a signed link",
-    required=True,
-    length_max=TOKEN_CHARACTERS_MAX,
-    pattern="^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$",
-)
+TOKEN_PATTERN = "^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$"  # noqa: S105  not a password
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  not a password
+TITLES: Mapping[int, str] = {
+    401: "Not allowed",
+    403: "Not allowed",
+    404: "Not found",
+    411: "Length required",
+    413: "Too large",
+    502: "Closed, but the function is still disabled",
+    503: "State unknown",
+}
+"""The title of the page that refuses a request, for each status."""
+
+
+class OfBreaker(Given):
+    name: Name = Field(description="the name of the breaker, `metric_ingest`")
+
+
+class OfLink(Given):
+    token: Annotated[str, described(TOKEN_PATTERN, TOKEN_CHARACTERS_MAX)] = Field(
+        description="the token of a signed link"
+    )
+
+
+class Isolation(Given):
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"reason": "the database is being moved"}}
+    )
+
+    reason: Line = Field(description="why the breaker is isolated")
 
 
 class BreakerClosed(TypedDict):
@@ -61,93 +73,95 @@ class BreakerIsolated(BreakerClosed):
     epoch: int
 
 
-async def show(request: Request, controller: BreakerController) -> Reply:
-    """The state of the breaker, for a caller with a link. The request changes nothing, because mail
-    scanners open links.
-    """
-    if _name(request).lower() != controller.name.lower():
-        return _unknown(request)
-    token = request.query.get("token", "")
-    if not token:
-        return _message(request, 401, "Not allowed", NO_TOKEN)
-    try:
-        view = await in_time(controller.view_with(token))
-    except TokenRefused as error:
-        return _message(request, 403, "Not allowed", str(error))
-    except (StoreUnavailable, TimeoutError) as error:
-        return _message(request, 503, "State unknown", str(error))
+def _page_or_json(request: Request, error: Refused) -> Reply:
     if _wants_json(request):
-        return json_reply(view_json(view))
-    return _html(200, view_page(view, token))
+        return error_reply(request, error)
+    text = str(error)
+    return _page(
+        TITLES.get(error.status, "Refused"), error.status, text=f"{text[:1].upper()}{text[1:]}."
+    )
 
 
-async def close(request: Request, controller: BreakerController) -> Reply:
-    """Close the breaker, if the token in the body is for the current incident."""
-    if _name(request).lower() != controller.name.lower():
-        return _unknown(request)
-    if refused := _body_refused(request):
-        return refused
-    token = _fields(request.body).get("token")
-    if not isinstance(token, str) or not token:
-        return _message(request, 401, "Not allowed", NO_TOKEN)
+def _page(title: str, status: int = 200, **shown: Any) -> Reply:
+    return Reply(status, render("breaker.html", title=title, **shown), "text/html", HEADERS)
+
+
+@operation(
+    "GET",
+    "breakers/{name}",
+    *(401, 403, 404),
+    keyed=False,
+    refuse=_page_or_json,
+    described={"query": OfLink},
+)
+async def breaker_page(
+    controller: BreakerController, path: OfBreaker, request: Request
+) -> Reply | BreakerStatus:
+    """The state of the breaker, for a caller with a signed link from a notification."""
+    # The request changes nothing, because mail scanners open links.
+    _check_name(controller, path)
+    token = _present(request.query.get("token"))
+    told = status_of(await controller.view_with(token))
+    if _wants_json(request):
+        return told
+    return _page(f"Circuit breaker {controller.name}", told=told, token=token)
+
+
+@operation(
+    "POST",
+    "breakers/{name}/close",
+    *(401, 403, 404, 411, 413, 502),
+    keyed=False,
+    change="the breaker was closed; try again",
+    refuse=_page_or_json,
+    described={"body": OfLink},
+)
+async def breaker_close(
+    controller: BreakerController, path: OfBreaker, request: Request
+) -> Reply | BreakerClosed:
+    """Close the breaker, for a caller with the token of a signed link."""
+    _check_name(controller, path)
+    check_length(request, BODY_BYTES_MAX)
     try:
-        breaker = await in_time(controller.close(token), "the breaker was closed")
+        breaker = await controller.close(_present(_fields(request.body).get("token")))
     except TokenRefused as error:
         log.warning("[breaker_close_refused] %s: %s", controller.name, error)
-        return _message(request, 403, "Not closed", str(error))
-    except (StoreUnavailable, BreakerChanged, TimeoutError) as error:
-        return _message(request, 503, "Not confirmed", f"{error}; try again")
-    except DependencyDown as error:
-        return _message(request, 502, "Closed, but the function is still disabled", str(error))
+        raise
     log.warning("[breaker_closed] %s: incident %s %s", controller.name, breaker.epoch, "by a link")
     if _wants_json(request):
-        closed: BreakerClosed = {"breaker": controller.name, "mode": breaker.mode}
-        return json_reply(closed)
+        return {"breaker": controller.name, "mode": breaker.mode}
     text = "Events flow again, starting with the first one that was held."
-    return _html(200, page("Closed", paragraph(text)))
+    return _page("Closed", text=text)
 
 
-async def status(request: Request, controller: BreakerController) -> Reply:
-    """The state of the breaker and a new link, for a caller with a key of the function app."""
-    if _name(request).lower() != controller.name.lower():
-        return json_reply({"error": _no_breaker(request)}, 404)
-    try:
-        view = await in_time(controller.view())
-    except (StoreUnavailable, TimeoutError) as error:
-        return json_reply({"error": str(error)}, 503)
-    return json_reply(view_json(view, controller.link(view.breaker, view.read_at)))
+@operation("GET", "breakers/{name}/status", 404)
+async def breaker_status(controller: BreakerController, path: OfBreaker) -> BreakerStatus:
+    """The state of the breaker and a new signed link, for a caller who has a key of the app."""
+    _check_name(controller, path)
+    view = await controller.view()
+    return status_of(view, controller.link(view.breaker, view.read_at))
 
 
-async def isolate(request: Request, controller: BreakerController) -> Reply:
-    """Stop processing events until an operator closes the breaker.
-
-    The caller needs a key of the function app.
-    """
-    if _name(request).lower() != controller.name.lower():
-        return json_reply({"error": _no_breaker(request)}, 404)
-    try:
-        reason = in_body(request, (REASON,))[REASON.name]
-    except Refused as error:
-        return error_reply(error)
-    try:
-        breaker = await in_time(controller.isolate(reason.strip()), "the breaker was isolated")
-    except (StoreUnavailable, BreakerChanged, TimeoutError) as error:
-        return json_reply({"error": str(error)}, 503)
+@operation("POST", "breakers/{name}/isolate", 404, change="the breaker was isolated")
+async def breaker_isolate(
+    controller: BreakerController, path: OfBreaker, body: Isolation
+) -> BreakerIsolated:
+    """Stop processing events until a person closes the breaker."""
+    _check_name(controller, path)
+    breaker = await controller.isolate(body.reason.strip())
     log.warning("[breaker_isolated] %s: %s", controller.name, breaker.reason)
-    isolated: BreakerIsolated = {
-        "breaker": controller.name,
-        "mode": breaker.mode,
-        "epoch": breaker.epoch,
-    }
-    return json_reply(isolated)
+    return {"breaker": controller.name, "mode": breaker.mode, "epoch": breaker.epoch}
 
 
-def _body_refused(request: Request) -> Reply | None:
-    if len(request.body) > BODY_BYTES_MAX:
-        return _message(request, 413, "Too large", TOO_LARGE)
-    if request.lost_its_body:
-        return _message(request, 411, "Length required", NO_LENGTH)
-    return None
+def _check_name(controller: BreakerController, path: OfBreaker) -> None:
+    if path.name.lower() != controller.name.lower():
+        raise Refused(404, f"there is no breaker {path.name[:100]!r}")
+
+
+def _present(token: Any) -> str:
+    if not isinstance(token, str) or not token:
+        raise Refused(401, NO_TOKEN)
+    return token
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
@@ -162,56 +176,9 @@ def _fields(body: bytes) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _unknown(request: Request) -> Reply:
-    return _message(request, 404, "Not found", _no_breaker(request))
-
-
-def _no_breaker(request: Request) -> str:
-    return f"there is no breaker {_name(request)[:100]!r}"
-
-
-def _message(request: Request, code: int, title: str, text: str) -> Reply:
-    if _wants_json(request):
-        return json_reply({"error": text}, code)
-    return _html(code, page(title, paragraph(f"{text[:1].upper()}{text[1:]}.")))
-
-
-def _html(code: int, text: str) -> Reply:
-    return Reply(code, text, "text/html", HEADERS)
-
-
-def _name(request: Request) -> str:
-    return request.route.get("name", "")
-
-
 def _wants_json(request: Request) -> bool:
     accept = request.headers.get("accept", "")
     return "json" in accept and "html" not in accept
 
 
-ENDPOINTS = (
-    Endpoint(
-        "breaker_page",
-        replies({HTML: str, JSON: BreakerStatus}, 401, 403, 404, 503, refusal=ERROR_OR_PAGE),
-        in_path=(NAME,),
-        in_query=(TOKEN,),
-    ),
-    Endpoint(
-        "breaker_close",
-        replies(
-            {HTML: str, JSON: BreakerClosed},
-            *(401, 403, 404, 411, 413, 502, 503),
-            refusal=ERROR_OR_PAGE,
-        ),
-        in_path=(NAME,),
-        in_body=(TOKEN,),
-    ),
-    Endpoint("breaker_status", replies(BreakerStatus, 404, 503), in_path=(NAME,)),
-    Endpoint(
-        "breaker_isolate",
-        replies(BreakerIsolated, 400, 404, *BODY_REFUSED, 503),
-        in_path=(NAME,),
-        in_body=(REASON,),
-        body_example={REASON.name: "the database is being moved"},
-    ),
-)
+OPERATIONS = (breaker_page, breaker_close, breaker_status, breaker_isolate)

@@ -19,23 +19,17 @@ NO_LENGTH = (
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
-async def in_time(work: Awaitable[T], change: str = "") -> T:
-    """The result of the work of a route. Raises TimeoutError with a text for the reply.
-
-    ``change`` is what the work may have done when the time has passed.
-    """
+async def in_time(work: Awaitable[T]) -> T:
+    """The result of the work of a route. Raises TimeoutError with a text for the reply."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             return await work
     except TimeoutError as error:
-        unknown = change and f"; it is not known whether {change}"
-        raise TimeoutError(f"no answer within {ANSWER_SECONDS_MAX} s{unknown}") from error
+        raise TimeoutError(f"no answer within {ANSWER_SECONDS_MAX} s") from error
 
 
 class Refused(Exception):
-    """The request is answered with an error status. The text says what a valid request must
-    contain.
-    """
+    """The request is answered with an error status. The text says what a valid request contains."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -55,11 +49,6 @@ class Request:
     route: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     body: bytes = b""
-
-    @property
-    def lost_its_body(self) -> bool:
-        """Whether a body may have been sent in chunks, which the Functions host drops."""
-        return not self.body and "content-length" not in self.headers
 
 
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
@@ -85,5 +74,5 @@ def json_reply(value: Any, status: int = 200) -> Reply:
     return Reply(status, json.dumps(value, indent=2))
 
 
-def error_reply(error: Refused) -> Reply:
+def error_reply(_request: Request, error: Refused) -> Reply:
     return json_reply({"error": str(error)}, error.status)

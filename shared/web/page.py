@@ -4,56 +4,49 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import ConfigDict, Field
 
-from shared.autoscaling.flows import status
 from shared.web.attention import attention
-from shared.web.board import HOURS, Board, history, read_part
-from shared.web.endpoint import HTML, JSON, Endpoint, Error
-from shared.web.fields import Flag, in_query
-from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
+from shared.web.board import Board, Span, card, read_part
+from shared.web.http import SECURITY_HEADERS, Reply
+from shared.web.operation import operation
+from shared.web.rendering import render
 from shared.web.settings_http import SettingsProblems
 
-HERE = Path(__file__).parent
-STATIC = HERE / "static"
-LIVE = Flag("live", "only the content of the page, which changes", default=False)
+STATIC = Path(__file__).parent / "static"
 
 
-async def page(board: Board, request: Request) -> Reply:
-    """The page with its styles and scripts, or only its content if ``live`` is true. For a
-    part that cannot be read, an error is shown. The status is 503 if no part can be read.
-    """
-    try:
-        given = in_query(request, (HOURS, LIVE), others_allowed=True)
-    except Refused as error:
-        return error_reply(error)
-    hours = given[HOURS.name]
-    cards, panels = await _read_all(board, hours)
+class OfPage(Span):
+    model_config = ConfigDict(extra="ignore")  # other programs add parameters to a link
+
+    live: bool = Field(False, description="only the content of the page, which changes")
+
+
+@operation("GET", "dashboard", is_timed=False, told_by={503: SettingsProblems})
+async def dashboard(board: Board, query: OfPage) -> Reply:
+    """The dashboard, as HTML."""
+    # Each part that cannot be read shows its error. The status is 503 if no part can be read.
+    cards, panels = await _read_all(board, query.hours)
     shown = {
         "resources": cards,
         "panels": panels,
         "attention": attention(cards, panels),
-        "hours": hours,
+        "hours": query.hours,
     }
     status = 200 if any(map(_was_read, (*cards, *panels.values()))) else 503
-    if given[LIVE.name]:
-        content = _environment().get_template("live.html").render(shown)
-        return _html(status, content, "default-src 'none'")
+    if query.live:
+        return _html(status, render("live.html", **shown), "default-src 'none'")
     nonce = secrets.token_urlsafe(16)
-    text = (
-        _environment()
-        .get_template("dashboard.html")
-        .render(
-            shown,
-            nonce=nonce,
-            styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
-            scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
-        )
+    text = render(
+        "dashboard.html",
+        **shown,
+        nonce=nonce,
+        styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
+        scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
     )
     policy = (
         f"default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; "
@@ -65,10 +58,10 @@ async def page(board: Board, request: Request) -> Reply:
 
 async def _read_all(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The card of each resource and the content of each panel, all read concurrently."""
-    parts = [read_part(name, _card(board, name, hours)) for name in board.resources]
+    parts = [read_part(each.name, card(board, each, hours)) for each in board.resources.values()]
     parts += [read_part(name, panel()) for name, panel in board.panels.items()]
     answers = await gather(*parts)
-    cards = [{"name": name, **card} for name, card in zip(board.resources, answers, strict=False)]
+    cards = [{"name": name, **shown} for name, shown in zip(board.resources, answers, strict=False)]
     return cards, dict(zip(board.panels, answers[len(cards) :], strict=True))
 
 
@@ -81,57 +74,9 @@ def _html(status: int, text: str, policy: str) -> Reply:
     return Reply(status, text, "text/html", headers)
 
 
-async def _card(board: Board, name: str, hours: float) -> dict[str, Any]:
-    resource = board.resources[name]
-    return {
-        "status": await status.read_one(resource, board.store),
-        "history": await history(board, resource, hours),
-        "age_limit_minutes": resource.goal.age_limit_minutes,
-    }
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"clock": _clock, "day": _day, "minutes": _minutes, "number": _number}
-    return environment
-
-
 @cache
 def _text(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def _clock(text: str, as_of: str) -> str:
-    """The time of day; with the date if the day differs from that of ``as_of``."""
-    time, now = datetime.fromisoformat(text), datetime.fromisoformat(as_of)
-    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%m-%d %H:%M:%S")
-
-
-def _day(text: str) -> str:
-    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
-
-
-def _minutes(value: float) -> str:
-    return f"{value * 60:.2g} s" if value < 1 else f"{value:.3g} min"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "?"
-    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"
-
-
-ENDPOINTS = (
-    Endpoint(
-        "dashboard",
-        {200: {HTML: str}, 400: {JSON: Error}, 503: {HTML: str, JSON: SettingsProblems}},
-        in_query=(HOURS, LIVE),
-    ),
-)
+OPERATIONS = (dashboard,)

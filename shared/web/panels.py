@@ -1,5 +1,4 @@
-"""The panels of the page besides the resources, as plain values for JSON. All functions are
-pure."""
+"""Breakers, dead letters and trends as plain values for JSON and pages. All functions are pure."""
 
 from __future__ import annotations
 
@@ -7,15 +6,15 @@ import base64
 import codecs
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
-from shared.ingestion.operating.breaker import Backlog
+from shared.ingestion.operating.breaker import Backlog, BreakerView
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
+from shared.values.shown import shown
 from shared.values.text import DateText, TimeText
-from shared.web.endpoint import Endpoint, replies
 
 BODY_BYTES_SHOWN = 200
 
@@ -33,6 +32,38 @@ class BreakerSummary(TypedDict):
     reason: str
     retry_at: TimeText | None
     link: str
+
+
+class BreakerError(TypedDict):
+    """The last error that an instance counted in an interval of ten seconds, and how many."""
+
+    since: TimeText
+    instance: str
+    failures: int
+    last_error: str
+
+
+class PartitionBacklog(TypedDict):
+    """How many events of a partition wait. ``events`` is null if it is unknown."""
+
+    partition_id: str
+    events: int | None
+    remark: str
+
+
+class BreakerStatus(TypedDict):
+    """The state of the breaker. ``approval_url`` is a link that closes an open breaker."""
+
+    breaker: str
+    mode: BreakerMode
+    epoch: int
+    reason: str
+    changed_at: TimeText
+    retry_at: TimeText | None
+    read_at: TimeText
+    errors: list[BreakerError]
+    backlog: list[PartitionBacklog]
+    approval_url: NotRequired[str]
 
 
 class TrendDay(TypedDict):
@@ -82,6 +113,23 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
     }
 
 
+def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
+    """The state of the breaker, with the last errors and the backlog."""
+    told = shown(
+        BreakerStatus,
+        view.breaker,
+        stamp,
+        breaker=view.name,
+        read_at=view.read_at,
+        errors=[shown(BreakerError, each, stamp) for each in view.errors],
+        backlog=[shown(PartitionBacklog, each, stamp) for each in view.backlog],
+        approval_url=approval_url,
+    )
+    if not approval_url:
+        del told["approval_url"]
+    return told
+
+
 def held(backlog: Backlog) -> JsonObject:
     """A partition that waits for an operator."""
     return {"place": backlog.place, "remark": backlog.remark}
@@ -96,14 +144,11 @@ def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
     except UnicodeDecodeError:
         text = base64.b64encode(body).decode()
     return {
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition": stream.partition_id,
+        **stream.names,
         "sequence": letter.sequence,
         "failed_at": stamp(letter.failed_at),
         "kind": letter.kind,
         "error": letter.error,
-        "attempts": letter.attempts,
         "body": None if letter.body is None else text,
     }
 
@@ -121,38 +166,23 @@ def _series(days: list[Trend]) -> TrendSeries:
     newest = days[-1]
     measured = newest.measurement and any(day.adjusted_sum is not None for day in days)
     of = "sum" if measured else "count"
-    return {
-        "name": newest.name,
-        "event": newest.event,
-        "kind": newest.kind,
-        "measurement": newest.measurement,
-        "dimensions": dict(newest.dimensions),
-        "verdict": newest.verdict,
-        "figure": newest.figure,
-        "count_verdict": newest.count_verdict,
-        "sum_verdict": newest.sum_verdict,
-        "reason": newest.reason,
-        "alarm": "lost" in newest.verdict,
-        "days": [
-            {
-                "date": day.date,
-                "raw": day.records if of == "count" else day.raw_sum,
-                "adjusted": getattr(day, f"adjusted_{of}"),
-                "low": getattr(day, f"adjusted_{of}_low"),
-                "high": getattr(day, f"adjusted_{of}_high"),
-                "sampling_rate": day.sampling_rate,
-                "verdict": day.verdict,
-                "figure": day.figure,
-                "reason": day.reason,
-                "complete": day.complete,
-            }
-            for day in days
-            if day.verdict != UNREADABLE
-        ],
-    }
+    return shown(
+        TrendSeries,
+        newest,
+        stamp,
+        dimensions=dict(newest.dimensions),
+        alarm="lost" in newest.verdict,
+        days=[_day(day, of) for day in days if day.verdict != UNREADABLE],
+    )
 
 
-ENDPOINTS = (
-    Endpoint("trends", replies(list[TrendSeries], 503)),
-    Endpoint("breakers", replies(list[BreakerSummary], 503)),
-)
+def _day(day: Trend, of: str) -> TrendDay:
+    return shown(
+        TrendDay,
+        day,
+        stamp,
+        raw=day.records if of == "count" else day.raw_sum,
+        adjusted=getattr(day, f"adjusted_{of}"),
+        low=getattr(day, f"adjusted_{of}_low"),
+        high=getattr(day, f"adjusted_{of}_high"),
+    )

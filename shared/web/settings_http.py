@@ -1,4 +1,4 @@
-"""The reply of an app whose settings or rules are wrong. Pure."""
+"""The reply of an app whose settings or rules are wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from shared.web.http import Reply, json_reply
+from shared.web.operation import operation
 
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
 
@@ -18,7 +19,8 @@ class SettingsProblems(TypedDict):
     next_step: str
 
 
-def problems_reply(problems: Sequence[str]) -> Reply:
-    """Every problem, with status 503."""
+@operation("GET", "dashboard")
+async def settings_problems(problems: Sequence[str]) -> Reply:
+    """What is wrong with settings and rules, in place of the dashboard."""
     told: SettingsProblems = {"problems": list(problems), "next_step": NEXT_STEP}
     return json_reply(told, 503)

@@ -212,7 +212,7 @@ async def test_a_cross_site_request_without_preflight_isolates_and_purges_nothin
     unused: Any = SimpleNamespace(name="metric_ingest")  # using any other attribute would fail
     body = b'{"reason": "evil", "older_than_days": 0}'
     request = Request(route={"name": "metric_ingest"}, headers={"content-type": kind}, body=body)
-    answer = await dead_letters_http.purge_older(request, unused)
+    answer = await dead_letters_http.dead_letters_purge(request, unused)
     assert (answer.status, "application/json" in answer.body) == (415, True)
-    answer = await breaker_http.isolate(request, unused)
+    answer = await breaker_http.breaker_isolate(request, unused)
     assert (answer.status, "application/json" in answer.body) == (415, True)

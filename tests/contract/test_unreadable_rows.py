@@ -27,9 +27,9 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
-from shared.web.board import Board, RecentLog, read
+from shared.web.board import Board, RecentLog, resources
 from shared.web.http import Request
-from shared.web.page import page
+from shared.web.page import dashboard
 from tests.builders import NOW, TIMING, resource
 from tests.contract.test_state_store import FULL, entry, table_store
 
@@ -92,14 +92,13 @@ async def test_an_unreadable_log_entry_is_shown_as_unreadable_and_hides_no_other
     assert unreadable.resource_name == bad
     assert repr(row["RowKey"]) in unreadable.reason
     assert why in unreadable.reason
-    reply = await page(board(two, store), Request())
+    reply = await dashboard(Request(), board(two, store))
     assert reply.status == 200
     assert "1 line(s) of the decision log cannot be read" in reply.body
     assert reply.body.count("cannot be shown now") == 0
     for name in two:
-        assert (
-            await read(board(two, store), Request(route={"name": name, "view": "history"}))
-        ).status == 200
+        request = Request(route={"name": name, "view": "history"})
+        assert (await resources(request, board(two, store))).status == 200
     news = await resource_news.collect_news(two.values(), store, at - HOUR, datetime.now(UTC), 30)
     assert news.unread == []
     assert await retention.delete_old_entries([good], store, days=1) == 0
@@ -159,10 +158,10 @@ async def test_an_unreadable_state_row_stops_only_its_resource_with_a_clear_erro
     assert [line for line in caplog.messages if "[reconcile_failed]" in line and key in line]
     assert control.changes == []
     await scaling_logic.process_sample(Metric(good, "backlog", MetricValue(now, 5)), two, store)
-    statuses = await read(board(two, store), Request())
+    statuses = await resources(Request(), board(two, store))
     assert f'"error": "{bad}: row' in statuses.body
     assert '"capacity": 2' in statuses.body
-    reply = await page(board(two, store), Request())
+    reply = await dashboard(Request(), board(two, store))
     assert (reply.status, str(e.value).split(";")[0].replace("'", "&#39;") in reply.body) == (
         200,
         True,
@@ -256,7 +255,7 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
         assert snapshot.state == replace(FULL, profile=WeekProfile((), absent=reason))
     assert reason.startswith(why)
     now = datetime.now(UTC)
-    assert why.replace("'", "&#39;") in (await page(board(two, store), Request())).body
+    assert why.replace("'", "&#39;") in (await dashboard(Request(), board(two, store))).body
     told_news = await resource_news.collect_news(two.values(), store, now - HOUR, now, 30)
     assert ("state.unreadable", bad) in [(n.kind, n.subject) for n in told_news.conditions]
     assert told_news.unread == []

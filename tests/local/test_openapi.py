@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, NotRequired, TypedDict
@@ -12,20 +10,12 @@ import pytest
 from openapi_spec_validator import validate
 
 from local import http_reference, openapi
+from local.functions_host.routes import compile_route
 from local.json_schema import NoSchema, Schemas
 from local.openapi import Undescribed
 from shared.values.text import TimeText
-from shared.web import board, dead_letters_http
+from shared.web import board
 from tests.bindings.test_functions_and_keys import HTTP
-
-
-@pytest.fixture(autouse=True)
-async def app() -> AsyncIterator[None]:
-    """The generator imports function_app with the settings of this process."""
-    sys.modules.pop("function_app", None)
-    yield
-    if module := sys.modules.pop("function_app", None):
-        await module.app.close()
 
 
 def test_the_page_and_the_description_are_up_to_date() -> None:
@@ -63,34 +53,24 @@ def test_the_problems_of_wrong_settings_are_described_as_a_reply_of_the_dashboar
     assert set(replies["503"]["content"]) == {"text/html", "application/json"}
 
 
-@pytest.mark.parametrize(
-    ("module", "endpoints", "problem"),
-    [
-        (dead_letters_http, dead_letters_http.ENDPOINTS[1:], "has an endpoint for dead_letters$"),
-        (board, board.ENDPOINTS[1:], "resources: a form of /resources/{name[?]}/{view[?]} has no"),
-        (
-            board,
-            (replace(board.ENDPOINTS[0], path="resource"), *board.ENDPOINTS[1:]),
-            "resources: /resource does not fit",
-        ),
-        (
-            board,
-            (*board.ENDPOINTS[:4], replace(board.ENDPOINTS[4], in_path=())),
-            "override: /resources/{name}/override does not fit",
-        ),
-        (
-            board,
-            (*board.ENDPOINTS, replace(board.ENDPOINTS[0], function="removed")),
-            "function_app.py has no HTTP function removed",
-        ),
-    ],
-)
-def test_a_route_without_a_fitting_endpoint_is_an_error(
-    module: Any, endpoints: Any, problem: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("route", ["resources", "resources/{name}/{view}", "resources/{other}"])
+def test_a_route_that_does_not_fit_the_model_of_its_address_is_an_error(
+    route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ENDPOINTS", endpoints)
-    with pytest.raises(Undescribed, match=problem):
+    wrong = replace(board.resource, route=route)
+    monkeypatch.setattr(openapi, "FUNCTIONS", (wrong,))
+    with pytest.raises(Undescribed, match=f"resource: its model does not fit /{route}$"):
         openapi.operations()
+
+
+def test_every_form_of_a_route_with_optional_parts_is_described() -> None:
+    for function in openapi.FUNCTIONS:
+        parts = len(function.route.split("/"))
+        optional = function.route.count("?")
+        lengths = {len(each.route.split("/")) for each in function.forms or (function,)}
+        assert lengths == set(range(parts - optional, parts + 1)), function.name
+        leads = compile_route("", function.route)
+        assert None not in [leads.match(each.route) for each in function.forms], function.name
 
 
 class Color(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from local.package import UnclearPattern, deployed_files, ignores, main, write_package
+from tests.bindings.test_functions_and_keys import HTTP, OTHERS
 from tests.docs.test_docs import EXAMPLE
 from tests.settings.test_settings import SINGLE
 
@@ -73,19 +73,6 @@ def worker_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(file.read_binary())
     return folder
-
-
-def functions_written() -> set[str]:
-    """The names of the decorated functions in the source, except those for wrong settings."""
-    tree = ast.parse((ROOT / "function_app.py").read_text(encoding="utf-8"))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {
-        each.name
-        for each in tree.body
-        if isinstance(each, kinds)
-        and each.decorator_list
-        and not ast.unparse(each.decorator_list[0]).startswith("refused.")
-    }
 
 
 NOT_DEPLOYED = {"shared/__main__.py", "shared/cli"}
@@ -214,7 +201,7 @@ def test_every_function_is_indexed_with_only_the_requirements_in_less_than_two_s
         if best < INDEXING_SECONDS_MAX:
             break
     sys.stdout.write(f"{len(names)} functions indexed in {best:.2f} s\n")
-    assert set(names) == functions_written()
+    assert set(names) == {*HTTP, *OTHERS}
     of_this_tree = {path for path in loaded if Path(path).is_relative_to(ROOT)}
     helpers = {path for path in of_this_tree if path.startswith(str(ROOT / "local"))}
     assert of_this_tree == helpers, "the app imports modules that are not in its package"

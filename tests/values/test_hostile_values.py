@@ -51,8 +51,8 @@ from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Result
 from shared.web import board, dead_letters_http
+from shared.web import given as web
 from shared.web.board import Board, RecentLog
-from shared.web.fields import in_body, in_query
 from shared.web.http import Refused, Request
 from tests.builders import NOW, TIMING, metric, resource, sample, state
 
@@ -298,8 +298,9 @@ JSON = {"content-type": "application/json"}
 async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None:
     store = MemoryStateStore(lambda: NOW)
     served = Board({"plan-1": resource()}, store, RecentLog(store))
-    request = Request(headers=JSON, body=json.dumps(fields).encode())
-    reply = await board.put_override(served, "plan-1", request, "id")
+    body = json.dumps(fields).encode()
+    request = Request(route={"name": "plan-1"}, headers=JSON, body=body)
+    reply = await board.override(request, served)
     assert reply.status in (200, 400, 413)
     for line in await store.log("plan-1"):
         log_row(line)
@@ -307,11 +308,11 @@ async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None
 
 @given(st.one_of(texts, numbers.map(str)))
 async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
-    request = Request(query={"hours": text})
     with suppress(Refused):
-        assert 0.01 <= in_query(request, (board.HOURS,))["hours"] <= 72
+        assert 0.01 <= web.in_query(Request(query={"hours": text}), board.Span).hours <= 72
     with suppress(Refused):
-        assert 1 <= dead_letters_http.LIMIT.parsed(text) <= 200
+        asked = Request(query={"limit": text})
+        assert 1 <= web.in_query(asked, dead_letters_http.OfPage).limit <= 200
     with suppress(OverrideRefused):
         assert duration(text) <= timedelta(days=366)
 
@@ -320,7 +321,7 @@ async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
 def test_the_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
     asked = Request(headers={"content-type": "application/json"}, body=json.dumps(fields).encode())
     with suppress(Refused):
-        assert 0 <= in_body(asked, (dead_letters_http.OLDER,))["older_than_days"] <= 36_500
+        assert 0 <= web.in_body(asked, dead_letters_http.Older).older_than_days <= 36_500
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -361,8 +362,9 @@ def test_the_error_about_a_huge_floor_is_short() -> None:
     with pytest.raises(OverrideRefused) as raised:
         check(Change(Override(floor=10**400, reason="r"), "anna", "id"), resource())
     assert len(str(raised.value)) < 300
+    asked = Request(headers=JSON, body=json.dumps({"floor": 10**4000}).encode())
     with pytest.raises(Refused) as refused:
-        board.FLOOR.checked(10**4000)
+        web.in_body(asked, board.OverrideGiven)
     assert len(str(refused.value)) < 300
 
 

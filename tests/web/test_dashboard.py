@@ -16,11 +16,12 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
-from shared.web.board import Board, RecentLog, put_override, read
-from shared.web.fields import BODY_BYTES_MAX
+from shared.web.board import Board, RecentLog, card, override, resources
+from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
-from shared.web.page import page
+from shared.web.page import dashboard
 from tests.builders import NOW, resource
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
@@ -28,13 +29,18 @@ JSON_TYPE = {"content-type": "application/json"}
 
 
 class Counting(MemoryStateStore):
-    """A store that counts how many lines of the log are read."""
+    """A store that counts the reads of states and logs, and how many lines of the log are read."""
 
-    lines_read = 0
+    lines_read = states_read = logs_read = 0
+
+    async def load(self, resource_name: str) -> Snapshot:
+        self.states_read += 1
+        return await super().load(resource_name)
 
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
+        self.logs_read += 1
         lines = await super().log(resource_name, limit, since)
         self.lines_read += len(lines)
         return lines
@@ -60,7 +66,7 @@ class World:
             await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
 
     async def get(self, path: str, **query: str) -> Any:
-        reply = await read(self.board, request_for(path, **query))
+        reply = await resources(request_for(path, **query), self.board)
         return (
             json.loads(reply.body) | {"status": reply.status}
             if reply.status != 200
@@ -69,8 +75,9 @@ class World:
 
     async def post(self, fields: Any, headers: dict[str, str] | None = None) -> Reply:
         body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
-        request = Request(headers=JSON_TYPE if headers is None else headers, body=body)
-        return await put_override(self.board, "plan-1", request, f"c-{self.now.isoformat()}")
+        sent = JSON_TYPE if headers is None else headers
+        request = Request(route={"name": "plan-1"}, headers=sent, body=body)
+        return await override(request, self.board)
 
 
 @pytest.fixture
@@ -119,7 +126,7 @@ async def test_an_invalid_request_is_answered_with_what_would_be_valid(
 
 
 async def test_the_page_ignores_parameters_that_other_programs_add_to_a_link(world: World) -> None:
-    assert (await page(world.board, Request(query={"utm_source": "mail"}))).status == 200
+    assert (await dashboard(Request(query={"utm_source": "mail"}), world.board)).status == 200
 
 
 async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
@@ -134,6 +141,36 @@ async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
     assert second["points"][:-1] == first["points"]
     wider = await world.get("resources/plan-1/history", hours="2")
     assert wider["points"] == second["points"]
+
+
+async def test_a_refresh_of_the_page_reads_each_state_and_each_log_once(world: World) -> None:
+    several = {name: resource(name) for name in ("plan-1", "plan-2", "plan-3")}
+    world.board = replace(world.board, resources=several)
+    for name, declared in several.items():
+        line = LogEntry(name, NOW, EntryKind.DECISION, "d-1", f"why {name}", current=2, desired=2)
+        await world.store.record(line)
+        for value in (2.0, 3.0):
+            world.now += timedelta(seconds=1)
+            sent = Metric(name, CAPACITY_METRIC, MetricValue(world.now, value))
+            await scaling_logic.process_sample(sent, {name: declared}, world.store)
+    for query in ({}, {"live": "true"}):
+        world.store.states_read = world.store.logs_read = 0
+        text = (await dashboard(Request(query=query), world.board)).body
+        assert (world.store.states_read, world.store.logs_read) == (3, 3)
+        assert all(f"why {name}" in text for name in several)
+
+
+async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest_decision_is(
+    world: World,
+) -> None:
+    for kinds in ((), (EntryKind.CONFIRMED,), (EntryKind.DECISION, EntryKind.CONFIRMED)):
+        for number, kind in enumerate(kinds):
+            line = LogEntry("plan-1", world.now, kind, f"e-{number}-{kind}", f"why {kind}")
+            await world.store.record(line)
+        for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
+            world.now += age  # the last one sets the clock of the store back
+            shown = await card(world.board, world.resource, 3)
+            assert shown["status"] == await world.get("resources/plan-1")
 
 
 async def test_an_override_is_set_and_cleared(world: World) -> None:
@@ -212,7 +249,7 @@ async def test_hostile_text_in_the_log_and_in_overrides_is_escaped(world: World)
     )  # fmt: skip
     await world.store.record(line)
     world.store.override("plan-1", Override(Mode.PAUSED, HOSTILE))
-    reply = await page(world.board, Request())
+    reply = await dashboard(Request(), world.board)
     text = reply.body
     assert reply.status == 200
     assert "alert(1)" in text
@@ -224,17 +261,17 @@ async def test_hostile_text_in_the_log_and_in_overrides_is_escaped(world: World)
 
 
 async def test_a_page_without_any_decision_names_the_functions_to_check(world: World) -> None:
-    reply = await page(world.board, Request())
+    reply = await dashboard(Request(), world.board)
     assert "Check that the functions <code>metric_collector</code>" in reply.body
-    assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
+    assert (await dashboard(Request(query={"hours": "x"}), world.board)).status == 400
 
 
 async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: World) -> None:
     await world.minute()
-    assert "throughput of an instance" not in (await page(world.board, Request())).body
+    assert "throughput of an instance" not in (await dashboard(Request(), world.board)).body
     world.resource = resource(throughput=Throughput(rate_per_instance_minute=41.5))
     world.board = replace(world.board, resources={"plan-1": world.resource})
-    html = (await page(world.board, Request())).body
+    html = (await dashboard(Request(), world.board)).body
     assert (
         "throughput of an instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
     )
@@ -243,9 +280,9 @@ async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: Worl
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:
     await world.minute()
     decided_at = f"{world.now:%H:%M:%S}"
-    assert f"<time>{decided_at}</time>" in (await page(world.board, Request())).body
+    assert f"<time>{decided_at}</time>" in (await dashboard(Request(), world.board)).body
     world.now += timedelta(days=1)
-    text = (await page(world.board, Request())).body
+    text = (await dashboard(Request(), world.board)).body
     assert f"<time>{NOW:%m-%d} {decided_at}</time>" in text
     assert text.count(f"as of {NOW:%m-%d} {decided_at}") == 2  # the capacity, and the backlog
 
@@ -257,10 +294,10 @@ async def test_nan_and_infinity_never_appear_in_the_json(world: World) -> None:
     line = replace(line, metric="backlog", value=1, evidence=evidence, candidates=(candidate,))
     await world.store.record(line)
     for path in ("resources", "resources/plan-1/decisions", "resources/plan-1/history"):
-        text = (await read(world.board, request_for(path))).body
+        text = (await resources(request_for(path), world.board)).body
         assert "NaN" not in text
         assert "Infinity" not in text
-    assert "NaN" not in (await page(world.board, Request())).body
+    assert "NaN" not in (await dashboard(Request(), world.board)).body
 
 
 # --- the cache of the log --------------------------------------------------------------------

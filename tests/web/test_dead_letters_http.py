@@ -49,15 +49,15 @@ def json_of(answer: Reply) -> Any:
 
 async def test_the_list_is_paged_by_sequence_number_and_filtered_by_kind() -> None:
     at = await dead_letter_service()
-    shown = json_of(await http.list_letters(Request(query={"limit": "4"}), at))
+    shown = json_of(await http.dead_letters(Request(query={"limit": "4"}), at))
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [1, 2, 3, 4]
     assert shown["more"]
-    shown = json_of(await http.list_letters(Request(query={"limit": "4", "after": "4"}), at))
+    shown = json_of(await http.dead_letters(Request(query={"limit": "4", "after": "4"}), at))
     assert ([letter["sequence"] for letter in shown["dead_letters"]], shown["more"]) == (
         [5, 6],
         False,
     )
-    shown = json_of(await http.list_letters(Request(query={"kind": "exhausted"}), at))
+    shown = json_of(await http.dead_letters(Request(query={"kind": "exhausted"}), at))
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [3, 6]
 
 
@@ -77,7 +77,7 @@ async def test_the_list_is_paged_by_sequence_number_and_filtered_by_kind() -> No
     ],
 )
 async def test_an_invalid_query_is_refused(query: dict[str, str]) -> None:
-    answer = await http.list_letters(Request(query=query), await dead_letter_service())
+    answer = await http.dead_letters(Request(query=query), await dead_letter_service())
     assert answer.status == 400
     ((name, value),) = query.items()
     assert f"{name} = {value!r}: must be" in json_of(answer)["error"]
@@ -88,44 +88,44 @@ async def test_a_misspelled_filter_is_refused_and_purges_nothing() -> None:
     request = Request(
         query={"partion": "1", "code": "key"}, headers=JSON_TYPE, body=b'{"older_than_days": 0}'
     )
-    answer = await http.purge_older(request, at)
+    answer = await http.dead_letters_purge(request, at)
     known = "known: partition, hub, group, kind"
     assert (answer.status, json_of(answer)["error"]) == (
         400,
         f"unknown parameter 'partion'; {known}",
     )
     request = Request(headers=JSON_TYPE, body=b'{"older_than_days": 0, "partition": "1"}')
-    answer = await http.purge_older(request, at)
+    answer = await http.dead_letters_purge(request, at)
     assert (answer.status, "unknown field 'partition'" in answer.body) == (400, True)
-    assert len(json_of(await http.list_letters(Request(), at))["dead_letters"]) == 6
+    assert len(json_of(await http.dead_letters(Request(), at))["dead_letters"]) == 6
 
 
 async def test_a_dead_letter_is_shown_with_its_body_and_an_unknown_one_is_not_found() -> None:
     at = await dead_letter_service()
-    shown = json_of(await http.show(request_for("0", "2"), at))
+    shown = json_of(await http.dead_letter(request_for("0", "2"), at))
     assert (shown["error"], shown["body"]) == ("ValueError: 2", {"text": "x"})
-    assert (await http.show(request_for("0", "99"), at)).status == 404
-    assert (await http.show(request_for("0", "two"), at)).status == 400
+    assert (await http.dead_letter(request_for("0", "99"), at)).status == 404
+    assert (await http.dead_letter(request_for("0", "two"), at)).status == 400
 
 
 async def test_a_dead_letter_is_redriven_once_and_its_message_is_sent() -> None:
     at = await dead_letter_service()
-    answer = await http.redrive(request_for("0", "2"), at)
+    answer = await http.dead_letter_redrive(request_for("0", "2"), at)
     assert (answer.status, len(json_of(answer)["done"])) == (200, 1)
     assert isinstance(at.store, MemoryIngestionStore)
     assert await at.store.outbox(FIRST, 9) == []
-    assert (await http.redrive(request_for("0", "2"), at)).status == 404
+    assert (await http.dead_letter_redrive(request_for("0", "2"), at)).status == 404
 
 
 async def test_the_error_of_a_failed_redrive_is_json_and_never_html() -> None:
-    answer = await http.redrive(request_for("0", "2"), await dead_letter_service(fails))
+    answer = await http.dead_letter_redrive(request_for("0", "2"), await dead_letter_service(fails))
     assert answer.content_type == "application/json"
     assert "<script>" in json_of(answer)["failed"][0]["error"]
 
 
 async def test_purging_deletes_older_letters_and_reports_whether_more_remain() -> None:
     at = await dead_letter_service()
-    answer = await http.purge_older(
+    answer = await http.dead_letters_purge(
         Request(headers=JSON_TYPE, body=b'{"older_than_days": 0.125}'), at
     )
     assert [each["sequence"] for each in json_of(answer)["done"]] == [4, 5, 6]
@@ -144,7 +144,7 @@ async def test_a_purge_of_a_whole_page_asks_to_be_repeated(letters: int, more: l
         await store_with(range(151, letters + 1), THIRD, store)
     at = replace(await dead_letter_service(), store=store)
     request = Request(headers=JSON_TYPE, body=b'{"older_than_days": 0}')
-    answers = [json_of(await http.purge_older(request, at)) for _ in more]
+    answers = [json_of(await http.dead_letters_purge(request, at)) for _ in more]
     assert [answer["more"] for answer in answers] == more
     assert sum(len(answer["done"]) for answer in answers) == letters
 
@@ -157,8 +157,11 @@ async def test_a_purge_of_a_whole_page_asks_to_be_repeated(letters: int, more: l
 async def test_purging_without_a_valid_age_is_refused(body: bytes) -> None:
     at = await dead_letter_service()
     headers = JSON_TYPE | {"content-length": str(len(body))}
-    assert (await http.purge_older(Request(headers=headers, body=body), at)).status in (400, 413)
-    assert len(json_of(await http.list_letters(Request(), at))["dead_letters"]) == 6
+    assert (await http.dead_letters_purge(Request(headers=headers, body=body), at)).status in (
+        400,
+        413,
+    )
+    assert len(json_of(await http.dead_letters(Request(), at))["dead_letters"]) == 6
 
 
 async def test_an_unavailable_store_is_a_503_with_its_error(
@@ -170,5 +173,5 @@ async def test_an_unavailable_store_is_a_503_with_its_error(
         raise StoreUnavailable("no answer")
 
     monkeypatch.setattr(at.store, "streams", down)
-    answer = await http.list_letters(Request(), at)
+    answer = await http.dead_letters(Request(), at)
     assert (answer.status, "no answer" in json_of(answer)["error"]) == (503, True)

@@ -19,9 +19,9 @@ from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.settings.connections import StorageConnection
 from shared.web import http
 from shared.web.attention import attention
-from shared.web.board import Board, RecentLog, put_override, read, read_panel
+from shared.web.board import Board, RecentLog, override, resources, trends
 from shared.web.http import Request
-from shared.web.page import page
+from shared.web.page import dashboard
 from tests.builders import NOW, SOURCE, desired, history, resource, sample, state
 
 SECONDS_MAX = 60.0
@@ -65,7 +65,7 @@ async def test_a_resource_that_cannot_be_read_shows_the_reason_and_hides_no_othe
 ) -> None:
     shown = board(Failing({"plan-1"}, hangs=hangs), "plan-1", "plan-2")
     async with asyncio.timeout(SECONDS_MAX):
-        reply = await page(shown, Request())
+        reply = await dashboard(Request(), shown)
     assert reply.status == 200
     assert reply.body.count(why) == 2, "once in its card and once in the list of problems"
     assert 'data-resource="plan-2"' in reply.body
@@ -81,7 +81,7 @@ async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounde
     shown = board(store, "plan-1")
     with_panel = replace(shown, panels={"trends": lambda: asyncio.sleep(3600)})
     async with asyncio.timeout(SECONDS_MAX):
-        reply = await page(with_panel, Request(query=query))
+        reply = await dashboard(Request(query=query), with_panel)
     await store.close()
     assert reply.status == 503
     assert reply.body.count("cannot be shown now") == 4
@@ -97,15 +97,15 @@ async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
 ) -> None:
     store = Failing({"plan-1"}, hangs=hangs)
 
-    async def trends() -> Any:
+    async def failing() -> Any:
         await store.load("plan-1")
 
-    shown = replace(board(store, "plan-1"), panels={"trends": trends})
+    shown = replace(board(store, "plan-1"), panels={"trends": failing})
     async with asyncio.timeout(SECONDS_MAX):
         if route is None:
-            reply = await read_panel(shown, "trends")
+            reply = await trends(Request(), shown)
         else:
-            reply = await read(shown, Request(route=route))
+            reply = await resources(Request(route=route), shown)
     assert reply.status == 503
     why = "no answer within 0.2 s" if hangs else "OSError"
     assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
@@ -113,10 +113,10 @@ async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
 
 async def test_an_override_with_an_unknown_outcome_is_answered_with_503() -> None:
     body = json.dumps({"mode": "paused", "reason": "x", "by": "anna"}).encode()
-    request = Request(headers={"content-type": "application/json"}, body=body)
-    reply = await put_override(
-        board(Failing({"plan-1"}, hangs=True), "plan-1"), "plan-1", request, "c-1"
+    request = Request(
+        route={"name": "plan-1"}, headers={"content-type": "application/json"}, body=body
     )
+    reply = await override(request, board(Failing({"plan-1"}, hangs=True), "plan-1"))
     assert reply.status == 503
     assert "it is not known whether" in json.loads(reply.body)["error"]
 

@@ -17,10 +17,9 @@ from shared.ingestion.operating.breaker import BreakerView
 from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
 from shared.web.attention import attention
-from shared.web.board import Board, RecentLog, cached, read_panel
-from shared.web.breaker_page import view_json
+from shared.web.board import Board, RecentLog, breakers, cached
 from shared.web.http import Request
-from shared.web.page import page
+from shared.web.page import dashboard
 from tests.builders import NOW
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -72,12 +71,12 @@ def test_only_a_breaker_that_is_not_closed_has_a_link() -> None:
 async def test_a_state_is_the_same_word_in_all_json_and_has_spaces_on_pages() -> None:
     probing = replace(OPEN, mode=BreakerMode.HALF_OPEN)
     summary = panels.breaker("metric_ingest", probing, "")
-    status = view_json(BreakerView("metric_ingest", probing, NOW, (), ()))
+    status = panels.status_of(BreakerView("metric_ingest", probing, NOW, (), ()))
     assert summary["mode"] == status["mode"] == "half_open"
     (item,) = attention([], {"breakers": [dict(summary)]})
     assert "circuit breaker metric_ingest is half open" in item["what"]
     letter = panels.dead_letter(STREAM, replace(LETTER, kind=FailureKind.TOO_LARGE))
-    text = (await page(board(breakers=[summary], dead_letters=[letter]), Request())).body
+    text = (await dashboard(Request(), board(breakers=[summary], dead_letters=[letter]))).body
     assert ">half open</span>" in text
     assert ">too large</b>" in text
     assert "half_open" not in text
@@ -127,7 +126,7 @@ def test_sums_are_shown_where_there_is_a_measurement() -> None:
 
 async def test_series_of_one_event_are_distinguished_by_their_dimensions() -> None:
     both = [replace(day, dimensions={"country": c}) for c in ("CH", "DE") for day in days()]
-    text = (await page(board(trends=panels.trends(both)), Request())).body
+    text = (await dashboard(Request(), board(trends=panels.trends(both)))).body
     for country in ("CH", "DE"):
         assert text.count(f'data-live="trend-AppEvents-checkout country={country}"') == 1
         assert f"<h3>checkout country={country}" in text
@@ -139,10 +138,10 @@ async def test_a_panel_that_fails_or_hangs_hides_no_other_panel(
     monkeypatch.setattr(http, "ANSWER_SECONDS_MAX", 0.01)
     shown = board(breakers=OSError("hunter2"), trends=[])
     hanging = replace(shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60)})
-    text = (await page(hanging, Request())).body
+    text = (await dashboard(Request(), hanging)).body
     assert text.count("cannot be shown now") == 4, "once in each panel and once each among problems"
     assert "hunter2" not in text
-    reply = await read_panel(hanging, "breakers")
+    reply = await breakers(Request(), hanging)
     assert json.loads(reply.body) == {"error": "cannot be shown now: OSError"}
 
 
@@ -159,7 +158,7 @@ async def test_hostile_text_in_panels_is_escaped() -> None:
             [replace(day, event=HOSTILE, reason=HOSTILE, verdict=HOSTILE) for day in days()]
         ),
     )
-    text = (await page(shown, Request())).body
+    text = (await dashboard(Request(), shown)).body
     assert text.count("alert(1)") >= 6
     assert "<img src=x" not in text
     assert "<script>alert" not in text
@@ -167,7 +166,7 @@ async def test_hostile_text_in_panels_is_escaped() -> None:
 
 async def test_the_page_shows_how_many_events_were_set_aside() -> None:
     shown = board(dead_letters=[], set_aside=[{**STREAM.names, "events": 41}])
-    text = (await page(shown, Request())).body
+    text = (await dashboard(Request(), shown)).body
     assert "metrics 2 ($Default): 41 events are not metrics and were set aside." in text
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
-from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.shown import (
@@ -45,10 +46,15 @@ async def read_one(resource: Resource, store: StateStore) -> ResourceStatus:
     lines = await store.log(resource.name, NEWEST_LINES)
     snapshot = await store.load(resource.name)
     if lines and lines[0].time > snapshot.read_at:  # written before the store's clock was set back
-        every = await store.log(resource.name, LINES_MAX)
-        lines = [line for line in every if line.time <= snapshot.read_at] or lines
-    newest = next((line for line in lines if line.kind is EntryKind.DECISION), None)
-    return presenting.status(resource, snapshot, newest or next(iter(lines), None))
+        lines = await store.log(resource.name, LINES_MAX)
+    return presenting.status(resource, snapshot, newest(lines, snapshot.read_at))
+
+
+def newest(lines: Sequence[LogEntry], now: datetime) -> LogEntry | None:
+    """The newest decision until ``now``, or else the newest entry. The lines are newest first."""
+    shown = ([line for line in lines if line.time <= now] or lines)[:NEWEST_LINES]
+    decisions = (line for line in shown if line.kind is EntryKind.DECISION)
+    return next(decisions, next(iter(shown), None))
 
 
 async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:

@@ -37,8 +37,10 @@ from shared.autoscaling.operating.shown import (
     EvidenceShown,
     History,
     HistoryPoint,
+    LimitsShown,
     MetricShown,
     OverrideShown,
+    PlanShown,
     ResourceStatus,
     RulesShown,
     UnfallenShown,
@@ -47,6 +49,7 @@ from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, Override, RulesInForce, ScalingState
+from shared.values.shown import shown
 
 DECISION = EntryKind.DECISION
 
@@ -62,12 +65,8 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> R
     stale = is_silent(resource, CAPACITY_METRIC, capacity, now)
     return {
         "name": resource.name,
-        "target": {
-            "subscription_id": resource.target.subscription_id,
-            "resource_group": resource.target.resource_group,
-            "name": resource.target.name,
-        },
-        "limits": {"minimum": resource.limits.minimum, "maximum": resource.limits.maximum},
+        "target": shown(PlanShown, resource.target, format_time),
+        "limits": shown(LimitsShown, resource.limits, format_time),
         "as_of": format_time(now),
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
@@ -176,26 +175,13 @@ def _evidence(evidence: Mapping[str, Any]) -> EvidenceShown:
 
 
 def _candidate(candidate: Recommendation) -> CandidateShown:
-    return {
-        "rule": candidate.rule,
-        "capacity": candidate.capacity,
-        "reason": candidate.reason,
-        "evidence": _evidence(candidate.evidence),
-    }
+    return shown(CandidateShown, candidate, format_time, evidence=_evidence(candidate.evidence))
 
 
 def _desired(desired: Desired | None) -> DesiredShown | None:
     if desired is None:
         return None
-    return {
-        "target": desired.target,
-        "epoch": desired.epoch,
-        "status": desired.status,
-        "reason": desired.reason,
-        "requested_at": format_time(desired.requested_at),
-        "attempts": desired.attempts,
-        "last_error": desired.last_error or None,
-    }
+    return shown(DesiredShown, desired, format_time, last_error=desired.last_error or None)
 
 
 def _override(state: ScalingState, now: datetime) -> OverrideShown | None:
@@ -203,41 +189,21 @@ def _override(state: ScalingState, now: datetime) -> OverrideShown | None:
     override: Override | None = effective_override(state, now)
     if override is None:
         return None
-    return {
-        "said": described(override),
-        "reason": override.reason,
-        "mode": override.mode,
-        "exact": override.exact,
-        "floor": override.floor,
-        "freeze_scale_in": override.freeze_scale_in,
-        "expires_at": format_time(override.expires_at) if override.expires_at else None,
-    }
+    return shown(OverrideShown, override, format_time, said=described(override))
 
 
 def _rules(rules: RulesInForce | None, now: datetime) -> RulesShown | None:
     """The version in force; None before the first decision."""
     if rules is None:
         return None
-    return {
-        "version": rules.version,
-        "activated_at": format_time(rules.activated_at),
-        "beside": told(rules, now) or None,
-    }
+    return shown(RulesShown, rules, format_time, beside=told(rules, now) or None)
 
 
 def _estimate(estimate: RateEstimate | None) -> EstimateShown | None:
     """The throughput per instance; None before any work was seen."""
     if estimate is None:
         return None
-    return {
-        "said": str(estimate),
-        "certainty": estimate.certainty,
-        "source": estimate.source,
-        "likely": estimate.likely,
-        "low": estimate.low,
-        "relative_error": estimate.relative_error,
-        "sure": estimate.sure,
-    }
+    return shown(EstimateShown, estimate, format_time, said=str(estimate))
 
 
 def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[MetricShown]:

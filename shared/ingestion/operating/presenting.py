@@ -17,6 +17,7 @@ from shared.ingestion.events.replay import ReplayProgress
 from shared.ingestion.events.stored_streams import superseded_by
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
+from shared.values.shown import shown
 from shared.values.text import TimeText, odd_character
 
 Shown = dict[str, Any]
@@ -87,23 +88,13 @@ class PurgeOutcome(DeadLetterOutcome):
 
 
 def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> DeadLetterPage:
-    """A page of dead letters. ``more`` says that there may be others after the last one."""
     return {"dead_letters": [letter(stored) for stored in letters], "more": len(letters) == limit}
 
 
 def letter(stored: StoredDeadLetter) -> DeadLetterSummary:
-    dead_letter = stored.letter
-    return {
-        **_place(stored),
-        "offset": dead_letter.offset,
-        "enqueued_at": _stamp(dead_letter.enqueued_at),
-        "failed_at": _stamp(dead_letter.failed_at),
-        "kind": dead_letter.kind,
-        "error": dead_letter.error,
-        "attempts": dead_letter.attempts,
-        "partition_key": dead_letter.partition_key,
-        "body_bytes": None if dead_letter.body is None else len(dead_letter.body),
-    }
+    body = stored.letter.body
+    size = None if body is None else len(body)
+    return shown(DeadLetterSummary, stored.letter, _stamp, **stored.stream.names, body_bytes=size)
 
 
 def letter_with_body(stored: StoredDeadLetter, event: Event) -> DeadLetterWithBody:
@@ -181,14 +172,7 @@ def printable(body: bytes) -> str | None:
 
 
 def _place(stored: StoredDeadLetter) -> DeadLetterPlace:
-    stream = stored.stream
-    return {
-        "namespace": stream.namespace,
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition_id": stream.partition_id,
-        "sequence": stored.letter.sequence,
-    }
+    return shown(DeadLetterPlace, stored.letter, _stamp, **stored.stream.names)
 
 
 def _stamp(time: datetime) -> str:

@@ -1,0 +1,188 @@
+"""What a request contains: models that check requests and describe the API.
+
+The parameters of an address or a query, and the fields of a JSON body, are the fields of a model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+)
+
+from shared.values.text import LINE_PATTERN, odd_character, quoted
+from shared.web.http import NO_LENGTH, Refused, Request
+
+BODY_BYTES_MAX = 16 * 1024
+LENGTH_MAX = 500
+UNKNOWN_MAX = 5
+"""The most unknown names that a refusal repeats."""
+OF_THE_HOST = ("code", "clientid")
+"""The parameters of a query with which a caller gives the host a key."""
+
+JsonSchema = dict[str, Any]
+KEYWORDS = (
+    *("type", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum"),
+    *("default", "examples", "description"),
+)
+"""What is told of a field."""
+Line = Annotated[str, StringConstraints(min_length=1, max_length=LENGTH_MAX, pattern=LINE_PATTERN)]
+"""One line of text that is not blank."""
+
+
+def described(pattern: str, length_max: int) -> WithJsonSchema:
+    """Describes a text that its operation checks itself."""
+    bounds = {"minLength": 1, "maxLength": length_max, "pattern": pattern}
+    return WithJsonSchema({"type": "string", **bounds})
+
+
+Name = Annotated[str, described(LINE_PATTERN, LENGTH_MAX)]
+"""A name in an address. Any text is read, because who asks for an unknown name is told the known
+ones."""
+
+
+class Given(BaseModel):
+    """Parameters or fields of a request. Unknown ones are refused, because a misspelled filter must
+    not select everything. A field that may be absent is never null.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _present(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError
+        return value
+
+
+G = TypeVar("G", bound=Given)
+
+
+def schemas(model: type[Given]) -> dict[str, JsonSchema]:
+    """The JSON Schema of each field, with its meaning and its default."""
+    whole = model.model_json_schema()
+    return {
+        name: _plain(each, whole.get("$defs", {})) for name, each in whole["properties"].items()
+    }
+
+
+def _plain(field: JsonSchema, types: Mapping[str, JsonSchema]) -> JsonSchema:
+    kind, *_ = field.get("anyOf", [{}])
+    known = {**kind, **field}
+    if "$ref" in known:
+        known = {**types[known["$ref"].rpartition("/")[2]], **known}
+    return {key: known[key] for key in KEYWORDS if known.get(key) is not None}
+
+
+def rule(schema: JsonSchema) -> str:
+    """What a value must be, in words."""
+    match schema:
+        case {"enum": choices}:
+            return f"one of {', '.join(choices)}"
+        case {"type": "boolean"}:
+            return "true or false"
+        case {"type": "integer", "minimum": low, "maximum": high}:
+            return f"a whole number from {low:,} to {high:,}"
+        case {"type": "number", "minimum": low, "maximum": high}:
+            return f"a number from {low:,g} to {high:,g}"
+    *some, last = schema.get("examples", [""])
+    such = f", such as {', '.join(some)} or {last}" if last else ""
+    return f"1 to {schema['maxLength']:,} characters in one line{such}"
+
+
+# --- where it stands ------------------------------------------------------------------------------
+
+
+def in_path(request: Request, model: type[G]) -> G:
+    """The parameters of the address. Raises Refused."""
+    route = {name: text for name, text in request.route.items() if name in model.model_fields}
+    return _of_texts("part", model, route)
+
+
+def in_query(request: Request, model: type[G]) -> G:
+    """The parameters of the query. Raises Refused."""
+    texts = {name: text for name, text in request.query.items() if name.lower() not in OF_THE_HOST}
+    return _of_texts("parameter", model, texts)
+
+
+def in_body(request: Request, model: type[G]) -> G:
+    """The fields of the JSON object in the body. Raises Refused.
+
+    The content type must be application/json, which prevents cross-site request forgery: before a
+    page of another site can send this type, the browser sends a preflight request, which the app
+    does not allow.
+    """
+    if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "content-type: must be application/json")
+    check_length(request, BODY_BYTES_MAX)
+    try:
+        document = json.loads(request.body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refused(400, "the body must be a JSON object")
+    return _checked("field", model, document, document)
+
+
+def check_length(request: Request, bytes_max: int) -> None:
+    """Raises Refused if the body is too long, or may have been sent in chunks, which the Functions
+    host drops.
+    """
+    if len(request.body) > bytes_max:
+        raise Refused(413, f"the body must have at most {bytes_max} bytes")
+    if not request.body and "content-length" not in request.headers:
+        raise Refused(411, NO_LENGTH)
+
+
+READERS: Mapping[type, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    bool: (re.compile("true|false"), lambda text: text == "true"),
+    int: (re.compile("-?[0-9]{1,20}"), int),
+    float: (re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?"), float),
+}
+"""How a text in an address states a value of a type."""
+
+
+def _of_texts(what: str, model: type[G], texts: Mapping[str, str]) -> G:
+    fields = model.model_fields
+
+    def stated(name: str, text: str) -> Any:
+        kind = fields[name].annotation if name in fields else str
+        for each in get_args(kind) or (kind,):
+            pattern, read = READERS.get(each, (None, str))
+            if pattern and pattern.fullmatch(text):
+                return read(text)
+        return text
+
+    return _checked(what, model, {n: stated(n, text) for n, text in texts.items()}, texts)
+
+
+def _checked(what: str, model: type[G], values: Mapping[str, Any], given: Mapping[str, Any]) -> G:
+    """The model of the values. Raises Refused with what is wrong of ``given``, its raw form."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]): each["type"] for each in error.errors(include_url=False)}
+    known = schemas(model)
+    problems = [_problem(name, known[name], given) for name in wrong if name in known]
+    if unknown := sorted(wrong.keys() - known.keys())[:UNKNOWN_MAX]:
+        names = ", ".join(repr(name[:50]) for name in unknown)
+        problems.append(f"unknown {what} {names}; known: {', '.join(known)}")
+    raise Refused(400, "; ".join(problems))
+
+
+def _problem(name: str, schema: JsonSchema, given: Mapping[str, Any]) -> str:
+    if name not in given:
+        return f"{name}: is missing; must be {rule(schema)}"
+    value = given[name]
+    odd = odd_character(value) if isinstance(value, str) else ""
+    return f"{name} = {quoted(value)}: must be {rule(schema)}{odd and f': {odd}'}"
