@@ -32,8 +32,6 @@ from shared.autoscaling.policies import (
     Rule,
     Schedule,
     SeasonalFloor,
-    SlackAwareDrain,
-    StablePanic,
     TargetTracking,
     Threshold,
     ValuePerInstance,
@@ -80,8 +78,6 @@ __all__ = [
     "SeasonalFloor",
     "ServiceBusQueue",
     "ServiceBusSubscription",
-    "SlackAwareDrain",
-    "StablePanic",
     "StorageQueue",
     "TargetTracking",
     "Threshold",
@@ -95,3 +91,18 @@ __all__ = [
     "scale_in_only_if",
     "scale_out_only_if",
 ]
+
+REMOVED = {
+    "StablePanic": "QueueAge(metric, until_known=ValuePerInstance(metric, target_per_instance)); "
+    "if the metric is not a backlog, use ValuePerInstance(metric, target_per_instance)",
+    "SlackAwareDrain": "QueueAge(metric, until_known=BacklogTarget(metric)), and set "
+    "throughput=Throughput(rate_per_instance_minute, dead_time_minutes) of the Resource instead of "
+    "these two parameters",
+}
+"""The policies of earlier versions, and what to use instead."""
+
+
+def __getattr__(name: str) -> object:
+    if name in REMOVED:  # an AttributeError would hide the text from an import
+        raise ImportError(f"{name} was removed. Use {REMOVED[name]}. See docs/migrating.md")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,8 +35,6 @@ from shared.autoscaling.policies import (
     Rule,
     Schedule,
     SeasonalFloor,
-    SlackAwareDrain,
-    StablePanic,
     all_of,
     any_of,
     every,
@@ -330,21 +328,19 @@ def test_conditions_are_checked_and_their_metrics_declared() -> None:
 
 # --- every policy ---
 
-BUSY = Profile("busy", 2, 8, StablePanic("backlog", 10))
+BUSY = Profile("busy", 2, 8, ValuePerInstance("backlog", 10))
 POLICIES: list[Any] = [
     Threshold("backlog", 100, 10),
     CapacityThresholds("backlog", ((1, 50, 0), (4, 200, 40))),
     ValuePerInstance("backlog", 1e-3, "latest"),
     BacklogTarget("backlog"),
-    SlackAwareDrain("backlog"),
     TargetTracking("backlog", 50, reporting_metric="other"),
-    StablePanic("backlog", 10),
     Schedule((Rule(BUSY, WORKDAYS, time(8), time(18)),), Profile("rest", 1, 3)),
     SeasonalFloor(BacklogTarget("backlog")),
     any_of(Threshold("backlog", 100, 10), BacklogTarget("other")),
     all_of(Threshold("backlog", 100, 10), Threshold("other", 100, 10)),
-    highest(StablePanic("other", 5), broken),
-    fallback(SlackAwareDrain("backlog"), Threshold("backlog", 100, 10)),
+    highest(ValuePerInstance("other", 5), broken),
+    fallback(BacklogTarget("backlog"), Threshold("backlog", 100, 10)),
     scale_in_only_if(ValuePerInstance("backlog", 5), every("other")),
     scale_out_only_if(ValuePerInstance("backlog", 5), lambda seen: seen.metrics["x"] is None),
 ]

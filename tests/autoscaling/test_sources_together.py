@@ -35,8 +35,6 @@ from shared.autoscaling.policies import (
     Profile,
     Schedule,
     SeasonalFloor,
-    SlackAwareDrain,
-    StablePanic,
     TargetTracking,
     ValuePerInstance,
 )
@@ -154,8 +152,6 @@ POLICIES = {
     "Threshold": Threshold("backlog", 100, 10),
     "QueueAge": QueueAge("backlog", Threshold("backlog", 100, 10), step_seconds=1),
     "BacklogTarget": BacklogTarget("backlog", 100),
-    "SlackAwareDrain": SlackAwareDrain("backlog"),
-    "StablePanic": StablePanic("backlog", 10),
     "ValuePerInstance": ValuePerInstance("backlog", 100),
     "CapacityThresholds": CapacityThresholds("backlog", ((1, 100, 10),)),
     "MetricRules": MetricRules((MetricRule("backlog", ">", 100, "out"),)),

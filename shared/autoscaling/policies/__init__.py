@@ -16,8 +16,6 @@ from shared.autoscaling.policies.metric_rules import MetricRule, MetricRules
 from shared.autoscaling.policies.queue_age import QueueAge
 from shared.autoscaling.policies.schedule import WEEKEND, WORKDAYS, Profile, Rule, Schedule
 from shared.autoscaling.policies.seasonal_floor import SeasonalFloor
-from shared.autoscaling.policies.slack_aware_drain import SlackAwareDrain
-from shared.autoscaling.policies.stable_panic import StablePanic
 from shared.autoscaling.policies.target_tracking import TargetTracking
 from shared.autoscaling.policies.threshold import Threshold
 from shared.autoscaling.policies.value_per_instance import ValuePerInstance
@@ -35,8 +33,6 @@ __all__ = [
     "Rule",
     "Schedule",
     "SeasonalFloor",
-    "SlackAwareDrain",
-    "StablePanic",
     "TargetTracking",
     "Threshold",
     "ValuePerInstance",
