@@ -9,7 +9,7 @@ prevents scale-out for a while.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -92,7 +92,7 @@ AGES_DIFFER_MINUTES = 1.0
 
 
 def with_longest_age(
-    resource: Resource, state: ScalingState, evidence: Evidence, now: datetime
+    resource: Resource, stalled: Iterable[Stall], evidence: Evidence, now: datetime
 ) -> Evidence:
     """The evidence of the policy, with the longest time that the oldest item may have waited.
 
@@ -100,7 +100,7 @@ def with_longest_age(
     have waited for as long as nothing was seen to be finished.
     """
     age = age_minutes(evidence)
-    for stall in stalls(resource, state) if age is not None else ():
+    for stall in stalled if age is not None else ():
         longest = (now - (stall.oldest_at or now)) / timedelta(minutes=1)
         if longest > (age or 0.0) + AGES_DIFFER_MINUTES and stall.metric == backlog_name(resource):
             return {**evidence, AGE_AT_MOST: longest}
@@ -159,7 +159,9 @@ def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
     return known if known is not None and known.since <= first else Stall(name, first)
 
 
-def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> ScalingState:
+def with_stalls(
+    resource: Resource, state: ScalingState, stalled: Iterable[Stall], age: float | None
+) -> ScalingState:
     """The state, in which stalls are kept for longer than samples are.
 
     ``age`` is the age in minutes of the oldest item of the backlog that the policy reads, estimated
@@ -167,7 +169,7 @@ def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> S
     A stall of a single sample is not kept, because the next sample usually ends it.
     """
     known, kept = state.learned.stalls, list[Stall]()
-    for stall in stalls(resource, state):
+    for stall in stalled:
         if stall.since == state.histories[stall.metric].samples[-1].time:
             continue
         is_new = stall not in known and stall.oldest_at is not None and age is not None
@@ -180,10 +182,15 @@ def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> S
     return replace(state, learned=replace(state.learned, stalls=tuple(kept)))
 
 
-def unfallen(resource: Resource, state: ScalingState) -> list[Unfallen]:
-    """The backlogs that have not fallen for longer than ``fall_limit``."""
+def unfallen(
+    resource: Resource, state: ScalingState, stalled: Iterable[Stall] | None = None
+) -> list[Unfallen]:
+    """The backlogs that have not fallen for longer than ``fall_limit``.
+
+    ``stalled`` is the result of ``stalls``, if the caller has it already.
+    """
     found = []
-    for stall in stalls(resource, state):
+    for stall in stalls(resource, state) if stalled is None else stalled:
         newest = state.histories[stall.metric].samples[-1]
         if newest.time - stall.since <= LIMIT_MIN:  # most often
             continue

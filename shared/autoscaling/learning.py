@@ -140,21 +140,14 @@ def known_throughput(
     end is used as the throughput. The relative error is then set to 0, so that no policy subtracts
     a second margin.
     """
-    if fixed.rate_per_instance_minute is not None and fixed.dead_time_minutes is not None:
-        return fixed
-    rate, dead_time = fixed.rate_per_instance_minute, fixed.dead_time_minutes
-    relative_error = fixed.relative_error
-    if rate is None and estimate is not None and estimate.sure:
-        rate = estimate.low
-        relative_error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
-    if dead_time is None and learned.dead_times >= DEAD_TIMES_MIN:
-        dead_time = learned.dead_time_minutes + DECISION_MINUTES
-    return replace(
-        fixed,
-        rate_per_instance_minute=rate,
-        dead_time_minutes=dead_time,
-        relative_error=relative_error,
-    )
+    known = fixed
+    if fixed.rate_per_instance_minute is None and estimate is not None and estimate.sure:
+        error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
+        known = replace(known, rate_per_instance_minute=estimate.low, relative_error=error)
+    if fixed.dead_time_minutes is None and learned.dead_times >= DEAD_TIMES_MIN:
+        minutes = learned.dead_time_minutes + DECISION_MINUTES
+        known = replace(known, dead_time_minutes=minutes)
+    return known
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from shared.autoscaling.backlogs import (
     age_minutes,
     backlog_name,
     fall_limit,
+    stalls,
     unfallen,
     with_stalls,
 )
@@ -140,15 +141,16 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
 
 
 def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
+    stalled = list(stalls(resource, state))
     if resource.throughput.rate_per_instance_minute is None:
         name = backlog_name(resource)
-        idle = any(each.stall.metric == name for each in unfallen(resource, state))
+        idle = any(each.stall.metric == name for each in unfallen(resource, state, stalled))
         state = learn_from_backlog(state, name, resource.limits.maximum, ignored=idle)
     decision = decide(resource, state, now)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
     new = learn_dead_time(remember(resource, state, decision))
-    new = with_stalls(resource, new, age_minutes(decision.evidence))
+    new = with_stalls(resource, new, stalled, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:
         new = _learned(resource, new)
     if decision.applies:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from shared.autoscaling.backlogs import unfallen, with_longest_age
+from shared.autoscaling.backlogs import stalls, unfallen, with_longest_age
 from shared.autoscaling.deciding.guards import (
     GUARDS,
     GUARDS_WHEN_HOLDING,
@@ -169,7 +169,8 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
     recommendation = ask(resource.policy, seen)
-    still = unfallen(resource, state)
+    stalled = list(stalls(resource, state))
+    still = unfallen(resource, state, stalled)
     override = effective_override(state, seen.now)
     context = Context(resource, state, seen, override, recommendation, unfallen=still)
     reasons, limited_by = [recommendation.reason[:REASON_LENGTH_MAX]], list[str]()
@@ -192,7 +193,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         "; ".join(reasons),
         (recommendation, *recommendation.candidates),
         tuple(limited_by),
-        with_longest_age(resource, state, recommendation.evidence, seen.now),
+        with_longest_age(resource, stalled, recommendation.evidence, seen.now),
         "",  # the counterfactual is computed only for the log, by counterfactual.py
         applies,
         fallback,

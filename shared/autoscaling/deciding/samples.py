@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -169,16 +168,19 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     Samples of a source that lags behind are moved by its lag, see ``lag``.
     """
     kept, desired = state.histories, state.desired
-    read: Mapping[str, Window] = {n: kept.get(n, NO_SAMPLES) for n in resource.metrics}
-    lags = {n: lag_of(source, read[n], now) for n, source in resource.metrics.items()}
-    histories = {n: moved(window, lags[n]) for n, window in read.items()}
+    metrics, histories = dict[str, Window](), dict[str, Window]()
+    for name, source in resource.metrics.items():
+        window = kept.get(name, NO_SAMPLES)
+        lag = lag_of(source, window, now)
+        recent = _from(window, window_start(resource, state, now, lag))
+        metrics[name], histories[name] = moved(recent, lag), moved(window, lag)
     estimate = rate_estimate(resource.throughput, state.learned)
     return Observation(
         resource.name,
         now,
         capacity,
         resource.limits,
-        _Recent(read, lags, resource, state, now),
+        metrics,
         desired.changed_at if desired else None,
         histories,
         kept.get(CAPACITY_METRIC, NO_SAMPLES),
@@ -199,41 +201,6 @@ def window_start(
     if changed_at is not None and changed_at >= start:
         start = changed_at + INSTANT
     return start
-
-
-class _Recent(Mapping[str, Window]):
-    """The window of each history, computed when it is first read."""
-
-    __slots__ = ("_cut", "_histories", "_lags", "_now", "_resource", "_state")
-
-    def __init__(
-        self,
-        histories: Mapping[str, Window],
-        lags: Mapping[str, timedelta],
-        resource: Resource,
-        state: ScalingState,
-        now: datetime,
-    ) -> None:
-        self._histories = histories
-        self._lags = lags
-        self._resource = resource
-        self._state = state
-        self._now = now
-        self._cut: dict[str, Window] = {}
-
-    def __getitem__(self, name: str) -> Window:
-        window = self._cut.get(name)
-        if window is None:
-            lag = self._lags[name]
-            start = window_start(self._resource, self._state, self._now, lag)
-            window = self._cut[name] = moved(_from(self._histories[name], start), lag)
-        return window
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._histories)
-
-    def __len__(self) -> int:
-        return len(self._histories)
 
 
 def _from(window: Window, start: datetime) -> Window:
