@@ -9,7 +9,7 @@ prevents scale-out for a while.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -92,7 +92,7 @@ AGES_DIFFER_MINUTES = 1.0
 
 
 def with_longest_age(
-    resource: Resource, stalled: Iterable[Stall], evidence: Evidence, now: datetime
+    resource: Resource, stalled: Sequence[Stall], evidence: Evidence, now: datetime
 ) -> Evidence:
     """The evidence of the policy, with the longest time that the oldest item may have waited.
 
@@ -130,19 +130,21 @@ class Unfallen:
         return f"{name} has not fallen for {minutes}, and nothing was counted as finished"
 
 
-def stalls(resource: Resource, state: ScalingState) -> Iterator[Stall]:
+def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
     """The present stall of each backlog of the resource that is waiting."""
-    known = {stall.metric: stall for stall in state.learned.stalls}
+    present: list[Stall] = []
     for name, source in resource.metrics.items():
         samples = state.histories.get(name, NO_SAMPLES).samples
-        if not counts_backlog(source) or not samples or samples[-1].value <= 0:
+        if not samples or samples[-1].value <= 0 or not counts_backlog(source):
             continue
-        found = _stall(name, samples, known.get(name))
-        counts = reversed(_counts(resource, state, name))
-        finished_at = next((count.time for count in counts if count.value > 0), None)
-        if finished_at is not None and finished_at > found.since:
-            found = Stall(name, finished_at, finished_at)
-        yield known[name] if name in known and known[name].since == found.since else found
+        known = next((each for each in state.learned.stalls if each.metric == name), None)
+        found = _stall(name, samples, known)
+        for count in reversed(_counts(resource, state, name)):
+            if count.value > 0:
+                found = Stall(name, count.time, count.time) if count.time > found.since else found
+                break
+        present.append(known if known and known.since == found.since else found)
+    return present
 
 
 def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
@@ -160,7 +162,7 @@ def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
 
 
 def with_stalls(
-    resource: Resource, state: ScalingState, stalled: Iterable[Stall], age: float | None
+    resource: Resource, state: ScalingState, stalled: Sequence[Stall], age: float | None
 ) -> ScalingState:
     """The state, in which stalls are kept for longer than samples are.
 
@@ -168,7 +170,8 @@ def with_stalls(
     for the present. At the beginning of a stall it is added to the time that items may have waited.
     A stall of a single sample is not kept, because the next sample usually ends it.
     """
-    known, kept = state.learned.stalls, list[Stall]()
+    known = state.learned.stalls
+    kept: list[Stall] = []
     for stall in stalled:
         if stall.since == state.histories[stall.metric].samples[-1].time:
             continue
@@ -183,7 +186,7 @@ def with_stalls(
 
 
 def unfallen(
-    resource: Resource, state: ScalingState, stalled: Iterable[Stall] | None = None
+    resource: Resource, state: ScalingState, stalled: Sequence[Stall] | None = None
 ) -> list[Unfallen]:
     """The backlogs that have not fallen for longer than ``fall_limit``.
 
@@ -242,5 +245,7 @@ def _none_finished(resource: Resource, state: ScalingState, stall: Stall) -> boo
 
 def _counts(resource: Resource, state: ScalingState, name: str) -> Samples:
     """The counts of the finished items of this backlog; empty if they are not counted."""
-    counted = state.histories.get(resource.throughput.completed_metric or "", NO_SAMPLES).samples
-    return counted if counted and backlog_name(resource) == name else ()
+    completed = resource.throughput.completed_metric
+    if completed is None or backlog_name(resource) != name:
+        return ()
+    return state.histories.get(completed, NO_SAMPLES).samples

@@ -120,12 +120,14 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
     rate = fixed.rate_per_instance_minute
     if rate is not None:
         return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
-    counted = counted_rate(learned.work)
+    work = learned.work
+    counted = counted_rate(work) if work.busy or work.recent else None
     if counted is not None and counted.sure:
         return counted
-    found = (posterior(learned.trend) if learned.trend.busy else None, counted)
-    known = [each for each in found if each is not None]
-    return min(known, key=lambda each: each.relative_error, default=None)
+    slope = posterior(learned.trend) if learned.trend.busy else None
+    if counted is None or slope is None:
+        return slope or counted
+    return min(slope, counted, key=lambda each: each.relative_error)
 
 
 def known_throughput(

@@ -404,13 +404,20 @@ def failure(seen: Observation, message: str, **evidence: EvidenceValue) -> Recom
 
 
 def _copied(seen: Observation) -> Observation:
-    return replace(
-        seen,
-        limits=replace(seen.limits),
-        metrics={name: Window(window.samples) for name, window in seen.metrics.items()},
-        histories={name: Window(window.samples) for name, window in seen.histories.items()},
-        capacities=Window(seen.capacities.samples),
-        pending=replace(seen.pending) if seen.pending else None,
+    return Observation(
+        seen.resource_name,
+        seen.now,
+        seen.capacity,
+        Limits(seen.limits.minimum, seen.limits.maximum),
+        {name: Window(window.samples) for name, window in seen.metrics.items()},
+        seen.changed_at,
+        {name: Window(window.samples) for name, window in seen.histories.items()},
+        Window(seen.capacities.samples),
+        replace(seen.pending) if seen.pending else None,
+        seen.goal,
+        seen.throughput,
+        seen.profile,
+        seen.estimate,
     )
 
 

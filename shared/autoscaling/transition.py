@@ -141,7 +141,7 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
 
 
 def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
-    stalled = list(stalls(resource, state))
+    stalled = stalls(resource, state)
     if resource.throughput.rate_per_instance_minute is None:
         name = backlog_name(resource)
         idle = any(each.stall.metric == name for each in unfallen(resource, state, stalled))

@@ -200,7 +200,7 @@ def test_a_stall_begins_when_something_was_last_seen_to_be_finished(
 ) -> None:
     held = state([], 2).with_history("backlog", history(values, every_seconds))
     oldest = None if oldest_seconds is None else ago(oldest_seconds)
-    assert list(stalls(resource(), held)) == [Stall("backlog", ago(since_seconds), oldest)]
+    assert stalls(resource(), held) == [Stall("backlog", ago(since_seconds), oldest)]
 
 
 def test_an_empty_backlog_and_one_that_may_be_in_process_are_not_reported() -> None:

@@ -169,12 +169,12 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
     recommendation = ask(resource.policy, seen)
-    stalled = list(stalls(resource, state))
+    stalled = stalls(resource, state)
     still = unfallen(resource, state, stalled)
     override = effective_override(state, seen.now)
     context = Context(resource, state, seen, override, recommendation, unfallen=still)
-    reasons, limited_by = [recommendation.reason[:REASON_LENGTH_MAX]], list[str]()
-    reasons += [each.text for each in still]
+    reasons = [recommendation.reason[:REASON_LENGTH_MAX], *[each.text for each in still]]
+    limited_by: list[str] = []
     if recommendation.failed and RUNNING_SINCE in recommendation.evidence:
         limited_by.append(POLICY_UNANSWERED)
     guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING

@@ -168,7 +168,8 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     Samples of a source that lags behind are moved by its lag, see ``lag``.
     """
     kept, desired = state.histories, state.desired
-    metrics, histories = dict[str, Window](), dict[str, Window]()
+    metrics: dict[str, Window] = {}
+    histories: dict[str, Window] = {}
     for name, source in resource.metrics.items():
         window = kept.get(name, NO_SAMPLES)
         lag = lag_of(source, window, now)
