@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.settings.schedules import CronSchedule, parse_cron, parse_time_span
+from shared.settings.schedules import CronSchedule, parse_cron
+from shared.values.durations import time_span
 
 
 class Schedule(Protocol):
@@ -39,7 +40,7 @@ def _cron(text: str) -> CronSchedule:
 
 
 def _interval(text: str) -> IntervalSchedule:
-    interval = parse_time_span(text)
+    interval = time_span(text)
     if interval <= timedelta(0):
         raise ValueError(f"schedule {text!r} must be an interval longer than zero")
     return IntervalSchedule(interval)

@@ -25,12 +25,7 @@ from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.overrides import (
-    DURATION_PATTERN,
-    TEXT_LENGTH_MAX,
-    Change,
-    duration,
-)
+from shared.autoscaling.operating.overrides import TEXT_LENGTH_MAX, Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     History,
@@ -41,6 +36,7 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
+from shared.values.durations import SHORT_PATTERN
 from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
 from shared.web.fields import Choice, Field, Flag, Number, Text, Whole, in_body, in_query
 from shared.web.http import Refused, Reply, Request, error_reply, in_time, json_reply
@@ -71,7 +67,7 @@ LASTS = Text(
     "for",
     "the duration, such as `90m`, `2h` or `1d12h`, at most `366d`; without it the override lasts "
     "until it is cleared",
-    pattern=DURATION_PATTERN,
+    pattern=SHORT_PATTERN,
     length_max=30,
     example="90m, 2h or 1d12h",
 )

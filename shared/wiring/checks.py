@@ -28,8 +28,8 @@ from shared.settings.connections import HOST_STORAGE
 from shared.settings.host_json import HOST_JSON, OVERRIDE, app_folder, host_document, host_value
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
-from shared.settings.schedules import parse_time_span
 from shared.values.calls import error_text
+from shared.values.durations import time_span
 
 T = TypeVar("T")
 
@@ -245,7 +245,7 @@ def host_json_warnings(loaded: Settings) -> tuple[str, ...]:
     timeout = host_value(document, TIMEOUT, "-1")
     with suppress(ValueError):  # the host refuses to start
         unlimited = str(timeout).strip() == "-1"
-        if not unlimited and parse_time_span(str(timeout)).total_seconds() < TIMEOUT_SECONDS_MIN:
+        if not unlimited and time_span(str(timeout)).total_seconds() < TIMEOUT_SECONDS_MIN:
             told.append(
                 f"{_host_json(loaded, TIMEOUT)}: {TIMEOUT} is {timeout}: must be at least "
                 f"{timedelta(seconds=TIMEOUT_SECONDS_MIN)}, because the app waits for up to "
