@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
-from shared.autoscaling.backlogs import (
+from shared.autoscaling.deciding import clocks
+from shared.autoscaling.deciding.decide import Decision, decide, remember
+from shared.autoscaling.deciding.guards import is_missing
+from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
+from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
+from shared.autoscaling.learning.backlogs import (
     age_minutes,
     backlog_name,
     fall_limit,
@@ -17,13 +23,11 @@ from shared.autoscaling.backlogs import (
     unfallen,
     with_stalls,
 )
-from shared.autoscaling.deciding import clocks
-from shared.autoscaling.deciding.decide import Decision, decide, remember
-from shared.autoscaling.deciding.guards import is_missing
-from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
-from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
-from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
+from shared.autoscaling.learning.throughput import (
+    learn_dead_time,
+    learn_from_backlog,
+    learn_from_counts,
+)
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,

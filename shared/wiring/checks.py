@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from shared import settings as settings_module
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
-from shared.autoscaling.counts import namespace_ids, with_counts
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
+from shared.autoscaling.learning.counts import namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of

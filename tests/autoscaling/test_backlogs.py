@@ -26,7 +26,10 @@ from shared.autoscaling import (
     Throughput,
 )
 from shared.autoscaling.actions import confirm
-from shared.autoscaling.backlogs import (
+from shared.autoscaling.deciding.guards import Context, nothing_finished
+from shared.autoscaling.deciding.samples import observe
+from shared.autoscaling.declaring import Count, HubMetric, TopicSubscriptions
+from shared.autoscaling.learning.backlogs import (
     AGE_AT_MOST,
     Unfallen,
     age_minutes,
@@ -35,10 +38,7 @@ from shared.autoscaling.backlogs import (
     stalls,
     unfallen,
 )
-from shared.autoscaling.deciding.guards import Context, nothing_finished
-from shared.autoscaling.deciding.samples import observe
-from shared.autoscaling.declaring import Count, HubMetric, TopicSubscriptions
-from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.operating.presenting import status

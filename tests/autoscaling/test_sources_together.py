@@ -21,11 +21,11 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.counts import COMPLETED, with_counts
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import Missing
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.learning.counts import COMPLETED, with_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policies import (

@@ -32,10 +32,10 @@ from shared.autoscaling import (
     highest,
     scale_in_only_if,
 )
-from shared.autoscaling.backlogs import backlog_name
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.learning import (
+from shared.autoscaling.learning.backlogs import backlog_name
+from shared.autoscaling.learning.throughput import (
     Counted,
     counted_rate,
     known_throughput,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from shared.autoscaling.backlogs import stalls, unfallen, with_longest_age
 from shared.autoscaling.deciding.guards import (
     GUARDS,
     GUARDS_WHEN_HOLDING,
@@ -24,6 +23,7 @@ from shared.autoscaling.deciding.guards import (
 )
 from shared.autoscaling.deciding.samples import known_capacity, observe
 from shared.autoscaling.declaring import Mode
+from shared.autoscaling.learning.backlogs import stalls, unfallen, with_longest_age
 from shared.autoscaling.measurements import NOTHING, Evidence, MetricValue, Window, since, span
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,

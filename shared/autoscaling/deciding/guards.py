@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.autoscaling.backlogs import Unfallen
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
+from shared.autoscaling.learning.backlogs import Unfallen
 from shared.autoscaling.measurements import MetricValue, Window, span
 from shared.autoscaling.policies.recommendations import capacity_at, full_instances, instances
 from shared.autoscaling.policy import (

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import NO_LAG, lag_of, moved, usual_lag_seconds
-from shared.autoscaling.learning import known_throughput, rate_estimate
+from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,

@@ -24,7 +24,7 @@ from shared.autoscaling.declaring import (
     StorageQueue,
     TopicSubscriptions,
 )
-from shared.autoscaling.learning import known_throughput, rate_estimate
+from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     NO_SAMPLES,
