@@ -61,10 +61,6 @@ class Combination(Composite):
     kind: str
     policies: tuple[PolicyFunction, ...]
 
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return self.policies
-
     def problems(self) -> list[str]:
         """The problems of all members. Each begins with the index of the member."""
         if not self.policies:
@@ -169,10 +165,6 @@ class Fallback(Composite):
 
     policy: PolicyFunction
     otherwise: PolicyFunction
-
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.policy, self.otherwise)
 
     def problems(self) -> list[str]:
         """The problems of both policies. Each begins with the name of the policy."""

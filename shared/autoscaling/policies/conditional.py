@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from shared.autoscaling.policies.checks import label, member, number, text
 from shared.autoscaling.policies.combine import flattened
@@ -96,10 +96,6 @@ class OnlyIf(Composite):
     policy: PolicyFunction
     condition: Predicate
     direction: Literal["scale-in", "scale-out"]
-
-    @property
-    def members(self) -> tuple[Callable[[Observation], Any], ...]:
-        return (self.policy, self.condition)
 
     def problems(self) -> list[str]:
         """The problems of the policy and the condition. Each begins with the name of its source."""

@@ -132,12 +132,6 @@ class Schedule(Composite):
     policy: PolicyFunction | None = None
     time_zone: str = "UTC"
 
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        profiles = (*[rule.profile for rule in self.rules], self.default)
-        asked = (*[profile.policy for profile in profiles], self.policy)
-        return tuple(policy for policy in asked if policy is not None)
-
     def problems(self) -> list[str]:
         """The problems of all rules and profiles. Each begins with the place of its source."""
         problems = []

@@ -48,10 +48,6 @@ class SeasonalFloor(Composite):
     lead_minutes: float | None = None
     rate_per_instance_minute: float | None = None
 
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.policy,)
-
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
         lead = self.lead_minutes
