@@ -17,6 +17,7 @@ from tzlocal.windows_tz import win_tz
 from backtest.autoscale_document import DEPLOY, find
 from backtest.autoscale_week import Begins, week
 from backtest.errors import BacktestError
+from shared.autoscaling import MetricRule, MetricRules
 from shared.autoscaling.declaring import (
     AppServicePlan,
     AzureMonitorMetric,
@@ -28,7 +29,6 @@ from shared.autoscaling.declaring import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.policies import MetricRule, MetricRules
 from shared.autoscaling.policies.schedule import WEEKDAYS
 from shared.values import durations
 from shared.values.text import number, whole

@@ -39,9 +39,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
     """Turn a decision into the desired state: a pending action of the next epoch, sent now."""
     assert decision.desired is not None
     assert decision.current is not None
-    return _requested(
-        previous, decision.desired, decision.current, decision.reason, decision.time
-    )
+    return _requested(previous, decision.desired, decision.current, decision.reason, decision.time)
 
 
 def _requested(

@@ -12,14 +12,22 @@ from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling import (
     AzureMonitorMetric,
     BacklogTarget,
+    CapacityThresholds,
     Guards,
     HubMetric,
     IngestionBreaker,
     Limits,
+    MetricRule,
+    MetricRules,
+    Profile,
     QueueAge,
     Resource,
+    Schedule,
+    SeasonalFloor,
+    TargetTracking,
     Threshold,
     Throughput,
+    ValuePerInstance,
 )
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.deciding.validation import problems
@@ -28,16 +36,6 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.learning.counts import COMPLETED, with_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
-from shared.autoscaling.policies import (
-    CapacityThresholds,
-    MetricRule,
-    MetricRules,
-    Profile,
-    Schedule,
-    SeasonalFloor,
-    TargetTracking,
-    ValuePerInstance,
-)
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance_all
