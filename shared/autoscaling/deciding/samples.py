@@ -220,7 +220,7 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
     return (kept if counts else resource.window_seconds) + usual_lag, kept + usual_lag
 
 
-def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
+def samples_of(state: ScalingState, name: str) -> Samples:
     """All kept samples of a metric, oldest first."""
     return state.histories.get(name, NO_SAMPLES).samples
 

@@ -97,10 +97,9 @@ def no_samples(seen: Observation, rule: str, metric: str) -> Recommendation:
 
 
 RATE_UNKNOWN = "the throughput of an instance is not known"
-RATE_REMEDY = "set throughput.rate_per_instance_minute, or wait until the app has learned it"
 
 
 def no_rate(seen: Observation, rule: str) -> Recommendation:
     """Recommend the current capacity, because the throughput is not known."""
-    reason = f"{RATE_UNKNOWN}; {RATE_REMEDY}"
-    return stay(seen, rule, reason, "throughput.rate_per_instance_minute")
+    remedy = "set throughput.rate_per_instance_minute, or wait until the app has learned it"
+    return stay(seen, rule, f"{RATE_UNKNOWN}; {remedy}", "throughput.rate_per_instance_minute")
