@@ -133,11 +133,12 @@ class Unfallen:
 def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
     """The present stall of each backlog of the resource that is waiting."""
     present: list[Stall] = []
+    before = {stall.metric: stall for stall in state.learned.stalls}
     for name, source in resource.metrics.items():
         samples = state.histories.get(name, NO_SAMPLES).samples
         if not samples or samples[-1].value <= 0 or not counts_backlog(source):
             continue
-        known = next((each for each in state.learned.stalls if each.metric == name), None)
+        known = before.get(name)
         found = _stall(name, samples, known)
         for count in reversed(_counts(resource, state, name)):
             if count.value > 0:
@@ -149,14 +150,16 @@ def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
 
 def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
     """The stall at the newest sample, at which work is waiting."""
-    for at in range(len(samples) - 1, 0, -1):
-        before, after = samples[at - 1], samples[at]
+    after = samples[-1]
+    for at in range(len(samples) - 2, -1, -1):
+        before = samples[at]
         if before.value <= 0:
             return Stall(name, before.time, before.time)
         if before.value > after.value:
             return Stall(name, after.time, after.time)
         if after.time - before.time > GAP_MAX:
             return Stall(name, after.time)
+        after = before
     first = samples[0].time
     return known if known is not None and known.since <= first else Stall(name, first)
 
