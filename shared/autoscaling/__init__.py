@@ -94,7 +94,13 @@ REMOVED = {
 """The policies of earlier versions, and what to use instead."""
 
 
+def removed(name: str | None) -> str:
+    """What to use instead of a name that was removed; empty for any other name."""
+    use = REMOVED.get(name or "")
+    return f"{name} was removed. Use {use}. See docs/migrating.md" if use else ""
+
+
 def __getattr__(name: str) -> object:
-    if name in REMOVED:  # an AttributeError would hide the text from an import
-        raise ImportError(f"{name} was removed. Use {REMOVED[name]}. See docs/migrating.md")
+    if told := removed(name):  # an AttributeError would hide the text from an import
+        raise ImportError(told)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

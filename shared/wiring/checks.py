@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from shared import settings as settings_module
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
+from shared.autoscaling import removed
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
 from shared.autoscaling.learning.counts import namespace_ids, with_counts
@@ -162,6 +163,8 @@ def _rules_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.text:
         file = Path(error.filename or "scaling_rules.py").name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
+    if isinstance(error, NameError) and (told := removed(error.name)):  # after import *
+        return f"{text}. {told}"
     if isinstance(error, ModuleNotFoundError):
         remedy = "add the package to requirements/app.in and run `make lock`"
         return f"{text}. Correct the name, or {remedy}"

@@ -66,6 +66,10 @@ def validated(rules: str, folder: Path) -> str:
             "import shared.autoscaling as a\ndef resources(settings): a.SlackAwareDrain('q')\n",
             "scaling_rules.py, line 2: ImportError: SlackAwareDrain was removed. Use QueueAge(",
         ),
+        (
+            "from shared.autoscaling import *\nRULE = StablePanic('q', 50)\n",
+            "line 2: NameError: name 'StablePanic' is not defined. StablePanic was removed. Use",
+        ),
         ("raise SystemExit('key=c2VjcmV0')\n", "scaling_rules.py, line 1: SystemExit: key="),
         ("def resources(settings): raise GeneratorExit\n", "line 1: GeneratorExit\n"),
     ],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.recommendations import HOLDING, stay
 from shared.autoscaling.policy import (
@@ -113,6 +114,22 @@ class Combination(Composite):
 def flattened(recommended: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     """Each recommendation, followed by its candidates, in order."""
     return tuple(chain.from_iterable((each, *each.candidates) for each in recommended))
+
+
+def passed_on(
+    asked: Recommendation, capacity: int, reason: str, rule: str, evidence: Evidence
+) -> Recommendation:
+    """The recommendation of a policy that asked another one and may have changed its capacity."""
+    return replace(
+        asked,
+        capacity=capacity,
+        reason=reason,
+        rule=rule,
+        evidence={**asked.evidence, **evidence},
+        paced=asked.paced and capacity == asked.capacity,
+        candidates=flattened([asked]),
+        missing=asked.lacking,
+    )
 
 
 def _chosen(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import label, member, number, text
-from shared.autoscaling.policies.combine import flattened
+from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import shown
 from shared.autoscaling.policy import (
     Composite,
@@ -111,15 +112,9 @@ class OnlyIf(Composite):
             return recommended
         name = str(getattr(self.condition, "name", label(self.condition)))
         refused = f"no {self.direction} to {recommended.capacity} without the condition {name!r}"
-        return replace(
-            recommended,
-            capacity=seen.capacity,
-            reason=f"{recommended.reason}; {refused}: {unmet}",
-            rule="only_if",
-            evidence={**recommended.evidence, "wish": recommended.capacity, "unmet": unmet},
-            paced=False,
-            candidates=flattened([recommended]),
-        )
+        reason = f"{recommended.reason}; {refused}: {unmet}"
+        evidence: Evidence = {"wish": recommended.capacity, "unmet": unmet}
+        return passed_on(recommended, seen.capacity, reason, "only_if", evidence)
 
     def _unmet(self, seen: Observation) -> str | None:
         """Why the condition is not met; None if it is met."""
