@@ -314,6 +314,12 @@ def test_a_stall_that_is_known_goes_on_while_the_samples_reach_back_to_it(
     assert is_known or found == Stall("backlog", first)
 
 
+def test_a_stall_that_is_known_keeps_the_arrival_of_its_oldest_item() -> None:
+    held = state([]).with_history("backlog", history([9, 8, 8, 9], 60))
+    known = Stall("backlog", ago(120), ago(900))
+    assert stalls(worker(), replace(held, learned=Learned(stalls=(known,)))) == [known]
+
+
 @pytest.mark.parametrize(
     ("rate", "waiting", "is_told"), [(None, 2, False), (None, 3, True), (RATE, 1, True)]
 )
