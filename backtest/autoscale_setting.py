@@ -17,6 +17,7 @@ from tzlocal.windows_tz import win_tz
 from backtest.autoscale_document import DEPLOY, find
 from backtest.autoscale_week import Begins, week
 from backtest.errors import BacktestError
+from shared.autoscaling import MetricRule, MetricRules
 from shared.autoscaling.declaring import (
     AppServicePlan,
     AzureMonitorMetric,
@@ -28,8 +29,8 @@ from shared.autoscaling.declaring import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.policies import MetricRule, MetricRules
 from shared.autoscaling.policies.schedule import WEEKDAYS
+from shared.values import durations
 from shared.values.text import number, whole
 
 OPERATORS = {
@@ -80,8 +81,6 @@ READ_KEYS = {
 }
 """The keys of each part of a setting that are read, or that mean nothing for the app."""
 PER_INSTANCE = "As in Azure, the length of a queue is divided by the number of instances"
-DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
-CLOCK = re.compile(r"(?:(\d+)(?:\.| days?, ))?(\d+):(\d+):(\d+)(?:\.0+)?")
 DAYS = dict(
     zip(
         ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
@@ -625,9 +624,8 @@ def _add_left_out(setting: Mapping[str, Any], collected: _Collected) -> None:
 
 def _seconds(text: Any, place: str) -> float:
     """The seconds of a duration such as ``PT10M``. Some tools write it as ``0:10:00``."""
-    iso, clock = DURATION.fullmatch(str(text)), CLOCK.fullmatch(str(text))
-    parts = iso.groups() if iso else clock.groups() if clock else ()
-    if not any(parts):
-        raise BacktestError(f"{place}: {text!r} is not a duration such as PT10M")
-    days, hours, minutes, seconds = (int(part or 0) for part in parts)
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    parse = durations.time_span if ":" in str(text) else durations.iso
+    try:
+        return parse(re.sub(" days?, ", ".", str(text))).total_seconds()
+    except ValueError:
+        raise BacktestError(f"{place}: {text!r} is not a duration such as PT10M") from None

@@ -25,9 +25,9 @@ from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.demo.trace_samples import MINUTE
 from local.demo.traces import minutes_of
 from shared.autoscaling import Resource
-from shared.autoscaling.backlogs import counts_backlog
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.learning.backlogs import counts_backlog
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import ScalingState

@@ -19,9 +19,9 @@ from backtest.autoscale_document import DEPLOY, TERRAFORM, WRITE
 from backtest.autoscale_setting import Converted, ConvertedProfile, convert
 from backtest.errors import BacktestError
 from backtest.rules_file import NOT_CONVERTED
+from shared.autoscaling import MetricRules
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import AzureMonitorMetric, Limits
-from shared.autoscaling.policies import MetricRules
 from shared.settings import load
 from shared.settings.json_files import read_json
 

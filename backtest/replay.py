@@ -25,10 +25,10 @@ from shared.autoscaling.actions import (
     reconcile,
     settle,
 )
-from shared.autoscaling.backlogs import counts_backlog
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.deciding.validation import CONNECTED
 from shared.autoscaling.declaring import Goal, Mode, PushedMetric, Throughput
+from shared.autoscaling.learning.backlogs import counts_backlog
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance

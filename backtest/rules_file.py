@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backtest.errors import BadRules
-from shared.autoscaling import Resource
+from shared.autoscaling import Resource, removed
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.deciding.validation import problems
 from shared.settings import Settings, SettingsError, load, parse
@@ -88,8 +88,9 @@ def _declared(path: Path, settings: Settings) -> Sequence[Resource]:
     except SettingsError as error:
         raise BadRules(f"{path}: {error}") from error
     except (Exception, SystemExit) as error:
-        where = _line(error, path)
-        raise BadRules(f"{path}{where}: {type(error).__name__}: {error}") from error
+        where, told = _line(error, path), removed(getattr(error, "name", None))
+        advice = f". {told}" if told and told not in str(error) else ""
+        raise BadRules(f"{path}{where}: {type(error).__name__}: {error}{advice}") from error
 
 
 def _resources_of(path: Path) -> Callable[[Settings], Sequence[Resource]]:

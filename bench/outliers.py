@@ -15,7 +15,7 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.learning import counted_rate
+from shared.autoscaling.learning.throughput import counted_rate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from shared.autoscaling import (
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
+from shared.sampling.trend_rows import Trend
 
 T = TypeVar("T")
 TIMING = ActionTiming(
@@ -103,3 +105,10 @@ def confirmed(seconds_ago: float, target: int = 2, **changes: Any) -> Desired:
         requested_at=ago(seconds_ago + 5),
         **changes,
     )
+
+
+def trend_from_json(line: str | bytes) -> Trend:
+    """The trend that ``as_json`` wrote, as a reader of the published results reads it."""
+    read = json.loads(line)
+    fields = {name: value for name, value in read.items() if name in Trend.__slots__}
+    return Trend(**{**fields, "warnings": tuple(fields["warnings"])})

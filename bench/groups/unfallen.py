@@ -29,8 +29,8 @@ from shared.autoscaling import (
     Threshold,
 )
 from shared.autoscaling.actions import Settlement
-from shared.autoscaling.backlogs import unfallen
 from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.learning.backlogs import unfallen
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
 
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"

@@ -42,7 +42,7 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.policy import RateEstimate
 from shared.settings.connections import StorageConnection
 

@@ -10,7 +10,7 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import FIXED_DELAY, RetryPolicy
 from local.functions_host.storage_queues import MessageEncoding
 from shared.settings.host_json import HOST_JSON, host_document, host_value
-from shared.settings.schedules import parse_time_span
+from shared.values.durations import time_span
 
 Parsed = TypeVar("Parsed")
 
@@ -181,8 +181,8 @@ def _queues(reader: JsonReader) -> QueueOptions:
     section = "extensions.queues"
     batch_size = reader.whole(f"{section}.batchSize", 16, (1, _RECEIVE_LIMIT))
     threshold = reader.whole(f"{section}.newBatchThreshold", batch_size // 2, (0, 1000))
-    hidden = reader.parsed(f"{section}.visibilityTimeout", parse_time_span, "00:00:00")
-    polling = reader.parsed(f"{section}.maxPollingInterval", parse_time_span, "00:01:00")
+    hidden = reader.parsed(f"{section}.visibilityTimeout", time_span, "00:00:00")
+    polling = reader.parsed(f"{section}.maxPollingInterval", time_span, "00:01:00")
     return QueueOptions(
         batch_size=batch_size,
         new_batch_threshold=threshold,
@@ -195,8 +195,8 @@ def _queues(reader: JsonReader) -> QueueOptions:
 
 def _service_bus(reader: JsonReader) -> ServiceBusOptions:
     section = "extensions.serviceBus"
-    renewal = reader.parsed(f"{section}.maxAutoLockRenewalDuration", parse_time_span, "00:05:00")
-    idle = reader.parsed(f"{section}.sessionIdleTimeout", parse_time_span, "00:01:00")
+    renewal = reader.parsed(f"{section}.maxAutoLockRenewalDuration", time_span, "00:05:00")
+    idle = reader.parsed(f"{section}.sessionIdleTimeout", time_span, "00:01:00")
     return ServiceBusOptions(
         max_concurrent_calls=reader.whole(f"{section}.maxConcurrentCalls", 16, (1, 1000)),
         max_concurrent_sessions=reader.whole(f"{section}.maxConcurrentSessions", 8, (1, 2000)),
@@ -209,9 +209,9 @@ def _service_bus(reader: JsonReader) -> ServiceBusOptions:
 def _event_hubs(reader: JsonReader) -> EventHubOptions:
     section = "extensions.eventHubs"
     interval = f"{section}.loadBalancingUpdateInterval"
-    balancing = reader.parsed(interval, parse_time_span, "00:00:10")
+    balancing = reader.parsed(interval, time_span, "00:00:10")
     lifetime = f"{section}.partitionOwnershipExpirationInterval"
-    expiration = reader.parsed(lifetime, parse_time_span, "00:00:30")
+    expiration = reader.parsed(lifetime, time_span, "00:00:30")
     if expiration < 2 * balancing:
         reader.mistakes.append(f"{lifetime} is {expiration}, expected at least twice {interval}")
     return EventHubOptions(
@@ -233,9 +233,9 @@ def _is_start(text: str) -> bool:
 
 
 def _singleton(reader: JsonReader) -> SingletonOptions:
-    lock = reader.parsed("singleton.listenerLockPeriod", parse_time_span, "00:00:15")
+    lock = reader.parsed("singleton.listenerLockPeriod", time_span, "00:00:15")
     polling = "singleton.listenerLockRecoveryPollingInterval"
-    recovery = reader.parsed(polling, parse_time_span, "00:01:00")
+    recovery = reader.parsed(polling, time_span, "00:01:00")
     if not _LEASE_MIN <= lock <= _LEASE_MAX:
         reader.mistakes.append(
             f"singleton.listenerLockPeriod is {lock}, expected 00:00:15 to 00:01:00"
@@ -250,7 +250,7 @@ def _retry(reader: JsonReader) -> RetryPolicy | None:
         return None
     strategy = reader.parsed("retry.strategy", _strategy, "fixedDelay")
     count = reader.whole("retry.maxRetryCount", 0, (-1, 1_000_000))
-    delay = reader.parsed("retry.delayInterval", parse_time_span, "00:00:00")
+    delay = reader.parsed("retry.delayInterval", time_span, "00:00:00")
     return RetryPolicy(strategy, count, delay.total_seconds())
 
 
@@ -270,4 +270,4 @@ def _encoding(text: str) -> MessageEncoding:
 def _timeout(text: str | None) -> float | None:
     if text is None:
         return DEFAULT_FUNCTION_TIMEOUT_SECONDS
-    return None if text == "-1" else parse_time_span(text).total_seconds()
+    return None if text == "-1" else time_span(text).total_seconds()

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, time, timedelta
 from itertools import count
 from typing import Protocol
 
-from shared.settings.schedules import CronSchedule, parse_cron, parse_time_span
+from shared.settings.schedules import CronSchedule, parse_cron
+from shared.values.durations import time_span
 
 
 class Schedule(Protocol):
@@ -75,7 +76,7 @@ def _cron(text: str) -> Occurrences:
 
 
 def _interval(text: str) -> IntervalSchedule:
-    interval = parse_time_span(text)
+    interval = time_span(text)
     if interval <= timedelta(0):
         raise ValueError(f"schedule {text!r} must be an interval longer than zero")
     return IntervalSchedule(interval)

@@ -19,32 +19,22 @@ from shared.autoscaling.declaring import (
     StorageQueue,
     Throughput,
 )
-from shared.autoscaling.policies import (
-    WEEKEND,
-    WORKDAYS,
-    BacklogTarget,
-    CapacityThresholds,
+from shared.autoscaling.policies.backlog_target import BacklogTarget
+from shared.autoscaling.policies.capacity_thresholds import CapacityThresholds
+from shared.autoscaling.policies.combine import all_of, any_of, fallback, highest
+from shared.autoscaling.policies.conditional import (
     Condition,
-    MetricRule,
-    MetricRules,
-    Profile,
-    QueueAge,
-    Rule,
-    Schedule,
-    SeasonalFloor,
-    SlackAwareDrain,
-    StablePanic,
-    TargetTracking,
-    Threshold,
-    ValuePerInstance,
-    all_of,
-    any_of,
     every,
-    fallback,
-    highest,
     scale_in_only_if,
     scale_out_only_if,
 )
+from shared.autoscaling.policies.metric_rules import MetricRule, MetricRules
+from shared.autoscaling.policies.queue_age import QueueAge
+from shared.autoscaling.policies.schedule import WEEKEND, WORKDAYS, Profile, Rule, Schedule
+from shared.autoscaling.policies.seasonal_floor import SeasonalFloor
+from shared.autoscaling.policies.target_tracking import TargetTracking
+from shared.autoscaling.policies.threshold import Threshold
+from shared.autoscaling.policies.value_per_instance import ValuePerInstance
 from shared.autoscaling.policy import Observation, Policy, PolicyFunction, Recommendation, Resource
 
 __all__ = [
@@ -80,8 +70,6 @@ __all__ = [
     "SeasonalFloor",
     "ServiceBusQueue",
     "ServiceBusSubscription",
-    "SlackAwareDrain",
-    "StablePanic",
     "StorageQueue",
     "TargetTracking",
     "Threshold",
@@ -95,3 +83,24 @@ __all__ = [
     "scale_in_only_if",
     "scale_out_only_if",
 ]
+
+REMOVED = {
+    "StablePanic": "QueueAge(metric, until_known=ValuePerInstance(metric, target_per_instance)); "
+    "if the metric is not a backlog, use ValuePerInstance(metric, target_per_instance)",
+    "SlackAwareDrain": "QueueAge(metric, until_known=BacklogTarget(metric)), and set "
+    "throughput=Throughput(rate_per_instance_minute, dead_time_minutes) of the Resource instead of "
+    "these two parameters",
+}
+"""The policies of earlier versions, and what to use instead."""
+
+
+def removed(name: str | None) -> str:
+    """What to use instead of a name that was removed; empty for any other name."""
+    use = REMOVED.get(name or "")
+    return f"{name} was removed. Use {use}. See docs/migrating.md" if use else ""
+
+
+def __getattr__(name: str) -> object:
+    if told := removed(name):  # an AttributeError would hide the text from an import
+        raise ImportError(told)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

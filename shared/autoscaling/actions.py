@@ -39,26 +39,33 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
     """Turn a decision into the desired state: a pending action of the next epoch, sent now."""
     assert decision.desired is not None
     assert decision.current is not None
+    return _requested(previous, decision.desired, decision.current, decision.reason, decision.time)
+
+
+def _requested(
+    known: Desired | None, target: int, current: int, reason: str, now: datetime
+) -> Desired:
+    """A pending action of the next epoch, which keeps the last confirmed change of ``known``."""
     return Desired(
-        target=decision.desired,
-        epoch=(previous.epoch if previous else 0) + 1,
-        reason=decision.reason,
-        requested_at=decision.time,
-        previous=decision.current,
-        superseded=_superseded(previous),
-        sent_at=decision.time,
-        changed_at=previous.changed_at if previous else None,
-        changed_out=previous.changed_out if previous else None,
-        changed_by_hand=previous is not None and previous.changed_by_hand,
+        target=target,
+        epoch=(known.epoch if known else 0) + 1,
+        reason=reason,
+        requested_at=now,
+        previous=current,
+        superseded=_superseded(known),
+        sent_at=now,
+        changed_at=known.changed_at if known else None,
+        changed_out=known.changed_out if known else None,
+        changed_by_hand=known is not None and known.changed_by_hand,
     )
 
 
-def _superseded(previous: Desired | None) -> tuple[int, ...]:
+def _superseded(known: Desired | None) -> tuple[int, ...]:
     """The targets of earlier actions that were replaced but may still take effect."""
-    if previous is None or previous.status is ActionStatus.CONFIRMED:
+    if known is None or known.status is ActionStatus.CONFIRMED:
         return ()
-    earlier = (target for target in previous.superseded if target != previous.target)
-    return (*earlier, previous.target)
+    earlier = (target for target in known.superseded if target != known.target)
+    return (*earlier, known.target)
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
@@ -145,17 +152,8 @@ def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Des
     back = f"set back to {target}"
     if outside := outside_limits(believed, limits):
         back += f", because {outside}"
-    return Desired(
-        target=target,
-        epoch=desired.epoch + 1,
-        reason=f"the capacity was changed manually from {believed} to {actual}: {back}",
-        requested_at=now,
-        previous=actual,
-        sent_at=now,
-        changed_at=desired.changed_at,
-        changed_out=desired.changed_out,
-        changed_by_hand=desired.changed_by_hand,
-    )
+    reason = f"the capacity was changed manually from {believed} to {actual}: {back}"
+    return _requested(desired, target, actual, reason, now)
 
 
 def _believed(desired: Desired) -> int:
@@ -410,10 +408,8 @@ def as_of(state: ScalingState, now: datetime) -> ScalingState:
 
 
 def _is_ahead(desired: Desired, latest: datetime) -> bool:
-    sent_at, changed_at = desired.sent_at, desired.changed_at
-    if desired.requested_at > latest or (sent_at is not None and sent_at > latest):
-        return True
-    return changed_at is not None and changed_at > latest
+    times = (desired.requested_at, desired.sent_at, desired.changed_at)
+    return any(time is not None and time > latest for time in times)
 
 
 def _moved_back(desired: Desired, now: datetime) -> Desired:

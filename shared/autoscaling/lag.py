@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.measurements import Window, span
+from shared.values.durations import iso
 
 LAG_SECONDS_MAX = 900.0
 """The longest usual lag, for intervals of a minute: ten minutes for publishing, one for the minute
@@ -30,10 +31,7 @@ GRAIN = re.compile(r"P(?:([0-9]+)D|T(?:([0-9]+)H|([0-9]+)M))")
 
 def grain_of(time_grain: str) -> timedelta:
     """The length of the interval that one value covers."""
-    match = GRAIN.fullmatch(time_grain)
-    assert match is not None, "validated with the rules"
-    days, hours, minutes = (int(part or 0) for part in match.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes)
+    return iso(time_grain)
 
 
 def fixed_grain(source: object) -> timedelta | None:

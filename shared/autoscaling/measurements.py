@@ -97,7 +97,8 @@ class Window:
     @property
     def mean(self) -> float | None:
         """The mean value; None without samples, because a missing value is not zero."""
-        return sum([s.value for s in self.samples]) / self.count if self.samples else None
+        samples = self.samples
+        return sum([s.value for s in samples]) / len(samples) if samples else None
 
     @property
     def maximum(self) -> float | None:

@@ -305,14 +305,28 @@ def members(policy: object) -> Iterator[object]:
     """The policy and all policies in its fields, at any depth. The closure of a function is not
     searched."""
     yield policy
-    held: tuple[object, ...] = ()
-    if isinstance(policy, tuple):
-        held = policy
-    elif is_dataclass(policy) and not isinstance(policy, type):
-        held = tuple(getattr(policy, each.name) for each in fields(policy))
-    for member in held:
+    for member in _held(policy):
         if isinstance(member, tuple) or is_dataclass(member):
             yield from members(member)
+
+
+def _held(value: object) -> Sequence[object]:
+    """The elements of a tuple, or the values of a dataclass."""
+    if isinstance(value, tuple):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, each.name) for each in fields(value)]
+    return ()
+
+
+def _asked(value: object) -> Iterator[Any]:
+    """The policies and conditions that a policy asks: the callables in its fields, and in the
+    tuples and declarations among them."""
+    for each in _held(value):
+        if callable(each):
+            yield each
+        else:
+            yield from _asked(each)
 
 
 def named_metrics(policy: object) -> tuple[str, ...]:
@@ -322,29 +336,25 @@ def named_metrics(policy: object) -> tuple[str, ...]:
 
 
 class Composite(Policy, Protocol):
-    """A policy that combines other policies and reads the metrics that they read."""
+    """A dataclass of policies, and of conditions under which they apply. It reads the metrics that
+    they read."""
 
     __slots__ = ()
 
     @property
-    def members(self) -> tuple[Callable[[Observation], Any], ...]:
-        """The combined policies, and the conditions under which they apply."""
-        ...
-
-    @property
     def metric_names(self) -> tuple[str, ...] | None:
         """The metrics of all members, each once, in order; None if a member may read any metric."""
-        return distinct(described(member).metric_names for member in self.members)
+        return distinct(described(member).metric_names for member in _asked(self))
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
         """The utilization metrics of all members, each once, in order."""
-        return distinct(described(member).utilisation_names for member in self.members) or ()
+        return distinct(described(member).utilisation_names for member in _asked(self)) or ()
 
     @property
     def history_seconds(self) -> float:
         """The longest history that a member needs."""
-        return max([described(member).history_seconds for member in self.members], default=0)
+        return max([described(member).history_seconds for member in _asked(self)], default=0)
 
 
 def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...] | None:
@@ -404,13 +414,20 @@ def failure(seen: Observation, message: str, **evidence: EvidenceValue) -> Recom
 
 
 def _copied(seen: Observation) -> Observation:
-    return replace(
-        seen,
-        limits=replace(seen.limits),
-        metrics={name: Window(window.samples) for name, window in seen.metrics.items()},
-        histories={name: Window(window.samples) for name, window in seen.histories.items()},
-        capacities=Window(seen.capacities.samples),
-        pending=replace(seen.pending) if seen.pending else None,
+    return Observation(
+        seen.resource_name,
+        seen.now,
+        seen.capacity,
+        Limits(seen.limits.minimum, seen.limits.maximum),
+        {name: Window(window.samples) for name, window in seen.metrics.items()},
+        seen.changed_at,
+        {name: Window(window.samples) for name, window in seen.histories.items()},
+        Window(seen.capacities.samples),
+        replace(seen.pending) if seen.pending else None,
+        seen.goal,
+        seen.throughput,
+        seen.profile,
+        seen.estimate,
     )
 
 

@@ -111,7 +111,7 @@ class BacklogTrend:
 
 @dataclass(frozen=True, slots=True)
 class BusyIntervals:
-    """The intervals in which all instances were busy. See learning.py.
+    """The intervals in which all instances were busy. See throughput.py.
 
     ``done`` is a number of items, ``busy`` a number of instance-minutes. Older intervals weigh
     less. The last few are kept as pairs ``(done, busy)`` in ``recent``; the sums cover the others.
@@ -142,8 +142,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the app has learned about a resource's instances and backlogs. See learning.py and
-    backlogs.py."""
+    """What the app has learned about a resource's instances and backlogs. See learning/."""
 
     epoch: int = 0
     """The epoch of the last change whose dead time was measured."""

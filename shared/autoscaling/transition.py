@@ -9,20 +9,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
-from shared.autoscaling.backlogs import (
-    age_minutes,
-    backlog_name,
-    fall_limit,
-    unfallen,
-    with_stalls,
-)
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
-from shared.autoscaling.learning import learn_dead_time, learn_from_backlog, learn_from_counts
+from shared.autoscaling.learning.backlogs import (
+    age_minutes,
+    backlog_name,
+    fall_limit,
+    stalls,
+    unfallen,
+    with_stalls,
+)
+from shared.autoscaling.learning.throughput import (
+    learn_dead_time,
+    learn_from_backlog,
+    learn_from_counts,
+)
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
@@ -140,15 +145,16 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
 
 
 def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
+    stalled = stalls(resource, state)
     if resource.throughput.rate_per_instance_minute is None:
         name = backlog_name(resource)
-        idle = any(each.stall.metric == name for each in unfallen(resource, state))
+        idle = any(each.stall.metric == name for each in unfallen(resource, state, stalled))
         state = learn_from_backlog(state, name, resource.limits.maximum, ignored=idle)
     decision = decide(resource, state, now)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
     new = learn_dead_time(remember(resource, state, decision))
-    new = with_stalls(resource, new, age_minutes(decision.evidence))
+    new = with_stalls(resource, new, stalled, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:
         new = _learned(resource, new)
     if decision.applies:

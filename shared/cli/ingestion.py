@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,6 +41,7 @@ from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
+from shared.values.durations import short
 from shared.wiring.app import App
 from shared.wiring.rules_version import rules_version
 
@@ -53,15 +53,6 @@ CHUNK = 100
 NAMED = "The name in scaling_rules.py."
 NEGATIVE_NUMBERS = {"ignore_unknown_options": True}
 """Without this, -5 would be parsed as an option."""
-UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-
-
-def parse_age(text: str) -> timedelta:
-    """Parse an age such as ``30d``, ``12h``, ``90m`` or ``10s``."""
-    match = re.fullmatch(r"([0-9]{1,6})([dhms])", text)
-    if match is None:
-        raise ValueError(f"{text!r}: must be an age such as 30d, 12h, 90m")
-    return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 def parse_time(text: str) -> datetime:
@@ -85,7 +76,7 @@ Group = Annotated[
 Kind = Annotated[FailureKind | None, typer.Option(help="Only this kind of failure.")]
 Age = Annotated[
     timedelta | None,
-    typer.Option(parser=parse_age, metavar="30d", help="Only failures older than this."),
+    typer.Option(parser=short, metavar="30d", help="Only failures older than this."),
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
 Partition = Annotated[str, typer.Argument(metavar="PARTITION")]
@@ -340,7 +331,7 @@ async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> D
 @command(dead_letters, "purge")
 async def purge_dead_letters(
     app: App,
-    older_than: Annotated[timedelta, typer.Option(parser=parse_age, metavar="30d")],
+    older_than: Annotated[timedelta, typer.Option(parser=short, metavar="30d")],
     hub: Hub = None,
     group: Group = None,
     kind: Kind = None,

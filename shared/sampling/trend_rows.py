@@ -97,13 +97,6 @@ def as_json(trend: Trend) -> str:
     return json.dumps(_finite(asdict(trend)), ensure_ascii=False, allow_nan=False)
 
 
-def from_json(line: str | bytes) -> Trend:
-    """Raises KeyError, TypeError or ValueError if the line is not a trend."""
-    read = json.loads(line)
-    fields = {name: value for name, value in read.items() if name in Trend.__slots__}
-    return Trend(**{**fields, "warnings": tuple(fields["warnings"])})
-
-
 def trend_row(trend: Trend) -> Row:
     """The row of the table. Null values are left out, because tables do not support them."""
     fields = _finite(asdict(trend))

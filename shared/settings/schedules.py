@@ -1,4 +1,4 @@
-"""Timer schedules, read as by the Functions host: NCRONTAB expressions and time spans.
+"""NCRONTAB expressions of timers, read as by the Functions host.
 
 Source of the grammar: ``CrontabFieldImpl`` and ``CrontabField`` of NCrontab, which the host uses.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
 
-TIME_SPAN = re.compile(r"(?:([0-9]+)\.)?([0-9]+):([0-9]{1,2}):([0-9]{1,2})(\.[0-9]{1,7})?")
 STEP = re.compile(r"[+-]?[0-9]{1,9}")
 MONTH_DAYS_MAX = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 MONTHS = "January February March April May June July August September October November December"
@@ -90,18 +88,3 @@ def parse_cron(expression: str) -> CronSchedule:
     if parsed.days[0] > max(MONTH_DAYS_MAX.get(month, 31) for month in parsed.months):
         raise ValueError("no month has such a day, so it would never run")
     return parsed
-
-
-def parse_time_span(text: str) -> timedelta:
-    """Parse `hh:mm:ss`, `d.hh:mm:ss` or `hh:mm:ss.fff`.
-
-    As in the host, a first number of 24 or more means days: `24:00:00` is 24 days.
-    """
-    match = TIME_SPAN.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a time span such as 00:05:00")
-    days, first, second, third = (int(part or 0) for part in match.groups()[:4])
-    if days == 0 and first >= 24:
-        return timedelta(days=first, hours=second, minutes=third)
-    fraction = float(match[5] or 0)
-    return timedelta(days=days, hours=first, minutes=second, seconds=third + fraction)

@@ -21,7 +21,7 @@ from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.overrides import DURATION_PATTERN, Change, duration
+from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     History,
@@ -31,6 +31,7 @@ from shared.autoscaling.operating.shown import (
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override
+from shared.values.durations import SHORT_PATTERN
 from shared.web.given import Given, Line, Name
 from shared.web.http import Refused, Reply, Request, in_time
 from shared.web.operation import failure, operation
@@ -158,7 +159,7 @@ class OverrideGiven(Given):
         alias="for",
         min_length=1,
         max_length=30,
-        pattern=DURATION_PATTERN,
+        pattern=SHORT_PATTERN,
         examples=["90m", "2h", "1d12h"],
         description="the duration, such as `90m`, `2h` or `1d12h`, at most `366d`; without it the "
         "override lasts until it is cleared",

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from shared import settings as settings_module
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
-from shared.autoscaling.counts import namespace_ids, with_counts
+from shared.autoscaling import removed
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
+from shared.autoscaling.learning.counts import namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
@@ -28,8 +29,8 @@ from shared.settings.connections import HOST_STORAGE
 from shared.settings.host_json import HOST_JSON, OVERRIDE, app_folder, host_document, host_value
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
-from shared.settings.schedules import parse_time_span
 from shared.values.calls import error_text
+from shared.values.durations import time_span
 
 T = TypeVar("T")
 
@@ -162,6 +163,8 @@ def _rules_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.text:
         file = Path(error.filename or "scaling_rules.py").name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
+    if isinstance(error, NameError) and (told := removed(error.name)):  # after import *
+        return f"{text}. {told}"
     if isinstance(error, ModuleNotFoundError):
         remedy = "add the package to requirements/app.in and run `make lock`"
         return f"{text}. Correct the name, or {remedy}"
@@ -245,7 +248,7 @@ def host_json_warnings(loaded: Settings) -> tuple[str, ...]:
     timeout = host_value(document, TIMEOUT, "-1")
     with suppress(ValueError):  # the host refuses to start
         unlimited = str(timeout).strip() == "-1"
-        if not unlimited and parse_time_span(str(timeout)).total_seconds() < TIMEOUT_SECONDS_MIN:
+        if not unlimited and time_span(str(timeout)).total_seconds() < TIMEOUT_SECONDS_MIN:
             told.append(
                 f"{_host_json(loaded, TIMEOUT)}: {TIMEOUT} is {timeout}: must be at least "
                 f"{timedelta(seconds=TIMEOUT_SECONDS_MIN)}, because the app waits for up to "

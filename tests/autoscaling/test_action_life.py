@@ -210,6 +210,14 @@ def test_a_change_counts_as_manual_until_the_next_change_by_the_app_is_confirmed
     assert confirm(reopen(by_hand, 3, NOW), NOW).changed_by_hand
 
 
+def test_a_failed_action_that_takes_effect_after_a_capacity_was_enforced_is_not_by_hand() -> None:
+    failed = fail(desired(target=8, previous=3, sent_at=ago(600)), ago(300), "403", TIMING)
+    back = enforce(failed, 6, NOW, resource().limits)
+    assert (back.target, back.superseded) == (3, (8,))
+    assert not changed_by_hand(back, 8)
+    assert changed_by_hand(back, 7)
+
+
 # --- reopened ---
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling.backlog_rate import (
+from shared.autoscaling.learning.backlog_rate import (
     CAUTION,
     DRAIN_GROWTH_MAX,
     FORGETTING,

@@ -26,7 +26,10 @@ from shared.autoscaling import (
     Throughput,
 )
 from shared.autoscaling.actions import confirm
-from shared.autoscaling.backlogs import (
+from shared.autoscaling.deciding.guards import Context, nothing_finished
+from shared.autoscaling.deciding.samples import observe
+from shared.autoscaling.declaring import Count, HubMetric, TopicSubscriptions
+from shared.autoscaling.learning.backlogs import (
     AGE_AT_MOST,
     Unfallen,
     age_minutes,
@@ -35,10 +38,7 @@ from shared.autoscaling.backlogs import (
     stalls,
     unfallen,
 )
-from shared.autoscaling.deciding.guards import Context, nothing_finished
-from shared.autoscaling.deciding.samples import observe
-from shared.autoscaling.declaring import Count, HubMetric, TopicSubscriptions
-from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.operating.presenting import status
@@ -200,7 +200,7 @@ def test_a_stall_begins_when_something_was_last_seen_to_be_finished(
 ) -> None:
     held = state([], 2).with_history("backlog", history(values, every_seconds))
     oldest = None if oldest_seconds is None else ago(oldest_seconds)
-    assert list(stalls(resource(), held)) == [Stall("backlog", ago(since_seconds), oldest)]
+    assert stalls(resource(), held) == [Stall("backlog", ago(since_seconds), oldest)]
 
 
 def test_an_empty_backlog_and_one_that_may_be_in_process_are_not_reported() -> None:
@@ -312,6 +312,12 @@ def test_a_stall_that_is_known_goes_on_while_the_samples_reach_back_to_it(
     (found,) = stalls(worker(), replace(held, learned=Learned(stalls=(known,))))
     assert (found == known) is is_known
     assert is_known or found == Stall("backlog", first)
+
+
+def test_a_stall_that_is_known_keeps_the_arrival_of_its_oldest_item() -> None:
+    held = state([]).with_history("backlog", history([9, 8, 8, 9], 60))
+    known = Stall("backlog", ago(120), ago(900))
+    assert stalls(worker(), replace(held, learned=Learned(stalls=(known,)))) == [known]
 
 
 @pytest.mark.parametrize(

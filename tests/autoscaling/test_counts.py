@@ -25,7 +25,6 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.counts import COMPLETED, namespace_ids, with_counts
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.flows.message_counts import (
@@ -35,9 +34,10 @@ from shared.autoscaling.flows.message_counts import (
     MessageCounts,
 )
 from shared.autoscaling.flows.metric_collector import collect
-from shared.autoscaling.learning import counted_rate
+from shared.autoscaling.learning.counts import COMPLETED, namespace_ids, with_counts
+from shared.autoscaling.learning.subscription_share import BusyMinute, share_of
+from shared.autoscaling.learning.throughput import counted_rate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.subscription_share import BusyMinute, share_of
 from tests.builders import NOW, SOURCE, resource
 
 MINUTE = timedelta(minutes=1)

@@ -18,7 +18,7 @@ from shared.autoscaling import (
     Throughput,
     highest,
 )
-from shared.autoscaling.counts import with_counts
+from shared.autoscaling.learning.counts import with_counts
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.first_hour import first_hour
 from shared.autoscaling.ports import Snapshot

@@ -11,7 +11,7 @@ import pytest
 from shared.autoscaling import Observation, QueueAge, Recommendation
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.learning import (
+from shared.autoscaling.learning.throughput import (
     DEAD_TIMES_MIN,
     DECISION_MINUTES,
     known_throughput,

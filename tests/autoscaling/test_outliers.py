@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from bench.outliers import OUTLIERS, steps_until_learned
 from shared.adapters.tables.scaling_rows import state_of, state_row
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.learning import (
+from shared.autoscaling.learning.outliers import (
     JUDGED_MIN,
     RECENT_MAX,
     Pair,
     believable,
     contradicted,
-    counted_rate,
-    known_throughput,
-    rate_estimate,
     with_recent,
 )
+from shared.autoscaling.learning.throughput import counted_rate, known_throughput, rate_estimate
 from shared.autoscaling.state import BacklogTrend, BusyIntervals, Learned
 from tests.builders import NOW
 

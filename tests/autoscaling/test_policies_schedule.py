@@ -12,23 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import (
+    WEEKEND,
+    WORKDAYS,
     BacklogTarget,
     Limits,
     Observation,
+    Profile,
     Recommendation,
+    Rule,
+    Schedule,
+    SeasonalFloor,
     TargetTracking,
     Threshold,
     Throughput,
 )
 from shared.autoscaling.measurements import WeekProfile
-from shared.autoscaling.policies import (
-    WEEKEND,
-    WORKDAYS,
-    Profile,
-    Rule,
-    Schedule,
-    SeasonalFloor,
-)
 from shared.autoscaling.policies.schedule import instant
 from tests.autoscaling.test_policies import seeing
 from tests.builders import NOW

@@ -17,20 +17,34 @@ from typing import Any
 import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
-from shared.autoscaling import Guards, Limits, Missing, Mode, Threshold
+from shared.autoscaling import Goal, Guards, Limits, Missing, Mode, Threshold, Throughput
 from shared.autoscaling.deciding.decide import Decision, EntryKind, decide
 from shared.autoscaling.deciding.validation import failing_policies, problems
 from shared.autoscaling.flows import notify, preview, scaling_logic
 from shared.autoscaling.flows.policy_threads import PolicyThreads
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import (
+    CAPACITY_METRIC,
+    Metric,
+    MetricValue,
+    WeekProfile,
+    Window,
+)
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.conditional import Condition, scale_in_only_if
-from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource, ask
+from shared.autoscaling.policy import (
+    Observation,
+    Policy,
+    RateEstimate,
+    RateSource,
+    Recommendation,
+    Resource,
+    ask,
+)
 from shared.autoscaling.state import Override, ScaleAction
 from shared.autoscaling.transition import advance_all
 from shared.values.calls import answers
-from tests.builders import NOW, SOURCE, metric, resource, state
+from tests.builders import NOW, SOURCE, desired, metric, resource, sample, state
 
 ROOT = Path(__file__).parents[2]
 PATIENT = 60.0
@@ -380,6 +394,23 @@ def test_a_policy_cannot_change_what_the_guards_see() -> None:
     assert decide(workers, silent, NOW).limited_by == ("missing_data",)
     seen = Observation("plan-1", NOW, 2, Limits(1, 5), {})
     assert ask(lambda each: Recommendation(each.limits.maximum, "all"), seen).capacity == 5
+
+
+def test_a_policy_sees_all_that_was_observed() -> None:
+    windows = {"backlog": Window((sample(50),))}
+    seen = Observation(
+        "plan-1", NOW, 2, Limits(1, 5), windows, NOW, windows, Window((sample(2),)), desired(),
+        Goal(7), Throughput(9, 3), WeekProfile((1.0,)), RateEstimate(RateSource.COUNTED, 9, 8, 0.1),
+    )  # fmt: skip
+    given: list[Observation] = []
+
+    def watching(each: Observation) -> Recommendation:
+        given.append(each)
+        return Recommendation(2, "holding")
+
+    ask(watching, seen)
+    assert given == [seen]
+    assert given[0] is not seen
 
 
 # --- at start ---------------------------------------------------------------------------------

@@ -25,8 +25,6 @@ from shared.autoscaling import (
     Rule,
     Schedule,
     SeasonalFloor,
-    SlackAwareDrain,
-    StablePanic,
     Threshold,
     Throughput,
     any_of,
@@ -158,7 +156,7 @@ def test_any_order_and_repetition_of_samples_gives_the_same_history(
 # --- the history that a policy needs ---
 
 PLAIN = Threshold("backlog", 100, 10)
-PANIC = StablePanic("backlog", 10, stable_seconds=3000, panic_seconds=200)
+HOURLY = MetricRules((MetricRule("backlog", ">", 50, "out", window_seconds=3200),))
 LONG_RULES = MetricRules((MetricRule("backlog", ">", 50, "out", window_seconds=7200),))
 
 
@@ -177,12 +175,11 @@ class OfYourOwn:
         (OfYourOwn(), 2400),
         (QueueAge("backlog", PLAIN, step_seconds=15), 1800),
         (QueueAge("backlog", PLAIN, step_seconds=65), 1950),
-        (QueueAge("backlog", PANIC, step_seconds=65), 3200),
-        (SlackAwareDrain("backlog", slope_minutes=60), 3600),
+        (QueueAge("backlog", HOURLY, step_seconds=65), 3200),
         (LONG_RULES, 7200),
         (fallback(PLAIN, any_of(PLAIN, LONG_RULES)), 7200),
         (scale_in_only_if(PLAIN, OfYourOwn()), 2400),
-        (Schedule((Rule(Profile("long", policy=PANIC)),), Profile("rest"), PLAIN), 3200),
+        (Schedule((Rule(Profile("long", policy=HOURLY)),), Profile("rest"), PLAIN), 3200),
         (SeasonalFloor(LONG_RULES), 7200),
     ],
 )
@@ -210,7 +207,7 @@ def test_samples_are_kept_for_as_long_as_the_policy_looks_back(policy: Any, seco
 @pytest.mark.parametrize(
     ("policy", "needed"),
     [
-        (StablePanic("backlog", 10, stable_seconds=14_400), "14460"),
+        (MetricRules((MetricRule("backlog", ">", 1, "in", window_seconds=14_460),)), 14_460),
         (any_of(MetricRules((MetricRule("backlog", ">", 1, "in", window_seconds=43_200),))), 43200),
     ],
 )

@@ -12,34 +12,30 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import (
     AzureMonitorMetric,
     BacklogTarget,
+    CapacityThresholds,
     Guards,
     HubMetric,
     IngestionBreaker,
     Limits,
+    MetricRule,
+    MetricRules,
+    Profile,
     QueueAge,
     Resource,
+    Schedule,
+    SeasonalFloor,
+    TargetTracking,
     Threshold,
     Throughput,
+    ValuePerInstance,
 )
-from shared.autoscaling.counts import COMPLETED, with_counts
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import Missing
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.learning.counts import COMPLETED, with_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
-from shared.autoscaling.policies import (
-    CapacityThresholds,
-    MetricRule,
-    MetricRules,
-    Profile,
-    Schedule,
-    SeasonalFloor,
-    SlackAwareDrain,
-    StablePanic,
-    TargetTracking,
-    ValuePerInstance,
-)
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance_all
@@ -154,8 +150,6 @@ POLICIES = {
     "Threshold": Threshold("backlog", 100, 10),
     "QueueAge": QueueAge("backlog", Threshold("backlog", 100, 10), step_seconds=1),
     "BacklogTarget": BacklogTarget("backlog", 100),
-    "SlackAwareDrain": SlackAwareDrain("backlog"),
-    "StablePanic": StablePanic("backlog", 10),
     "ValuePerInstance": ValuePerInstance("backlog", 100),
     "CapacityThresholds": CapacityThresholds("backlog", ((1, 100, 10),)),
     "MetricRules": MetricRules((MetricRule("backlog", ">", 100, "out"),)),

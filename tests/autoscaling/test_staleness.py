@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import AzureMonitorMetric, Guards, Mode, Resource, Throughput
-from shared.autoscaling.counts import COMPLETED, with_counts
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.declaring import HubMetric, Missing, Then
+from shared.autoscaling.learning.counts import COMPLETED, with_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.notices import conditions

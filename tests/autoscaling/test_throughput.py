@@ -22,7 +22,6 @@ from shared.autoscaling import (
     QueueAge,
     Recommendation,
     Schedule,
-    SlackAwareDrain,
     StorageQueue,
     TargetTracking,
     Threshold,
@@ -33,10 +32,10 @@ from shared.autoscaling import (
     highest,
     scale_in_only_if,
 )
-from shared.autoscaling.backlogs import backlog_name
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.learning import (
+from shared.autoscaling.learning.backlogs import backlog_name
+from shared.autoscaling.learning.throughput import (
     Counted,
     counted_rate,
     known_throughput,
@@ -268,7 +267,7 @@ AGE = QueueAge("backlog", until_known=two)
         (AGE, "backlog retries", "backlog"),
         (scale_in_only_if(AGE, BOTH), "backlog retries", "backlog"),
         (scale_in_only_if(BacklogTarget("backlog"), BOTH), "backlog retries", "backlog"),
-        (fallback(SlackAwareDrain("backlog"), RETRIES), "backlog retries", "backlog"),
+        (fallback(BacklogTarget("backlog"), RETRIES), "backlog retries", "backlog"),
         (Schedule((), Profile("any", policy=highest(AGE, two))), "backlog retries", "backlog"),
         (highest(AGE, BacklogTarget("retries")), "backlog retries", None),
         (highest(two, two), "backlog cpu", "backlog"),

@@ -170,6 +170,8 @@ def test_a_missing_trace_file_is_reported_by_name(backtest: CommandLine) -> None
     [
         ("def resources(settings:\n", "line 1: SyntaxError"),
         ("\nimport nothing_like_it\n", "line 2: ModuleNotFoundError"),
+        ("from shared.autoscaling import StablePanic\n", "StablePanic was removed. Use QueueAge("),
+        ("from shared.autoscaling import *\nStablePanic\n", "defined. StablePanic was removed."),
         ("x = 1\n", "has no function resources(settings)"),
         ("def resources(settings):\n    return 1 / 0\n", "line 2: ZeroDivisionError"),
         ("def resources(settings):\n    return []\n", "declares no resource"),

@@ -17,6 +17,8 @@ from backtest.faults import FaultRates, FaultyApp
 from backtest.progress import ignore
 from backtest.replay import App, in_arena, run
 from backtest.rules_file import Rules, load_rules
+from backtest.slack_aware_drain import SlackAwareDrain
+from backtest.stable_panic import StablePanic
 from backtest.workload import load_workload
 from shared.autoscaling import (
     BacklogTarget,
@@ -26,8 +28,6 @@ from shared.autoscaling import (
     Policy,
     RateLimit,
     ServiceBusQueue,
-    SlackAwareDrain,
-    StablePanic,
     Threshold,
     ValuePerInstance,
     any_of,

@@ -88,6 +88,8 @@ def test_an_invalid_tunable_mapping_is_refused_with_the_reason(
 
 
 BOXED = """
+from backtest.slack_aware_drain import SlackAwareDrain
+from backtest.stable_panic import StablePanic
 from shared.autoscaling import *
 
 def resources(settings):

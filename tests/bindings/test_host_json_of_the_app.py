@@ -16,7 +16,7 @@ from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX, InvocationG
 from shared.autoscaling.flows.metric_collector import PLATFORM_TIMES_LONGER
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
-from shared.settings.schedules import parse_time_span
+from shared.values.durations import time_span
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
 from shared.wiring.scaling import SEND_SECONDS_MAX
 
@@ -68,14 +68,14 @@ def test_timers_run_again_within_half_a_minute_after_a_crash_or_restart() -> Non
     """A host that cannot get a timer's lock tries again after an interval, by default a minute."""
     # In version 2.0 it is at the top level. Below `extensions`, the host silently ignores it.
     assert HOST_JSON["version"] == "2.0"
-    interval = parse_time_span(HOST_JSON["singleton"]["listenerLockRecoveryPollingInterval"])
+    interval = time_span(HOST_JSON["singleton"]["listenerLockRecoveryPollingInterval"])
     assert interval >= POLLING_MIN
     assert LOCK_LASTS + interval <= PAUSE_MAX
 
 
 def test_a_hang_costs_minutes_and_every_function_ends_before_its_worker_is_replaced() -> None:
     """The other invocations of a replaced worker fail only after their own functionTimeout."""
-    allowed = parse_time_span(HOST_JSON["functionTimeout"])
+    allowed = time_span(HOST_JSON["functionTimeout"])
     assert timedelta(minutes=3) <= allowed <= timedelta(minutes=5)
     assert allowed.total_seconds() - 30 >= INVOCATION_SECONDS_MAX
     scale, read = (

@@ -63,6 +63,13 @@ def test_each_listed_class_and_function_has_a_docstring(module: str) -> None:
     assert [n for n, v in ours.items() if (v.__doc__ or f"{n}(").startswith(f"{n}(")] == []
 
 
+def test_the_replacements_of_removed_policies_are_public_names() -> None:
+    for replacement in shared.autoscaling.REMOVED.values():
+        named = set(re.findall(r"\b[A-Z]\w+(?=\()", replacement))
+        assert named
+        assert named <= set(shared.autoscaling.__all__)
+
+
 def test_the_rules_page_explains_each_public_name_of_autoscaling() -> None:
     unnamed = [n for n in LISTED["shared.autoscaling"] if not re.search(rf"\b{n}\b", RULES)]
     assert unnamed == []

@@ -23,7 +23,6 @@ from shared.adapters.service_bus.link import ATTEMPT_SECONDS
 from shared.datasets.flows import process_dataset
 from shared.messaging.send_state import RetryBudget
 from shared.nightly.model import RunPolicy
-from shared.settings.schedules import parse_time_span
 
 
 def test_defaults_equal_those_of_the_real_host() -> None:
@@ -169,26 +168,6 @@ def test_all_mistakes_are_reported_together() -> None:
         "least twice",
     ):
         assert expected in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("00:00:05", timedelta(seconds=5)),
-        ("01:02:03", timedelta(hours=1, minutes=2, seconds=3)),
-        ("00:00:00.25", timedelta(milliseconds=250)),
-        ("1.00:00:00", timedelta(days=1)),
-        ("24:00:00", timedelta(days=24)),  # as .NET reads it
-    ],
-)
-def test_time_spans_are_parsed_as_in_dotnet(text: str, expected: timedelta) -> None:
-    assert parse_time_span(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "5", "5 minutes", "00:60", "-00:01:00"])
-def test_an_invalid_time_span_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time span"):
-        parse_time_span(text)
 
 
 def test_the_function_timeout_is_shorter_than_message_locks_and_leases() -> None:

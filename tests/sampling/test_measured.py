@@ -17,13 +17,14 @@ from shared.nightly.notices import trend_notices
 from shared.sampling.comparison import Day
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
-from shared.sampling.trend_rows import Trend, from_json, trend_of, trend_row
+from shared.sampling.trend_rows import Trend, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.web import panels
 from shared.web.attention import attention
 from spark_jobs.model import BlobDate, DaySums, Series, Shape
 from spark_jobs.report.pictures import pictures
 from spark_jobs.report.trends import TrendInputs, trends_of
+from tests.builders import trend_from_json
 
 START = date(2017, 1, 2)
 WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
@@ -292,7 +293,8 @@ def test_rows_without_the_two_separate_verdicts_can_still_be_read() -> None:
     }
     assert trend_of(row) == new
     line = '{"date": "2017-05-15", "event": "a", "kind": "event", "warnings": []}'
-    assert (from_json(line).figure, from_json(line).sum_verdict) == ("count", "")
+    trend = trend_from_json(line)
+    assert (trend.figure, trend.sum_verdict) == ("count", "")
 
 
 # --- synthetic series --------------------------------------------------------------------------

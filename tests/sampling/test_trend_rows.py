@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.sampling.trend_rows import Trend, as_json, from_json, keys, trend_of, trend_row
+from shared.sampling.trend_rows import Trend, as_json, keys, trend_of, trend_row
+from tests.builders import trend_from_json
 
 names = st.text(st.characters(codec="utf-8"), max_size=30)
 
@@ -28,7 +29,7 @@ names = st.text(st.characters(codec="utf-8"), max_size=30)
     )
 )
 def test_a_trend_is_unchanged_after_a_round_trip(trend: Trend) -> None:
-    assert from_json(as_json(trend)) == trend
+    assert trend_from_json(as_json(trend)) == trend
     assert trend_of(trend_row(trend)) == trend
     assert "\n" not in as_json(trend)
 
@@ -58,4 +59,4 @@ def test_different_series_have_different_keys() -> None:
 
 def test_infinity_becomes_null_in_json() -> None:
     trend = Trend("2017-05-15", "a", "event", evidence={"score": math.inf})
-    assert from_json(as_json(trend)).evidence == {"score": None}
+    assert trend_from_json(as_json(trend)).evidence == {"score": None}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shared.sampling.trend_rows import Trend, from_json
+from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
 from spark_jobs.job import Done, describe
 from spark_jobs.model import Shape
+from tests.builders import trend_from_json
 from tests.spark.telemetry import compute, event, pack, put
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def test_copies_late_records_and_cut_lines_of_a_day_are_counted_correctly(
     assert (of(done, "2017-05-16").records, of(done, "2017-05-16").quarantined) == (1, 1)
 
     published = output / "results" / done.manifest.results / "trends.jsonl"
-    assert [from_json(line) for line in published.read_text().splitlines()] == list(done.trends)
+    assert [trend_from_json(line) for line in published.read_text().splitlines()] == list(
+        done.trends
+    )
     quarantined = [
         json.loads(line)
         for file in (output / "quarantine" / "run").rglob("*.json")

@@ -40,13 +40,13 @@ from shared.ingestion.decoding.readings import MetricSubscriptions, encode_readi
 from shared.ingestion.ownership.ports import OwnershipStore
 from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.sampling.profile import profile_row
-from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, alarm_keys, from_json, trend_row
+from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, alarm_keys, trend_row
 from shared.sampling.verdict import LOST
 from shared.settings.connections import StorageConnection
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import LocalStore
-from tests.builders import NOW
+from tests.builders import NOW, trend_from_json
 from tests.contract.ingestion import Store
 from tests.upgrades import values
 
@@ -270,7 +270,7 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
         "progress": history.progress["decisions"],
         "manifest": manifest,
         "totals": results.read(at.output, manifest.results),
-        "published trends": [from_json(line) for line in trends],
+        "published trends": [trend_from_json(line) for line in trends],
     }
     return {name: plain(value) for name, value in {**found, **_read_texts(sent)}.items()}
 

@@ -9,7 +9,7 @@ import pytest
 
 from local.azure_apis.arm import ArmStandIn
 from shared.autoscaling import AzureMonitorMetric
-from shared.autoscaling.counts import COMPLETED
+from shared.autoscaling.learning.counts import COMPLETED
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.builders import NOW

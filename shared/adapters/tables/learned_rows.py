@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.adapters.tables.row_values import json_text, utc
 from shared.adapters.tables.table import Row
-from shared.autoscaling.learning import RECENT_MAX
+from shared.autoscaling.learning.outliers import RECENT_MAX
 from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
 from shared.values.stored import known_fields
 

@@ -12,9 +12,9 @@ from datetime import date, datetime, timedelta
 
 from opentelemetry import metrics
 
-from shared.autoscaling.backlogs import age_minutes
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.learning.backlogs import age_minutes
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import NOTHING
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore

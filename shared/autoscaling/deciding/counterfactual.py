@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
 
-from shared.autoscaling.backlogs import unfallen
 from shared.autoscaling.deciding.decide import (
     REVOKED,
     Decision,
@@ -26,6 +25,7 @@ from shared.autoscaling.deciding.levels import Outcome, turning_levels
 from shared.autoscaling.deciding.samples import observe, window_start
 from shared.autoscaling.declaring import AzureMonitorMetric, IngestionBreaker
 from shared.autoscaling.lag import lag_of
+from shared.autoscaling.learning.backlogs import unfallen
 from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policy import Resource, members, said
 from shared.autoscaling.state import ScalingState

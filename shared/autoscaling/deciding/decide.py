@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from shared.autoscaling.backlogs import unfallen, with_longest_age
 from shared.autoscaling.deciding.guards import (
     GUARDS,
     GUARDS_WHEN_HOLDING,
@@ -24,6 +23,7 @@ from shared.autoscaling.deciding.guards import (
 )
 from shared.autoscaling.deciding.samples import known_capacity, observe
 from shared.autoscaling.declaring import Mode
+from shared.autoscaling.learning.backlogs import stalls, unfallen, with_longest_age
 from shared.autoscaling.measurements import NOTHING, Evidence, MetricValue, Window, since, span
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,
@@ -169,11 +169,12 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
     recommendation = ask(resource.policy, seen)
-    still = unfallen(resource, state)
+    stalled = stalls(resource, state)
+    still = unfallen(resource, state, stalled)
     override = effective_override(state, seen.now)
     context = Context(resource, state, seen, override, recommendation, unfallen=still)
-    reasons, limited_by = [recommendation.reason[:REASON_LENGTH_MAX]], list[str]()
-    reasons += [each.text for each in still]
+    reasons = [recommendation.reason[:REASON_LENGTH_MAX], *[each.text for each in still]]
+    limited_by: list[str] = []
     if recommendation.failed and RUNNING_SINCE in recommendation.evidence:
         limited_by.append(POLICY_UNANSWERED)
     guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING
@@ -192,7 +193,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         "; ".join(reasons),
         (recommendation, *recommendation.candidates),
         tuple(limited_by),
-        with_longest_age(resource, state, recommendation.evidence, seen.now),
+        with_longest_age(resource, stalled, recommendation.evidence, seen.now),
         "",  # the counterfactual is computed only for the log, by counterfactual.py
         applies,
         fallback,

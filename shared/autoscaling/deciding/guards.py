@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.autoscaling.backlogs import Unfallen
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.measurements import MetricValue, Window, span
+from shared.autoscaling.learning.backlogs import Unfallen
+from shared.autoscaling.measurements import Samples, Window, span
 from shared.autoscaling.policies.recommendations import capacity_at, full_instances, instances
 from shared.autoscaling.policy import (
     Observation,
@@ -54,7 +54,6 @@ class Context:
 
 
 Guard = Callable[[int, Context], Limit | None]
-Samples = tuple[MetricValue, ...]
 
 
 # --- 1. data ----------------------------------------------------------------------------------

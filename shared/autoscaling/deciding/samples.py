@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.lag import NO_LAG, lag_of, moved, usual_lag_seconds
-from shared.autoscaling.learning import known_throughput, rate_estimate
+from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
@@ -169,16 +168,20 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     Samples of a source that lags behind are moved by its lag, see ``lag``.
     """
     kept, desired = state.histories, state.desired
-    read: Mapping[str, Window] = {n: kept.get(n, NO_SAMPLES) for n in resource.metrics}
-    lags = {n: lag_of(source, read[n], now) for n, source in resource.metrics.items()}
-    histories = {n: moved(window, lags[n]) for n, window in read.items()}
+    metrics: dict[str, Window] = {}
+    histories: dict[str, Window] = {}
+    for name, source in resource.metrics.items():
+        window = kept.get(name, NO_SAMPLES)
+        lag = lag_of(source, window, now)
+        recent = _from(window, window_start(resource, state, now, lag))
+        metrics[name], histories[name] = moved(recent, lag), moved(window, lag)
     estimate = rate_estimate(resource.throughput, state.learned)
     return Observation(
         resource.name,
         now,
         capacity,
         resource.limits,
-        _Recent(read, lags, resource, state, now),
+        metrics,
         desired.changed_at if desired else None,
         histories,
         kept.get(CAPACITY_METRIC, NO_SAMPLES),
@@ -201,41 +204,6 @@ def window_start(
     return start
 
 
-class _Recent(Mapping[str, Window]):
-    """The window of each history, computed when it is first read."""
-
-    __slots__ = ("_cut", "_histories", "_lags", "_now", "_resource", "_state")
-
-    def __init__(
-        self,
-        histories: Mapping[str, Window],
-        lags: Mapping[str, timedelta],
-        resource: Resource,
-        state: ScalingState,
-        now: datetime,
-    ) -> None:
-        self._histories = histories
-        self._lags = lags
-        self._resource = resource
-        self._state = state
-        self._now = now
-        self._cut: dict[str, Window] = {}
-
-    def __getitem__(self, name: str) -> Window:
-        window = self._cut.get(name)
-        if window is None:
-            lag = self._lags[name]
-            start = window_start(self._resource, self._state, self._now, lag)
-            window = self._cut[name] = moved(_from(self._histories[name], start), lag)
-        return window
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._histories)
-
-    def __len__(self) -> int:
-        return len(self._histories)
-
-
 def _from(window: Window, start: datetime) -> Window:
     samples = window.samples
     return window if not samples or samples[0].time >= start else Window(since(samples, start))
@@ -252,7 +220,7 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
     return (kept if counts else resource.window_seconds) + usual_lag, kept + usual_lag
 
 
-def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
+def samples_of(state: ScalingState, name: str) -> Samples:
     """All kept samples of a metric, oldest first."""
     return state.histories.get(name, NO_SAMPLES).samples
 

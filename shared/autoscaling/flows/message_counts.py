@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from shared.autoscaling.backlogs import backlog_name
-from shared.autoscaling.counts import (
+from shared.autoscaling.declaring import MetricSource, TopicSubscriptions
+from shared.autoscaling.flows.common import log_action
+from shared.autoscaling.learning.backlogs import backlog_name
+from shared.autoscaling.learning.counts import (
     COMPLETED,
     NAMESPACES_SETTING,
     counted_backlog,
@@ -17,8 +19,7 @@ from shared.autoscaling.counts import (
     why_not_counted,
     with_finishing_workers,
 )
-from shared.autoscaling.declaring import MetricSource, TopicSubscriptions
-from shared.autoscaling.flows.common import log_action
+from shared.autoscaling.learning.subscription_share import ShareHistory, finished, with_readings
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     NOTHING,
@@ -26,7 +27,6 @@ from shared.autoscaling.measurements import (
     MetricValue,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.subscription_share import ShareHistory, finished, with_readings
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.operating.notices import (
@@ -61,13 +61,7 @@ async def _one(
         snapshot = await store.load(resource.name)
     except StateUnreadable as error:
         return Observed(recent, [unreadable_state(resource, str(error), now)], [resource.name])
-    decided = any(line.kind is EntryKind.DECISION for line in lines)
-    if not decided:
-        lines = await _newest(resource, store)
+    if not any(line.kind is EntryKind.DECISION for line in lines):
+        lines = await store.log(resource.name, NEWEST_LINES)  # however old they are
     lasting = conditions(resource, snapshot.state, lines, now, at_maximum_minutes)
     return Observed(recent, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])
-
-
-async def _newest(resource: Resource, store: StateStore) -> list[LogEntry]:
-    """The newest entries of the log, however old they are."""
-    return await store.log(resource.name, NEWEST_LINES)

@@ -33,9 +33,20 @@ async def reconcile_all(
 
     A resource that fails or does not answer does not affect the others.
     """
-    answers = await asyncio.gather(
-        *[_isolated(each, store, control, timing, timeout_seconds, version) for each in resources]
-    )
+
+    async def isolated(resource: Resource) -> ScaleAction | None:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await reconcile_one(resource, store, control, timing, version)
+        except TimeoutError:
+            error = f"no answer within {timeout_seconds:g} s"
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        text = f"could not be reconciled; the next run tries again: {error}"
+        log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
+        return None
+
+    answers = await asyncio.gather(*map(isolated, resources))
     return [action for action in answers if action is not None]
 
 
@@ -71,23 +82,3 @@ async def reconcile_one(
         log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason
     )
     return reconciliation.action
-
-
-async def _isolated(
-    resource: Resource,
-    store: StateStore,
-    control: CapacityControl,
-    timing: ActionTiming,
-    timeout_seconds: float,
-    version: str | None,
-) -> ScaleAction | None:
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            return await reconcile_one(resource, store, control, timing, version)
-    except TimeoutError:
-        error = f"no answer within {timeout_seconds:g} s"
-    except Exception as failure:
-        error = f"{type(failure).__name__}: {failure}"
-    text = f"could not be reconciled; the next run tries again: {error}"
-    log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
-    return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.autoscaling.backlogs import backlog_name, counts_backlog
-from shared.autoscaling.counts import counting_source, why_not_counted
+from shared.autoscaling.learning.backlogs import backlog_name, counts_backlog
+from shared.autoscaling.learning.counts import counting_source, why_not_counted
 from shared.autoscaling.policies.queue_age import UNSURE_GROWTH_MAX, QueueAge
 from shared.autoscaling.policy import Resource, members
 

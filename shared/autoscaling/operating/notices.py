@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.autoscaling.activation import DEPLOYMENT, told
-from shared.autoscaling.backlogs import Unfallen, unfallen
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import (
     POLICY_UNANSWERED,
@@ -19,6 +18,7 @@ from shared.autoscaling.deciding.decide import (
 )
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import Mode
+from shared.autoscaling.learning.backlogs import Unfallen, unfallen
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
 from shared.autoscaling.policy import Resource, held_at_maximum

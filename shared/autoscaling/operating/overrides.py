@@ -5,7 +5,6 @@ All functions are pure.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,10 +12,9 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
+from shared.values.durations import short
 from shared.values.text import line_problem, quoted
 
-DURATION_PATTERN = r"^(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?$"
-DURATION = re.compile(DURATION_PATTERN)
 DURATION_MAX = timedelta(days=366)
 TEXT_LENGTH_MAX = 500
 
@@ -98,10 +96,10 @@ def duration(text: str) -> timedelta:
 
     Raises OverrideRefused.
     """
-    parts = DURATION.fullmatch(text.strip())
-    counts = [int(count or 0) for count in parts.groups()] if parts else [0]
-    days, hours, minutes, seconds = (*counts, 0, 0, 0)[:4]
-    lasts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        lasts = short(text)
+    except ValueError:
+        lasts = timedelta(0)
     if not timedelta(0) < lasts <= DURATION_MAX:
         raise OverrideRefused(
             f"{text!r}: must be a duration such as 90m, 2h or 1d12h, at most 366d"

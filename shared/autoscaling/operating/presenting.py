@@ -13,7 +13,6 @@ from typing import Any
 
 from shared.autoscaling.actions import as_of
 from shared.autoscaling.activation import told
-from shared.autoscaling.backlogs import AGE_AT_MOST, age_minutes, unfallen
 from shared.autoscaling.deciding.decide import (
     Decision,
     EntryKind,
@@ -24,7 +23,8 @@ from shared.autoscaling.deciding.decide import (
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import MetricSource, is_pushed
 from shared.autoscaling.lag import usual_lag_seconds
-from shared.autoscaling.learning import rate_estimate
+from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes, unfallen
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.notices import unfallen_text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.recommendations import HOLDING, stay
 from shared.autoscaling.policy import (
@@ -60,10 +61,6 @@ class Combination(Composite):
 
     kind: str
     policies: tuple[PolicyFunction, ...]
-
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return self.policies
 
     def problems(self) -> list[str]:
         """The problems of all members. Each begins with the index of the member."""
@@ -119,6 +116,22 @@ def flattened(recommended: Sequence[Recommendation]) -> tuple[Recommendation, ..
     return tuple(chain.from_iterable((each, *each.candidates) for each in recommended))
 
 
+def passed_on(
+    asked: Recommendation, capacity: int, reason: str, rule: str, evidence: Evidence
+) -> Recommendation:
+    """The recommendation of a policy that asked another one and may have changed its capacity."""
+    return replace(
+        asked,
+        capacity=capacity,
+        reason=reason,
+        rule=rule,
+        evidence={**asked.evidence, **evidence},
+        paced=asked.paced and capacity == asked.capacity,
+        candidates=flattened([asked]),
+        missing=asked.lacking,
+    )
+
+
 def _chosen(
     recommended: Sequence[Recommendation], capacity: int, *, lacking: bool
 ) -> Recommendation:
@@ -169,10 +182,6 @@ class Fallback(Composite):
 
     policy: PolicyFunction
     otherwise: PolicyFunction
-
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.policy, self.otherwise)
 
     def problems(self) -> list[str]:
         """The problems of both policies. Each begins with the name of the policy."""

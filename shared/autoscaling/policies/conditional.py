@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import label, member, number, text
-from shared.autoscaling.policies.combine import flattened
+from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import shown
 from shared.autoscaling.policy import (
     Composite,
@@ -97,10 +98,6 @@ class OnlyIf(Composite):
     condition: Predicate
     direction: Literal["scale-in", "scale-out"]
 
-    @property
-    def members(self) -> tuple[Callable[[Observation], Any], ...]:
-        return (self.policy, self.condition)
-
     def problems(self) -> list[str]:
         """The problems of the policy and the condition. Each begins with the name of its source."""
         return member("policy", self.policy) + member("condition", self.condition)
@@ -115,15 +112,9 @@ class OnlyIf(Composite):
             return recommended
         name = str(getattr(self.condition, "name", label(self.condition)))
         refused = f"no {self.direction} to {recommended.capacity} without the condition {name!r}"
-        return replace(
-            recommended,
-            capacity=seen.capacity,
-            reason=f"{recommended.reason}; {refused}: {unmet}",
-            rule="only_if",
-            evidence={**recommended.evidence, "wish": recommended.capacity, "unmet": unmet},
-            paced=False,
-            candidates=flattened([recommended]),
-        )
+        reason = f"{recommended.reason}; {refused}: {unmet}"
+        evidence: Evidence = {"wish": recommended.capacity, "unmet": unmet}
+        return passed_on(recommended, seen.capacity, reason, "only_if", evidence)
 
     def _unmet(self, seen: Observation) -> str | None:
         """Why the condition is not met; None if it is met."""

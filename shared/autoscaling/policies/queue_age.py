@@ -163,10 +163,6 @@ class QueueAge(Composite):
     }
 
     @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.until_known,)
-
-    @property
     def metric_names(self) -> tuple[str, ...] | None:
         return distinct(((self.metric,), described(self.until_known).metric_names))
 
@@ -249,29 +245,23 @@ class QueueAge(Composite):
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _Choice:
     """Chooses between scale-out, scale-in and holding, and explains the choice.
 
-    ``items`` is the throughput μ in items per instance-step, and ``per_minute`` is the same
-    throughput in items per instance-minute. ``minutes`` is the length of a step in minutes.
+    ``items`` is the throughput μ in items per instance-step.
     """
 
-    __slots__ = ("items", "minutes", "outlook", "per_minute", "policy", "seen")
+    policy: QueueAge
+    seen: Observation
+    outlook: Outlook
+    items: float
+    steps_per_minute: float
 
-    def __init__(
-        self,
-        policy: QueueAge,
-        seen: Observation,
-        outlook: Outlook,
-        rate: float,
-        steps_per_minute: float,
-    ) -> None:
-        self.policy = policy
-        self.seen = seen
-        self.outlook = outlook
-        self.items = rate
-        self.per_minute = rate * steps_per_minute
-        self.minutes = 1 / steps_per_minute
+    @property
+    def per_minute(self) -> float:
+        """The throughput μ in items per instance-minute."""
+        return self.items * self.steps_per_minute
 
     def made(self) -> Recommendation:
         seen, outlook = self.seen, self.outlook
@@ -431,7 +421,7 @@ class _Choice:
             "backlog": outlook.backlog * self.items,
             "arrivals_per_minute": outlook.arrivals.rate * self.per_minute,
             "rate_per_instance_minute": self.per_minute,
-            "dead_time_minutes": outlook.dead * self.minutes,
+            "dead_time_minutes": outlook.dead * (1 / self.steps_per_minute),
             "ordered": outlook.ordered,
         }
         estimate = self.seen.estimate

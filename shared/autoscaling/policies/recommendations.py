@@ -97,18 +97,9 @@ def no_samples(seen: Observation, rule: str, metric: str) -> Recommendation:
 
 
 RATE_UNKNOWN = "the throughput of an instance is not known"
-RATE_REMEDY = "set throughput.rate_per_instance_minute, or wait until the app has learned it"
-DEAD_TIME_UNKNOWN = "the dead time of new instances is not known"
-DEAD_TIME_REMEDY = "set throughput.dead_time_minutes, or wait until a scale-out was measured"
 
 
 def no_rate(seen: Observation, rule: str) -> Recommendation:
     """Recommend the current capacity, because the throughput is not known."""
-    reason = f"{RATE_UNKNOWN}; {RATE_REMEDY}"
-    return stay(seen, rule, reason, "throughput.rate_per_instance_minute")
-
-
-def no_dead_time(seen: Observation, rule: str) -> Recommendation:
-    """Recommend the current capacity, because the dead time is not known."""
-    reason = f"{DEAD_TIME_UNKNOWN}; {DEAD_TIME_REMEDY}"
-    return stay(seen, rule, reason, "throughput.dead_time_minutes")
+    remedy = "set throughput.rate_per_instance_minute, or wait until the app has learned it"
+    return stay(seen, rule, f"{RATE_UNKNOWN}; {remedy}", "throughput.rate_per_instance_minute")

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.policies.checks import member, text, whole
-from shared.autoscaling.policies.combine import flattened
+from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -132,12 +132,6 @@ class Schedule(Composite):
     policy: PolicyFunction | None = None
     time_zone: str = "UTC"
 
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        profiles = (*[rule.profile for rule in self.rules], self.default)
-        asked = (*[profile.policy for profile in profiles], self.policy)
-        return tuple(policy for policy in asked if policy is not None)
-
     def problems(self) -> list[str]:
         """The problems of all rules and profiles. Each begins with the place of its source."""
         problems = []
@@ -183,20 +177,9 @@ class Schedule(Composite):
         if wanted != recommended.capacity:
             bound = "minimum" if wanted > recommended.capacity else "maximum"
             applied += f", with its {bound} of {wanted} instead of {recommended.capacity}"
-        return replace(
-            recommended,
-            capacity=wanted,
-            reason=f"{applied}: {recommended.reason}",
-            rule="schedule",
-            evidence={
-                **recommended.evidence,
-                "rule": recommended.rule,
-                "profile": profile.name,
-            },
-            paced=recommended.paced and wanted == recommended.capacity,
-            candidates=flattened([recommended]),
-            missing=recommended.lacking,
-        )
+        evidence = {"rule": recommended.rule, "profile": profile.name}
+        reason = f"{applied}: {recommended.reason}"
+        return passed_on(recommended, wanted, reason, "schedule", evidence)
 
     def _ask(self, profile: Profile, seen: Observation) -> Recommendation:
         policy = profile.policy or self.policy

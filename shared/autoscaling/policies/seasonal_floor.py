@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from math import ceil
 from zoneinfo import ZoneInfo
 
-from shared.autoscaling.measurements import WeekProfile
+from shared.autoscaling.measurements import EvidenceValue, WeekProfile
 from shared.autoscaling.policies.checks import member, number, number_or_none
-from shared.autoscaling.policies.combine import flattened
+from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import (
     RATE_UNKNOWN,
     instances,
@@ -48,10 +48,6 @@ class SeasonalFloor(Composite):
     lead_minutes: float | None = None
     rate_per_instance_minute: float | None = None
 
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.policy,)
-
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
         lead = self.lead_minutes
@@ -78,26 +74,16 @@ class SeasonalFloor(Composite):
         if hour is None:
             return _without(recommended, "the weekly profile has no data for this hour")
         floor = instances(self.headroom * hour.load / rate)
-        evidence = {
-            **recommended.evidence,
-            "floor": floor,
-            "expected_per_minute": hour.load,
-            **({} if hour.weeks is None else {"weeks": hour.weeks}),
-        }
-        reason = self._reason(hour, rate, floor)
-        if floor <= recommended.capacity:
+        evidence: dict[str, EvidenceValue] = {"floor": floor, "expected_per_minute": hour.load}
+        if hour.weeks is not None:
+            evidence["weeks"] = hour.weeks
+        reason, wish = self._reason(hour, rate, floor), recommended.capacity
+        if floor <= wish:
             reason = f"{recommended.reason}; {reason}"
+            evidence = {**recommended.evidence, **evidence}
             return replace(recommended, reason=reason, evidence=evidence)
-        return replace(
-            recommended,
-            capacity=floor,
-            reason=f"{reason}, above the recommended {recommended.capacity}: {recommended.reason}",
-            rule="seasonal_floor",
-            evidence={**evidence, "wish": recommended.capacity},
-            paced=False,
-            candidates=flattened([recommended]),
-            missing=recommended.lacking,
-        )
+        reason = f"{reason}, above the recommended {wish}: {recommended.reason}"
+        return passed_on(recommended, floor, reason, "seasonal_floor", {**evidence, "wish": wish})
 
     def _reason(self, hour: _Hour, rate: float, floor: int) -> str:
         weeks = ""

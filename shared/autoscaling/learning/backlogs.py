@@ -9,7 +9,7 @@ prevents scale-out for a while.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -24,7 +24,7 @@ from shared.autoscaling.declaring import (
     StorageQueue,
     TopicSubscriptions,
 )
-from shared.autoscaling.learning import known_throughput, rate_estimate
+from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     NO_SAMPLES,
@@ -92,7 +92,7 @@ AGES_DIFFER_MINUTES = 1.0
 
 
 def with_longest_age(
-    resource: Resource, state: ScalingState, evidence: Evidence, now: datetime
+    resource: Resource, stalled: Sequence[Stall], evidence: Evidence, now: datetime
 ) -> Evidence:
     """The evidence of the policy, with the longest time that the oldest item may have waited.
 
@@ -100,7 +100,7 @@ def with_longest_age(
     have waited for as long as nothing was seen to be finished.
     """
     age = age_minutes(evidence)
-    for stall in stalls(resource, state) if age is not None else ():
+    for stall in stalled if age is not None else ():
         longest = (now - (stall.oldest_at or now)) / timedelta(minutes=1)
         if longest > (age or 0.0) + AGES_DIFFER_MINUTES and stall.metric == backlog_name(resource):
             return {**evidence, AGE_AT_MOST: longest}
@@ -130,44 +130,52 @@ class Unfallen:
         return f"{name} has not fallen for {minutes}, and nothing was counted as finished"
 
 
-def stalls(resource: Resource, state: ScalingState) -> Iterator[Stall]:
+def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
     """The present stall of each backlog of the resource that is waiting."""
-    known = {stall.metric: stall for stall in state.learned.stalls}
+    present: list[Stall] = []
+    before = {stall.metric: stall for stall in state.learned.stalls}
     for name, source in resource.metrics.items():
         samples = state.histories.get(name, NO_SAMPLES).samples
-        if not counts_backlog(source) or not samples or samples[-1].value <= 0:
+        if not samples or samples[-1].value <= 0 or not counts_backlog(source):
             continue
-        found = _stall(name, samples, known.get(name))
-        counts = reversed(_counts(resource, state, name))
-        finished_at = next((count.time for count in counts if count.value > 0), None)
-        if finished_at is not None and finished_at > found.since:
-            found = Stall(name, finished_at, finished_at)
-        yield known[name] if name in known and known[name].since == found.since else found
+        known = before.get(name)
+        found = _stall(name, samples, known)
+        for count in reversed(_counts(resource, state, name)):
+            if count.value > 0:
+                found = Stall(name, count.time, count.time) if count.time > found.since else found
+                break
+        present.append(known if known and known.since == found.since else found)
+    return present
 
 
 def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
     """The stall at the newest sample, at which work is waiting."""
-    for at in range(len(samples) - 1, 0, -1):
-        before, after = samples[at - 1], samples[at]
+    after = samples[-1]
+    for at in range(len(samples) - 2, -1, -1):
+        before = samples[at]
         if before.value <= 0:
             return Stall(name, before.time, before.time)
         if before.value > after.value:
             return Stall(name, after.time, after.time)
         if after.time - before.time > GAP_MAX:
             return Stall(name, after.time)
+        after = before
     first = samples[0].time
     return known if known is not None and known.since <= first else Stall(name, first)
 
 
-def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> ScalingState:
+def with_stalls(
+    resource: Resource, state: ScalingState, stalled: Sequence[Stall], age: float | None
+) -> ScalingState:
     """The state, in which stalls are kept for longer than samples are.
 
     ``age`` is the age in minutes of the oldest item of the backlog that the policy reads, estimated
     for the present. At the beginning of a stall it is added to the time that items may have waited.
     A stall of a single sample is not kept, because the next sample usually ends it.
     """
-    known, kept = state.learned.stalls, list[Stall]()
-    for stall in stalls(resource, state):
+    known = state.learned.stalls
+    kept: list[Stall] = []
+    for stall in stalled:
         if stall.since == state.histories[stall.metric].samples[-1].time:
             continue
         is_new = stall not in known and stall.oldest_at is not None and age is not None
@@ -180,10 +188,15 @@ def with_stalls(resource: Resource, state: ScalingState, age: float | None) -> S
     return replace(state, learned=replace(state.learned, stalls=tuple(kept)))
 
 
-def unfallen(resource: Resource, state: ScalingState) -> list[Unfallen]:
-    """The backlogs that have not fallen for longer than ``fall_limit``."""
+def unfallen(
+    resource: Resource, state: ScalingState, stalled: Sequence[Stall] | None = None
+) -> list[Unfallen]:
+    """The backlogs that have not fallen for longer than ``fall_limit``.
+
+    ``stalled`` is the result of ``stalls``, if the caller has it already.
+    """
     found = []
-    for stall in stalls(resource, state):
+    for stall in stalls(resource, state) if stalled is None else stalled:
         newest = state.histories[stall.metric].samples[-1]
         if newest.time - stall.since <= LIMIT_MIN:  # most often
             continue
@@ -235,5 +248,7 @@ def _none_finished(resource: Resource, state: ScalingState, stall: Stall) -> boo
 
 def _counts(resource: Resource, state: ScalingState, name: str) -> Samples:
     """The counts of the finished items of this backlog; empty if they are not counted."""
-    counted = state.histories.get(resource.throughput.completed_metric or "", NO_SAMPLES).samples
-    return counted if counted and backlog_name(resource) == name else ()
+    completed = resource.throughput.completed_metric
+    if completed is None or backlog_name(resource) != name:
+        return ()
+    return state.histories.get(completed, NO_SAMPLES).samples

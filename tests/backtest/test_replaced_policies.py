@@ -1,4 +1,4 @@
-"""StablePanic and SlackAwareDrain: the policies that look back."""
+"""StablePanic and SlackAwareDrain: policies that QueueAge replaced."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backtest.slack_aware_drain import SlackAwareDrain
+from backtest.stable_panic import StablePanic
 from shared.autoscaling import Goal, Observation, Throughput
 from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.policies import SlackAwareDrain, StablePanic
 from tests.autoscaling.test_policies import seeing
 from tests.builders import ago, desired, sample
 

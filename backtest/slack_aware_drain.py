@@ -15,7 +15,6 @@ from shared.autoscaling.policies.recommendations import (
     instances,
     instances_text,
     needed,
-    no_dead_time,
     no_rate,
     no_samples,
     shown,
@@ -24,6 +23,11 @@ from shared.autoscaling.policies.recommendations import (
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 RULE = "slack_aware_drain"
+
+NO_DEAD_TIME = (
+    "the dead time of new instances is not known; set throughput.dead_time_minutes, or wait until "
+    "a scale-out was measured"
+)
 
 SLACK_SHARE_MIN = 0.2
 """The policy plans to finish the backlog in no less than this share of the age limit, even if the
@@ -141,7 +145,7 @@ class SlackAwareDrain(Policy):
         if not rate:
             return no_rate(seen, RULE)
         if dead_time is None:
-            return no_dead_time(seen, RULE)
+            return stay(seen, RULE, NO_DEAD_TIME, "throughput.dead_time_minutes")
         if len(samples) < 2 or seen.goal.age_limit_minutes < AGE_LIMIT_MINUTES_MIN:
             return self._stay(seen, len(samples))
         low, high = arrivals_per_minute(seen, samples, rate)

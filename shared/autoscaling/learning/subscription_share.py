@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.learning import Counted, with_counted
+from shared.autoscaling.learning.throughput import Counted, with_counted
 from shared.autoscaling.measurements import MetricValue, Samples, since, time_of
 from shared.autoscaling.state import BusyIntervals
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from shared.autoscaling.backlogs import backlog_name, counts_backlog
 from shared.autoscaling.declaring import (
     AzureMonitorMetric,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
 )
+from shared.autoscaling.learning.backlogs import backlog_name, counts_backlog
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policy import Resource
 

@@ -1,4 +1,4 @@
-"""Learning the throughput per instance and the dead time of a scale-out. Pure.
+"""The throughput per instance and the dead time of a scale-out. Pure.
 
 The throughput μ is the number of items that one busy instance finishes in a minute. The app takes
 the throughput from the best available source:
@@ -25,19 +25,7 @@ work.
 
 *Stopped workers.* An interval in which nothing was finished is only used if the times before and
 after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
-the instances may not have worked at all.
-
-*Outliers.* An observation is a pair of numbers, ``part`` and ``whole``, whose ratio varies little.
-In this module, ``part`` is the number of items finished in an interval, and ``whole`` is the number
-of instance-minutes. An outlier must not be added to the sums, because the effect of each addition
-fades only slowly (see ``INTERVALS_WEIGHT``). Therefore the most recent observations are kept one by
-one. When a new observation replaces the oldest of them, the replaced one is added to the sums,
-unless it is an outlier.
-
-An observation is an outlier if its ratio part / whole is too far above the median of the recent
-ratios. The median stays usable even if almost half of these ratios are wrong. The limit is nine
-median absolute deviations above the median, but at least twice and at most ten times the median.
-There is no lower limit, because a count of zero is valid.
+the instances may not have worked at all. Outliers are left out: see outliers.py.
 
 *Dead time.* The dead time is the mean wait from the request for a scale-out to its confirmation,
 plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt are measured.
@@ -47,15 +35,28 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from statistics import median, median_low
+from statistics import median_low
 
-from shared.autoscaling.backlog_rate import Samples, low_end, posterior, resumed, with_backlog
 from shared.autoscaling.declaring import Throughput
+from shared.autoscaling.learning.backlog_rate import (
+    Samples,
+    low_end,
+    posterior,
+    resumed,
+    with_backlog,
+)
+from shared.autoscaling.learning.outliers import (
+    PART_MAX,
+    Pair,
+    believable,
+    contradicted,
+    with_recent,
+)
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, time_of
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
@@ -98,19 +99,6 @@ FINISHED_WAIT_MAX = timedelta(minutes=20)
 Samples are kept for only somewhat longer.
 """
 
-Pair = tuple[float, float]
-"""An observation: its part and its whole. The whole is not zero."""
-RECENT_MAX = 15
-"""The number of observations that are kept one by one."""
-JUDGED_MIN = 3
-"""Outliers can be recognized only among at least this many observations whose part is not zero."""
-DEVIATIONS_MAX = 9
-TIMES_MIN, TIMES_MAX = 2, 10
-PART_MAX = 1e18
-"""An observation with a larger part is an outlier, because the square of this part could make a sum
-infinite.
-"""
-
 
 # --- what is known ----------------------------------------------------------------------------
 
@@ -120,12 +108,14 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
     rate = fixed.rate_per_instance_minute
     if rate is not None:
         return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
-    counted = counted_rate(learned.work)
+    work = learned.work
+    counted = counted_rate(work) if work.busy or work.recent else None
     if counted is not None and counted.sure:
         return counted
-    found = (posterior(learned.trend) if learned.trend.busy else None, counted)
-    known = [each for each in found if each is not None]
-    return min(known, key=lambda each: each.relative_error, default=None)
+    slope = posterior(learned.trend) if learned.trend.busy else None
+    if counted is None or slope is None:
+        return slope or counted
+    return min(slope, counted, key=lambda each: each.relative_error)
 
 
 def known_throughput(
@@ -140,21 +130,14 @@ def known_throughput(
     end is used as the throughput. The relative error is then set to 0, so that no policy subtracts
     a second margin.
     """
-    if fixed.rate_per_instance_minute is not None and fixed.dead_time_minutes is not None:
-        return fixed
-    rate, dead_time = fixed.rate_per_instance_minute, fixed.dead_time_minutes
-    relative_error = fixed.relative_error
-    if rate is None and estimate is not None and estimate.sure:
-        rate = estimate.low
-        relative_error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
-    if dead_time is None and learned.dead_times >= DEAD_TIMES_MIN:
-        dead_time = learned.dead_time_minutes + DECISION_MINUTES
-    return replace(
-        fixed,
-        rate_per_instance_minute=rate,
-        dead_time_minutes=dead_time,
-        relative_error=relative_error,
-    )
+    known = fixed
+    if fixed.rate_per_instance_minute is None and estimate is not None and estimate.sure:
+        error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
+        known = replace(known, rate_per_instance_minute=estimate.low, relative_error=error)
+    if fixed.dead_time_minutes is None and learned.dead_times >= DEAD_TIMES_MIN:
+        minutes = learned.dead_time_minutes + DECISION_MINUTES
+        known = replace(known, dead_time_minutes=minutes)
+    return known
 
 
 @lru_cache(maxsize=256)
@@ -371,52 +354,3 @@ def _at(backlog: Samples, time: datetime) -> float:
     if right.time <= left.time:
         return right.value
     return left.value + (right.value - left.value) * ((time - left.time) / (right.time - left.time))
-
-
-# --- outliers ---------------------------------------------------------------------------------
-
-
-def with_recent(recent: Sequence[Pair], pair: Pair) -> tuple[tuple[Pair, ...], Sequence[Pair]]:
-    """Add an observation. Returns the observations to keep one by one, and those for the sums."""
-    seen = (*recent, pair)
-    return seen[-RECENT_MAX:], _within(seen[:-RECENT_MAX], _limit(seen))
-
-
-def believable(recent: Sequence[Pair]) -> Sequence[Pair]:
-    """The observations that are not outliers."""
-    return _within(recent, _limit(recent))
-
-
-def contradicted(part: float, whole: float, recent: Sequence[Pair]) -> bool:
-    """True if the recent observations show that the sums of earlier observations must be wrong.
-
-    ``part`` and ``whole`` are these sums.
-    """
-    if not abs(part) <= PART_MAX or not abs(whole) <= PART_MAX:  # also true for NaN
-        return True
-    ratios = _ratios(recent)
-    return len(ratios) >= JUDGED_MIN and abs(part) > TIMES_MAX * median(ratios) * abs(whole)
-
-
-def _within(pairs: Iterable[Pair], limit: float) -> Sequence[Pair]:
-    return [
-        (part, whole)
-        for part, whole in pairs
-        if abs(part) <= PART_MAX and abs(part) <= limit * abs(whole)
-    ]
-
-
-def _limit(pairs: Sequence[Pair]) -> float:
-    ratios = _ratios(pairs)
-    if len(ratios) < JUDGED_MIN:
-        return math.inf
-    usual = median(ratios)
-    deviation = median([abs(ratio - usual) for ratio in ratios])
-    return min(max(usual + DEVIATIONS_MAX * deviation, TIMES_MIN * usual), TIMES_MAX * usual)
-
-
-def _ratios(pairs: Sequence[Pair]) -> list[float]:
-    """The ratios of the observations. Zeros are left out, because they do not show how large other
-    ratios may be.
-    """
-    return [abs(part / whole) for part, whole in pairs if part]
