@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,6 @@ from shared.nightly.flows.demand import demand_period
 from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.model import Job, Run, RunPolicy
 from shared.nightly.ports import InputReader, JobSubmitter, RunStore
-from shared.settings import SettingsError
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
 from shared.wiring.parts import Parts
 
@@ -85,7 +83,6 @@ class NightlyParts(Parts):
 
     @cached_property
     def submitter(self) -> JobSubmitter:
-        """Raises SettingsError if the client of the service is not installed."""
         return self._app.open(submitter_of, self.settings)
 
 
@@ -125,57 +122,28 @@ def run_policy(settings: NightlySettings) -> RunPolicy:
 
 
 def submitter_of(settings: NightlySettings) -> JobSubmitter:
-    """Raises SettingsError if the client of the service is not installed."""
     if settings.submitter == "local":
         from shared.adapters.spark.local import LocalSubmitter  # noqa: PLC0415  one of several
 
         return LocalSubmitter(Path(settings.endpoint or LOCAL_FOLDER))
     if settings.submitter == "databricks":
-        return _databricks(settings)
+        from shared.adapters.spark.databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
+
+        return DatabricksSubmitter(settings.endpoint, settings.request)
     from shared.adapters.spark.batches import BatchSubmitter  # noqa: PLC0415  one of several
 
-    client = _synapse(settings) if settings.submitter == "synapse" else _livy(settings)
-    return BatchSubmitter(client)
+    return BatchSubmitter(_batch_client(settings))
 
 
-def _databricks(settings: NightlySettings) -> JobSubmitter:
-    try:
-        from shared.adapters.spark.databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
-    except ImportError as error:
-        raise _missing(error, "databricks") from error
-    return DatabricksSubmitter(settings.endpoint, settings.request)
+def _batch_client(settings: NightlySettings) -> BatchClient:
+    from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient  # noqa: PLC0415  heavy
+    from shared.adapters.spark.rest import basic_headers, token_headers  # noqa: PLC0415  heavy
 
-
-def _synapse(settings: NightlySettings) -> BatchClient:
-    try:
-        from shared.adapters.spark.synapse import SynapseClient  # noqa: PLC0415  heavy to import
-    except ImportError as error:
-        raise _missing(error, "synapse") from error
-    return SynapseClient(*settings.pool, settings.request)
-
-
-def _missing(error: ImportError, submitter: str) -> SettingsError:
-    remedy = f"remove the # before `-r requirements/{submitter}.txt` in requirements.txt"
-    return SettingsError(
-        [f"TrendsSubmitter = {submitter!r}: {error.name} is not installed: {remedy}"]
-    )
-
-
-def _livy(settings: NightlySettings) -> BatchClient:
-    from shared.adapters.spark.livy import FabricClient, LivyClient  # noqa: PLC0415  heavy
-
-    fabric = urlsplit(settings.endpoint).hostname == FABRIC
-
-    async def headers() -> Mapping[str, str]:
-        if settings.user:
-            pair = base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
-            return {"Authorization": f"Basic {pair}"}
-        if not fabric:
-            return {}
-        from shared.adapters.azure.credentials import credential_for  # noqa: PLC0415  heavy to import
-
-        token = await credential_for(settings.endpoint).get_token(f"https://{FABRIC}/.default")
-        return {"Authorization": f"Bearer {token.token}"}
-
-    kind = FabricClient if fabric else LivyClient
-    return kind(settings.endpoint, settings.request, headers)
+    if settings.submitter == "synapse":
+        return SynapseClient(*settings.pool, settings.request)
+    url, fabric = settings.endpoint, urlsplit(settings.endpoint).hostname == FABRIC
+    if settings.user or not fabric:
+        headers = basic_headers(settings.user, settings.password)
+    else:
+        headers = token_headers(url, f"https://{FABRIC}/.default")
+    return (FabricClient if fabric else LivyClient)(url, settings.request, headers)

@@ -16,8 +16,7 @@ from local.azure_apis.loopback_server import Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from shared.adapters.memory.nightly import MemorySubmitter
 from shared.adapters.spark.batches import BatchClient, BatchSubmitter
-from shared.adapters.spark.livy import FabricClient, LivyClient
-from shared.adapters.spark.synapse import SynapseClient
+from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
 from tests.contract.faulty_network import Network

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping
 from datetime import date, timedelta
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,7 +13,6 @@ from shared.adapters.spark.local import LocalSubmitter
 from shared.adapters.spark.recompute_log import LoggedRecompute
 from shared.nightly import runs
 from shared.nightly.model import Demand, RunPolicy
-from shared.settings import SettingsError
 from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from spark_jobs.options import parse as options_of
@@ -134,28 +131,3 @@ async def test_each_submitter_is_built_from_its_settings(
     place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
     async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
         assert type(app.nightly.submitter).__name__ == kind
-
-
-@pytest.mark.parametrize(
-    ("submitter", "endpoint", "request_", "package"),
-    [("synapse", SYNAPSE, FILE, "azure.synapse"), ("databricks", DATABRICKS, TASK, "databricks")],
-)
-async def test_the_error_for_a_missing_client_names_the_requirements_file_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-    submitter: str,
-    endpoint: str,
-    request_: str,
-    package: str,
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == f"shared.adapters.spark.{submitter}":
-            raise ModuleNotFoundError(f"No module named '{package}'", name=package)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
-    async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
-        with pytest.raises(SettingsError, match=f"requirements/{submitter}.txt"):
-            _ = app.nightly.submitter
