@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import date, timedelta
 from unittest.mock import Mock
@@ -10,7 +11,7 @@ import pytest
 
 from shared import settings
 from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.spark.recompute_log import LoggedRecompute
+from shared.datasets.processing import DatasetWork
 from shared.nightly import runs
 from shared.nightly.model import Demand, RunPolicy
 from shared.wiring.app import App
@@ -98,9 +99,15 @@ def app_of(environ: Mapping[str, str]) -> App:
     return App({**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true", **environ})
 
 
-async def test_without_a_job_processing_a_data_set_is_only_logged() -> None:
-    async with app_of({}) as app:
-        assert isinstance(app.nightly.recompute, LoggedRecompute)
+@pytest.mark.parametrize("also", [{}, {"TrendsSubmitter": "local", "TrendsDataSets": "others"}])
+async def test_without_a_job_processing_a_data_set_is_only_logged(
+    also: Mapping[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    work = DatasetWork("sales", "2026-03-01", NOW, NOW)
+    async with app_of({**PLACES, **also}) as app:
+        await app.nightly.recompute.run(work)
+    assert "sales:2026-03-01 is due: no job is configured to process it" in caplog.text
 
 
 async def test_the_settings_determine_the_run_policy_and_the_submitter() -> None:
@@ -109,7 +116,6 @@ async def test_the_settings_determine_the_run_policy_and_the_submitter() -> None
         assert isinstance(app.nightly.submitter, LocalSubmitter)
         policy = app.nightly.run_manager.policy
         assert (policy.attempts, policy.retry_delay) == (5, timedelta(minutes=2))
-        assert not isinstance(app.nightly.recompute, LoggedRecompute)
 
 
 SYNAPSE = "https://w.dev.azuresynapse.net/livyApi/versions/2019-11-01-preview/sparkPools/pool1"

@@ -6,11 +6,8 @@ Livy's REST API: livy.apache.org/docs/latest/rest-api.html.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
-from shared.adapters.spark.rest import NOT_FOUND, Answer, refusals
+from shared.adapters.spark.livy import Batch, LivyClient
+from shared.adapters.spark.rest import NOT_FOUND, refusals
 from shared.nightly.errors import JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
 from shared.sampling.unreadable import last_warning
@@ -34,41 +31,12 @@ running.
 """
 ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
-Batch = Answer
-"""A batch in Livy's JSON form: id, name, state, appId, appInfo, log. Synapse and Fabric add result
-and errorInfo."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    batches: Sequence[Batch]
-    total: int | None
-    """The number of all batches. None if the service does not return it; in that case the list ends
-    with an empty page.
-    """
-
-
-class BatchClient(Protocol):
-    """The requests to a service that runs batches. Each raises JobUnavailable."""
-
-    async def page(self, start: int, size: int) -> Page: ...
-
-    async def create(self, name: str, arguments: Sequence[str]) -> Batch: ...
-
-    async def get(self, handle: str) -> Batch: ...
-
-    async def delete(self, handle: str) -> None: ...
-
-    def log_url(self, batch: Batch) -> str: ...
-
-    async def close(self) -> None: ...
-
 
 @redacting
 class BatchSubmitter:
     """See JobSubmitter. The name of a batch is the job's token."""
 
-    def __init__(self, client: BatchClient) -> None:
+    def __init__(self, client: LivyClient) -> None:
         self._client = client
 
     async def submit(self, job: Job) -> Submission:
@@ -112,12 +80,12 @@ class BatchSubmitter:
     async def _find(self, name: str) -> Batch | None:
         start = 0
         for _ in range(PAGES_MAX):
-            page = await self._client.page(start, PAGE_SIZE)
-            same = [batch for batch in page.batches if batch.get("name") == name]
+            batches, total = await self._client.page(start, PAGE_SIZE)
+            same = [batch for batch in batches if batch.get("name") == name]
             if same:
                 return same[0]
-            start += len(page.batches)
-            if not page.batches or (page.total is not None and start >= page.total):
+            start += len(batches)
+            if not batches or (total is not None and start >= total):
                 return None
         raise JobUnavailable(
             f"the service lists more than {PAGES_MAX * PAGE_SIZE} batches, so that an earlier "
@@ -140,9 +108,3 @@ def _error(batch: Batch) -> str:
 def _log(batch: Batch) -> list[str]:
     """The last lines of the batch's log, if the service includes them."""
     return [str(line) for line in batch.get("log") or []]
-
-
-def app_info_url(batch: Batch) -> str:
-    """The URL of the driver's log, or of the Spark UI, according to Livy; empty if unknown."""
-    info = batch.get("appInfo") or {}
-    return info.get("driverLogUrl") or info.get("sparkUiUrl") or ""

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared.adapters.azure.refusals import Access
-from shared.adapters.spark.batches import Batch, Page, app_info_url
 from shared.adapters.spark.rest import Answer, Headers, JsonApi, token_headers
 from shared.values.redaction import redacting
+
+Batch = Answer
+"""A batch in Livy's JSON form: id, name, state, appId, appInfo, log. Synapse and Fabric add result
+and errorInfo."""
+Page = tuple[Sequence[Batch], int | None]
+"""Some batches, and the number of all batches. The latter is None if the service does not return
+it; in that case the list ends with an empty page.
+"""
 
 ENDED_BEFORE_LIVY = ("error", "cancelled", "expired")
 
@@ -24,9 +31,11 @@ SYNAPSE_SIZES = {
 
 @redacting
 class LivyClient(JsonApi):
-    """See BatchClient. ``url`` is Livy's URL, with or without ``/batches``. ``request`` has the
-    fields that all batches share. ``headers`` returns the headers for one request. ``place`` names
-    the service in errors."""
+    """The requests to a service that runs batches. Each raises JobUnavailable.
+
+    ``url`` is Livy's URL, with or without ``/batches``. ``request`` has the fields that all batches
+    share. ``headers`` returns the headers for one request. ``place`` names the service in errors.
+    """
 
     role = ""
 
@@ -44,7 +53,7 @@ class LivyClient(JsonApi):
 
     async def page(self, start: int, size: int) -> Page:
         answer = await self.call("GET", "/batches", params={"from": start, "size": size})
-        return Page(answer.get("sessions") or [], answer.get("total") or 0)
+        return answer.get("sessions") or [], answer.get("total") or 0
 
     async def create(self, name: str, arguments: Sequence[str]) -> Batch:
         body = {**self._request, "name": name, "args": list(arguments)}
@@ -72,7 +81,7 @@ class FabricClient(LivyClient):
 
     async def page(self, start: int, size: int) -> Page:
         answer = await self.call("GET", "/batches", params={"$top": size, "$skip": start})
-        return Page(answer.get("items") or [], None)
+        return answer.get("items") or [], None
 
     async def get(self, handle: str) -> Batch:
         """The batch. Fabric may end the batch before Livy knows it, while the batch waits in a
@@ -121,3 +130,9 @@ class SynapseClient(LivyClient):
             return url
         application = f"livyid/{batch['id']}/applications/{batch['appId']}"
         return f"{self._history}/{application}/driverlog/stdout?isDownload=true"
+
+
+def app_info_url(batch: Batch) -> str:
+    """The URL of the driver's log, or of the Spark UI, according to Livy; empty if unknown."""
+    info = batch.get("appInfo") or {}
+    return info.get("driverLogUrl") or info.get("sparkUiUrl") or ""
