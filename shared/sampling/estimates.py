@@ -1,9 +1,8 @@
 """Estimates counts and sums of all sent records from the kept ones, with standard errors.
 
 The method is the Horvitz-Thompson estimator: a record of weight k was kept with probability 1/k, so
-counting it k times is unbiased. There are two standard errors. The standard error by operation is
-correct, because SDKs keep or drop whole operations. The standard error by record assumes
-independent sampling; the comparison shows how much that assumption would underestimate the error.
+counting it k times is unbiased. The standard error is that of whole operations, which SDKs keep or
+drop. If records were sampled independently, it would be smaller.
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ class Sums:
     def count(self) -> Estimate:
         reach = _reach(self.count_shares, self.count_share_squares)
         at_least = float(self.records)
-        return _estimate(self.weight_sum, self.count_shares, self.count_variance, reach, at_least)
+        return _estimate(self.weight_sum, self.count_shares, reach, at_least)
 
     @property
     def total(self) -> Estimate:
         reach = _reach(self.sum_shares, self.sum_share_squares)
-        return _estimate(self.adjusted_sum, self.sum_shares, self.sum_variance, reach, -math.inf)
+        return _estimate(self.adjusted_sum, self.sum_shares, reach, -math.inf)
 
     @property
     def sampling_rate_percent(self) -> float | None:
@@ -115,9 +114,6 @@ class Estimate:
 
     value: float
     standard_error: float
-    """The standard error if operations are sampled as a whole."""
-    standard_error_by_record: float
-    """The standard error if records were sampled independently."""
     low: float
     high: float
 
@@ -131,14 +127,11 @@ def _reach(variance: float, squares: float) -> float:
     return t_975(variance * variance / squares - 1 if squares > 0 else math.inf)
 
 
-def _estimate(
-    value: float, variance: float, variance_by_record: float, reach: float, at_least: float
-) -> Estimate:
+def _estimate(value: float, variance: float, reach: float, at_least: float) -> Estimate:
     error = math.sqrt(variance)
     return Estimate(
         value=value,
         standard_error=error,
-        standard_error_by_record=math.sqrt(variance_by_record),
         low=max(value - reach * error, at_least),
         high=value + reach * error,
     )

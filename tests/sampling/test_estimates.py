@@ -87,7 +87,7 @@ def test_figures_agree_with_a_calculation_by_hand() -> None:
     assert estimates.sampling_rate_percent == pytest.approx(400 / 11)
     assert estimates.effective_records == pytest.approx(121 / 37)
     assert estimates.total.standard_error**2 == pytest.approx(4 * 3 * 5**2 + 2 * 5**2)
-    assert estimates.total.standard_error_by_record**2 == pytest.approx(4 * 3 * 13 + 2 * 5**2)
+    assert estimates.sum_variance == pytest.approx(4 * 3 * 13 + 2 * 5**2)
     assert estimates.count.standard_error**2 == pytest.approx(4 * 3 * 2**2 + 2)
     assert estimates.doubtful == 0
 
@@ -185,7 +185,7 @@ class MonteCarlo:
             ratios.append(estimates.total.value / truth)
             miss = abs(estimates.total.value - truth)
             self.held += estimates.total.low <= truth <= estimates.total.high
-            self.held_by_record += miss <= 1.96 * estimates.total.standard_error_by_record
+            self.held_by_record += miss <= 1.96 * math.sqrt(estimates.sum_variance)
             self.count_held += estimates.count.low <= owner.size <= estimates.count.high
         self.bias = float(np.mean(ratios)) - 1
         self.bias_error = float(np.std(ratios)) / math.sqrt(ROUNDS)

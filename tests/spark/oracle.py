@@ -28,7 +28,7 @@ def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Sums, int, int]]
         file = SourceFile(str(path), 0)
         hour = file.hour
         for line in _lines(path):
-            for outcome in read_line(line, str(path), received=file.received):
+            for outcome in read_line(line, file.received):
                 if isinstance(outcome, Record):
                     late = hour is not None and outcome.time < hour - LATE_AFTER
                     copies.setdefault((outcome.key, _key(outcome, shape)), []).append(

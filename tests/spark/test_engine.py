@@ -239,7 +239,6 @@ def numbers(figures: Sums) -> list[float]:
             for number in (
                 estimate.value,
                 estimate.standard_error,
-                estimate.standard_error_by_record,
                 estimate.low,
                 estimate.high,
             )
