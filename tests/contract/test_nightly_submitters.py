@@ -294,7 +294,7 @@ async def test_a_lost_reply_does_not_start_a_second_run(kind: str) -> None:
         assert (await far.submitter.status(submission.handle)).phase is JobPhase.PENDING
 
 
-@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize("status", [400, 401, 403])
 async def test_a_refusal_contains_the_message_of_the_service(
     far: Batches | Databricks, status: int
 ) -> None:
