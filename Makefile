@@ -7,7 +7,7 @@ READY_FOR_NIGHT := .venv/.ready-for-night
 MUTANTS := .local/mutants/.venv
 # The packages that are installed in Azure. The lock files list all of them, so none is resolved.
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
-	-r requirements/app.txt -r requirements/sql.txt -r requirements/synapse.txt -r requirements/databricks.txt
+	-r requirements/app.txt -r requirements/sql.txt
 
 .PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock clean
 
@@ -94,12 +94,12 @@ cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of whi
 
 RESOLVE := $(BIN)/uv pip compile -q --universal --no-annotate --generate-hashes --custom-compile-command 'make lock'
 LOCK := $(RESOLVE) --python-version 3.11
-EXTRAS := local amqp backtest sql databricks synapse dev
+EXTRAS := local amqp backtest sql dev
 lock: $(READY) ## resolve requirements/*.in to requirements/*.txt, with hashes
 	$(LOCK) requirements/app.in -o requirements/app.txt >/dev/null
 	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
 	$(LOCK) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
-	for extra in local amqp sql databricks synapse mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
+	for extra in local amqp sql mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
 	$(RESOLVE) --python-version 3.13 --no-deps requirements/host.in -o requirements/host.txt >/dev/null
 
 clean: ## remove everything that setup and runs created

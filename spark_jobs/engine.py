@@ -133,10 +133,6 @@ def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
     return Extracted(blob_dates, _complaints(group for group in groups if group.reason))
 
 
-def _is_bad(group: Row) -> bool:
-    return group.reason not in (None, Reason.OTHER_TABLE)
-
-
 def _complaints(groups: Iterable[Row]) -> list[Complaint]:
     """Returns the complaints, the most frequent first."""
     same_reason: dict[tuple[str, str], list[Row]] = {}

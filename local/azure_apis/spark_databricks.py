@@ -60,7 +60,7 @@ class DatabricksStandIn(LoopbackServer):
     def _with(self, run_id: object, answer: Any) -> Reply:
         run = self.runs.get(int(str(run_id)))
         if run is None:
-            return refused(404, "RESOURCE_DOES_NOT_EXIST", f"Run {run_id} does not exist.")
+            return refused(400, "INVALID_PARAMETER_VALUE", f"Run {run_id} does not exist.")
         return Reply(200, json.dumps(answer(run)))
 
     def _cancelled(self, run: StandInRun) -> dict[str, Any]:

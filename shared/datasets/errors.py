@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared.messaging.errors import MessagingError
+from shared.values.text import quoted
 
 
 class UnreadableMessage(MessagingError):
     """A queue message can never be processed; it is moved to the poison queue."""
+
+    @classmethod
+    def field(cls, where: str, value: object, must: str) -> UnreadableMessage:
+        """``where`` names the message and the field, such as ``event: id``."""
+        return cls(f"{where} is {quoted(value)}; it must {must}")
 
 
 class ManageRightMissing(MessagingError):

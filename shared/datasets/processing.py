@@ -16,7 +16,7 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
-from shared.values.text import quoted
+from shared.values.times import utc_time
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
@@ -131,28 +131,21 @@ def _text(time: datetime) -> str:
 def _named(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= DATASET_LENGTH_MAX:
-        raise UnreadableMessage(
-            f"work: {name} is {quoted(value)}; it must have 1 to {DATASET_LENGTH_MAX} characters"
-        )
+        must = f"have 1 to {DATASET_LENGTH_MAX} characters"
+        raise UnreadableMessage.field(f"work: {name}", value, must)
     return value
 
 
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name, 0)
     if type(value) is not int or not 0 <= value <= LATE_MAX:
-        raise UnreadableMessage(
-            f"work: {name} is {quoted(value)}; it must be a whole number from 0 to {LATE_MAX}"
-        )
+        must = f"be a whole number from 0 to {LATE_MAX}"
+        raise UnreadableMessage.field(f"work: {name}", value, must)
     return value
 
 
 def _time(fields: dict[str, Any], name: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(fields[name])
-        if time.tzinfo is not None and EPOCH <= time <= TIME_MAX:
-            return time.astimezone(UTC)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        pass
-    raise UnreadableMessage(
-        f"work: {name} is {quoted(fields.get(name))}; it must be a time with a zone"
-    )
+    time = utc_time(fields.get(name))
+    if time is None or not EPOCH <= time <= TIME_MAX:
+        raise UnreadableMessage.field(f"work: {name}", fields.get(name), "be a time with a zone")
+    return time

@@ -19,7 +19,11 @@ class JobRefused(NightlyError):
 
 class JobUnavailable(NightlyError):
     """The Spark service did not answer, so it may have accepted the job. Submit the same token
-    again."""
+    again. ``status`` is the HTTP status of its answer, None without one."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(text)
 
 
 class InputUnreadable(NightlyError):

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Literal
 
 from shared.sampling.baseline import MEMORY_DAYS, Point, expect
-from shared.sampling.estimates import EventEstimates
+from shared.sampling.estimates import Sums
 
 SCORE_MAX = 2.8
 """A day is unusual if it is more than this many standard errors away from the expectation.
@@ -97,7 +97,7 @@ class Day:
 
 
 def day_of(
-    figures: EventEstimates,
+    sums: Sums,
     day: date,
     of: Literal["count", "total"] = "count",
     control: float | None = None,
@@ -105,16 +105,16 @@ def day_of(
     """The day's figures: its adjusted count, or the adjusted sum of a measurement that is never
     negative.
     """
-    estimate = figures.count if of == "count" else figures.total
+    estimate = sums.count if of == "count" else sums.total
     return Day(
         day=day,
         value=estimate.value,
         standard_error=estimate.standard_error,
-        effective_records=figures.effective_records,
-        sampling_rate_percent=figures.sampling_rate_percent,
+        effective_records=sums.effective_records,
+        sampling_rate_percent=sums.sampling_rate_percent,
         control=control,
-        trusted=figures.doubtful_records <= DOUBTFUL_MAX * figures.records,
-        exact=figures.records - figures.exact_records <= DOUBTFUL_MAX * figures.records,
+        trusted=sums.doubtful <= DOUBTFUL_MAX * sums.records,
+        exact=sums.records - sums.exact <= DOUBTFUL_MAX * sums.records,
     )
 
 

@@ -1,16 +1,15 @@
 """Estimates counts and sums of all sent records from the kept ones, with standard errors.
 
 The method is the Horvitz-Thompson estimator: a record of weight k was kept with probability 1/k, so
-counting it k times is unbiased. There are two standard errors. The standard error by operation is
-correct, because SDKs keep or drop whole operations. The standard error by record assumes
-independent sampling; the comparison shows how much that assumption would underestimate the error.
+counting it k times is unbiased. The standard error is that of whole operations, which SDKs keep or
+drop. If records were sampled independently, it would be smaller.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 NORMAL_975 = 1.959963984540054
@@ -67,15 +66,34 @@ class Sums:
     sum_share_squares: float = 0
 
     @property
-    def figures(self) -> EventEstimates:
-        return figures(self)
+    def count(self) -> Estimate:
+        reach = _reach(self.count_shares, self.count_share_squares)
+        at_least = float(self.records)
+        return _estimate(self.weight_sum, self.count_shares, reach, at_least)
+
+    @property
+    def total(self) -> Estimate:
+        reach = _reach(self.sum_shares, self.sum_share_squares)
+        return _estimate(self.adjusted_sum, self.sum_shares, reach, -math.inf)
+
+    @property
+    def sampling_rate_percent(self) -> float | None:
+        """100·n/Σk, which equals 100/avg(k); None without records.
+
+        The mean of 100/k over records would be too high if rates differ, because records at high
+        rates are kept more often.
+        """
+        return 100 * self.records / self.weight_sum if self.records else None
+
+    @property
+    def effective_records(self) -> float:
+        """(Σk)²/Σk², the number of records of equal weight with the same uncertainty (Kish)."""
+        squares = self.weight_square_sum
+        return self.weight_sum * self.weight_sum / squares if squares else 0.0
 
     def merge(self, other: Sums) -> Sums:
         added = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
         return Sums(**{**added, "weight_max": max(self.weight_max, other.weight_max)})
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 NAMES = tuple(field.name for field in fields(Sums))
@@ -96,59 +114,8 @@ class Estimate:
 
     value: float
     standard_error: float
-    """The standard error if operations are sampled as a whole."""
-    standard_error_by_record: float
-    """The standard error if records were sampled independently."""
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True)
-class EventEstimates:
-    """The estimates for one event on one day."""
-
-    records: int
-    raw_sum: float
-    sampling_rate_percent: float | None
-    """100·n/Σk, which equals 100/avg(k); None without records.
-
-    The mean of 100/k over records would be too high if rates differ, because records at high rates
-    are kept more often.
-    """
-    count: Estimate
-    total: Estimate
-    effective_records: float
-    """(Σk)²/Σk², the number of records of equal weight with the same uncertainty (Kish)."""
-    weight_max: float
-    doubtful_records: int
-    exact_records: int
-
-
-def figures(sums: Sums) -> EventEstimates:
-    """The final figures. Without records, all are zero and there is no sampling rate."""
-    weights, squares = sums.weight_sum, sums.weight_square_sum
-    return EventEstimates(
-        records=sums.records,
-        raw_sum=sums.raw_sum,
-        sampling_rate_percent=100 * sums.records / weights if sums.records else None,
-        count=_count(sums),
-        total=_total(sums),
-        effective_records=weights * weights / squares if squares else 0.0,
-        weight_max=sums.weight_max,
-        doubtful_records=sums.doubtful,
-        exact_records=sums.exact,
-    )
-
-
-def _count(sums: Sums) -> Estimate:
-    reach = _reach(sums.count_shares, sums.count_share_squares)
-    at_least = float(sums.records)
-    return _estimate(sums.weight_sum, sums.count_shares, sums.count_variance, reach, at_least)
-
-
-def _total(sums: Sums) -> Estimate:
-    reach = _reach(sums.sum_shares, sums.sum_share_squares)
-    return _estimate(sums.adjusted_sum, sums.sum_shares, sums.sum_variance, reach, -math.inf)
 
 
 def _reach(variance: float, squares: float) -> float:
@@ -160,14 +127,11 @@ def _reach(variance: float, squares: float) -> float:
     return t_975(variance * variance / squares - 1 if squares > 0 else math.inf)
 
 
-def _estimate(
-    value: float, variance: float, variance_by_record: float, reach: float, at_least: float
-) -> Estimate:
+def _estimate(value: float, variance: float, reach: float, at_least: float) -> Estimate:
     error = math.sqrt(variance)
     return Estimate(
         value=value,
         standard_error=error,
-        standard_error_by_record=math.sqrt(variance_by_record),
         low=max(value - reach * error, at_least),
         high=value + reach * error,
     )

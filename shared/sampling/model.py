@@ -112,8 +112,6 @@ class Quarantined:
     ``text`` is the beginning of the line. ``field`` names the wrong column, if there is one.
     """
 
-    source: str
-    line_number: int
     reason: Reason
     detail: str
     text: str

@@ -8,10 +8,9 @@ for half of the year.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
 from statistics import mean, median
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -24,30 +23,12 @@ RECORDS_MIN = 10
 """With fewer kept records than this, the mean is used instead of the median. Most sampled counts of
 a low load are zero, so the median would be too low.
 """
-UNEVEN = 0.5
 QUARTER = timedelta(minutes=15)
 QUARTERS_MIN = 2
 LIKE_DAYS = (range(0, 5), range(5, 7))
 
 ROW_KEY = "profile"
 DIGITS = 6
-
-Cell = tuple[float, "HourMethod"]
-
-
-class HourMethod(StrEnum):
-    """The method by which an hour's value was computed."""
-
-    MEDIAN = "median over weeks"
-    MEAN = "mean over weeks: too few records for a median"
-    UNEVEN = "median over weeks that differ by half or more"
-    LIKE_DAYS = "too few weeks: same hour of similar days"
-    ANY_DAY = "too few weeks: same hour of any day"
-    BETWEEN = "too few weeks: interpolated between the nearest hours"
-    UNKNOWN = "missing: no week is known"
-
-
-CERTAIN = frozenset({HourMethod.MEDIAN, HourMethod.MEAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +46,15 @@ class HourCount:
 
 @dataclass(frozen=True, slots=True)
 class UsualWeek:
-    """Items per minute for each hour of the week, starting on Monday at 0:00, with the method.
+    """Items per minute for each hour of the week, starting on Monday at 0:00.
 
     An hour that is unknown in every week is None, not zero.
     """
 
     items_per_minute: tuple[float | None, ...]
     time_zone: str
-    methods: tuple[HourMethod, ...]
     weeks: tuple[int, ...]
     """The number of weeks in which each hour is known."""
-
-    @property
-    def uncertain(self) -> Mapping[int, HourMethod]:
-        """The hours that are missing, were filled in, or differ greatly between weeks."""
-        return {hour: how for hour, how in enumerate(self.methods) if how not in CERTAIN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +77,18 @@ def week_profile(
     recent = [count for count in counts if since <= count.start < until]
     samples = _samples(recent, zone)
     supported = tuple([len({hour.day for hour in samples.get(h, ())}) for h in range(HOURS)])
-    known = {h: _cell(hours) for h, hours in samples.items() if supported[h] >= WEEKS_MIN}
+    known = {h: _usual(hours) for h, hours in samples.items() if supported[h] >= WEEKS_MIN}
     if len(known) < HOURS_MIN:
         return NoProfile(
             time_zone,
             f"{len(known)} of the week's {HOURS} hours are known from {WEEKS_MIN} weeks or more,"
             f" but a profile needs {HOURS_MIN}",
         )
-    cells = [
-        (known.get(hour) or _filled(known, hour)) if supported[hour] else (None, HourMethod.UNKNOWN)
+    values = [
+        known[hour] if hour in known else _filled(known, hour) if supported[hour] else None
         for hour in range(HOURS)
     ]
-    values, how = zip(*cells, strict=True)
-    return UsualWeek(values, time_zone, how, supported)
+    return UsualWeek(tuple(values), time_zone, supported)
 
 
 @dataclass(slots=True)
@@ -153,37 +127,25 @@ def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_Loc
     return samples
 
 
-def _cell(hours: Sequence[_LocalHour]) -> Cell:
+def _usual(hours: Sequence[_LocalHour]) -> float:
     rates = [hour.items_per_minute for hour in hours]
-    if mean([hour.records for hour in hours]) < RECORDS_MIN:
-        return mean(rates), HourMethod.MEAN
-    middle = median(rates)
-    deviation = median([abs(rate - middle) for rate in rates])
-    return middle, HourMethod.UNEVEN if deviation > UNEVEN * middle else HourMethod.MEDIAN
+    few_records = mean([hour.records for hour in hours]) < RECORDS_MIN
+    return mean(rates) if few_records else median(rates)
 
 
-def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
+def _filled(known: Mapping[int, float], hour: int) -> float:
     """The value of an hour with too few weeks. It is taken from the same hour of similar days,
-    otherwise from the same hour of any day, otherwise from the nearest hours.
+    otherwise from the same hour of any day, otherwise interpolated between the nearest hours.
     """
     weekday, hour_of_day = divmod(hour, 24)
     like = next(days for days in LIKE_DAYS if weekday in days)
-    for how, days in ((HourMethod.LIKE_DAYS, like), (HourMethod.ANY_DAY, range(7))):
-        same = [known[day * 24 + hour_of_day][0] for day in days if day * 24 + hour_of_day in known]
+    for days in (like, range(7)):
+        same = [known[day * 24 + hour_of_day] for day in days if day * 24 + hour_of_day in known]
         if same:
-            return median(same), how
-    return _between(known, hour), HourMethod.BETWEEN
-
-
-def _between(known: Mapping[int, Cell], hour: int) -> float:
-    """Interpolate between the nearest known hours before and after, wrapping around the week."""
-
-    def nearest(step: Callable[[int], int]) -> int:
-        return next(distance for distance in range(1, HOURS) if step(distance) % HOURS in known)
-
-    back = nearest(lambda distance: hour - distance)
-    ahead = nearest(lambda distance: hour + distance)
-    before, after = known[(hour - back) % HOURS][0], known[(hour + ahead) % HOURS][0]
+            return median(same)
+    back = next(n for n in range(1, HOURS) if (hour - n) % HOURS in known)
+    ahead = next(n for n in range(1, HOURS) if (hour + n) % HOURS in known)
+    before, after = known[(hour - back) % HOURS], known[(hour + ahead) % HOURS]
     return (before * ahead + after * back) / (back + ahead)
 
 

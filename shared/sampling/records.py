@@ -2,7 +2,7 @@
 
 The formats are the diagnostic-settings export, the classic continuous export, and the body of an
 event, ``{"records": […]}`` or ``[…]``. Reading never raises an error and drops no record: a record
-that cannot be read is returned as Quarantined, with its place and the reason. Columns that are
+that cannot be read is returned as Quarantined, with the reason. Columns that are
 neither needed nor part of the key are ignored.
 """
 
@@ -36,22 +36,20 @@ TEXT_MAX = 200
 """The number of characters of a quarantined line that are kept. The file has the rest."""
 
 
-def read_lines(lines: Iterable[str | bytes], source: str = "") -> Iterator[Outcome]:
+def read_lines(lines: Iterable[str | bytes]) -> Iterator[Outcome]:
     """The records of all lines of a file. Blank lines are skipped. Bytes are UTF-8."""
-    for line_number, line in enumerate(lines, start=1):
-        yield from read_line(line, source, line_number)
+    for line in lines:
+        yield from read_line(line)
 
 
-def read_line(
-    line: str | bytes, source: str = "", line_number: int = 1, received: date | None = None
-) -> Iterator[Outcome]:
+def read_line(line: str | bytes, received: date | None = None) -> Iterator[Outcome]:
     """The records of one line. A blank line has none; the body of an event can have several.
 
     ``received`` is the date of the file, if it has one.
     """
 
     def quarantined(reason: Reason, detail: str, shown: str, field: str = "") -> Quarantined:
-        return Quarantined(source, line_number, reason, detail, shown[:TEXT_MAX], field)
+        return Quarantined(reason, detail, shown[:TEXT_MAX], field)
 
     try:
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line.removeprefix("\ufeff")

@@ -230,7 +230,7 @@ class _Reader:
     def read(self, file: SourceFile, text: bytes | str) -> None:
         if isinstance(text, str):
             form, _, _ = text.partition(":")
-            self._add_bad(file, Quarantined(file.path, 0, Reason.OTHER_FORM, text, "", form))
+            self._add_bad(file, Quarantined(Reason.OTHER_FORM, text, "", form))
             return
         others = self._add_lines(file, text)
         if records := [read for raw in others for read in self._read_singly(file, raw)]:
@@ -333,7 +333,7 @@ class _Reader:
         """Yields the records that the reference reads from a line. Each comes with the content that
         it would have as a plain line (see ``_plain_content``).
         """
-        outcomes = list(read_line(raw, file.path, received=file.received))
+        outcomes = list(read_line(raw, file.received))
         for outcome in outcomes:
             if isinstance(outcome, Quarantined):
                 self._add_bad(file, outcome)
@@ -352,7 +352,7 @@ class _Reader:
             unknown.setdefault(name, file)
         if error := record.error_of(self._shape.measurement):
             told = str(error), json.dumps(part)[:TEXT_MAX], error.field
-            self._add_bad(file, Quarantined(file.path, 0, Reason.BAD_VALUE, *told))
+            self._add_bad(file, Quarantined(Reason.BAD_VALUE, *told))
 
     def _add_bad(self, file: SourceFile, line: Quarantined) -> None:
         names = ("reason", "field", "detail", "text")

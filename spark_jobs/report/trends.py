@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.collection import Collected, arrived
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
-from shared.sampling.estimates import Sums
+from shared.sampling.estimates import Estimate, Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
@@ -201,7 +201,6 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
     inputs, collection = context.inputs, context.collection
     dates = _dates(days, inputs.complete)
     sums = {day: days.get(day, NOTHING).sums for day in dates}
-    figures = {day: sums[day].figures for day in dates}
     shares = {day: _arrived(days.get(day, NOTHING).hours, day, inputs) for day in dates}
     silent = _silent(days, collection)
 
@@ -209,7 +208,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
         def seen(on: str) -> Day:
             day = date.fromisoformat(on)
             return replace(
-                day_of(figures[on], day, of, control.values.get(on)),
+                day_of(sums[on], day, of, control.values.get(on)),
                 excluded=on not in inputs.complete,
                 control_exported=control.exported,
                 silent=silent.get(on, ""),
@@ -227,7 +226,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
     verdicts = judged("count", control, holidays=inputs.holidays)
     of_sums: Sequence[Verdict | None] = [None] * len(dates)
     if inputs.shape.measurement and any(day.valued for day in sums.values()):
-        counts = {day: figures[day].count.value for day in dates}  # the control series of a sum
+        counts = {day: sums[day].count.value for day in dates}  # the control series of a sum
         of_sums = judged("total", _Control(counts, arrived=shares), by=judge_measured)
     return [
         _trend(series, day, sums[day], of_count, of_sum, context)
@@ -277,33 +276,26 @@ def _trend(
 ) -> Trend:
     inputs = context.inputs
     blob_date = inputs.blob_date(day)
-    figures, complete = sums.figures, day in inputs.complete
+    complete = day in inputs.complete
     if not complete or series.is_combined:
         reason = MIXED if complete else INCOMPLETE
         of_count = replace(of_count, kind=VerdictKind.UNCERTAIN, reason=reason)
         of_sum = of_sum and replace(of_sum, kind=VerdictKind.UNCERTAIN, reason=reason)
     both = combined(of_count, of_sum, inputs.shape.measurement)
-    count = figures.count
-    total = figures.total if sums.valued or not sums.records else None
+    has_sum = bool(sums.valued or not sums.records)
     return Trend(
         date=day,
         event=series.event,
         kind=series.kind,
         measurement=inputs.shape.measurement,
         dimensions=dict(zip(inputs.shape.dimensions, series.dims, strict=True)),
-        records=figures.records,
-        raw_sum=figures.raw_sum if total else None,
-        sampling_rate=figures.sampling_rate_percent,
-        adjusted_count=count.value,
-        adjusted_count_se=count.standard_error,
-        adjusted_count_low=count.low,
-        adjusted_count_high=count.high,
-        adjusted_sum=total.value if total else None,
-        adjusted_sum_se=total.standard_error if total else None,
-        adjusted_sum_low=total.low if total else None,
-        adjusted_sum_high=total.high if total else None,
-        n_eff=figures.effective_records,
-        weight_max=figures.weight_max,
+        records=sums.records,
+        raw_sum=sums.raw_sum if has_sum else None,
+        sampling_rate=sums.sampling_rate_percent,
+        **_adjusted("count", sums.count),
+        **(_adjusted("sum", sums.total) if has_sum else {}),
+        n_eff=sums.effective_records,
+        weight_max=sums.weight_max,
         duplicates_removed=sums.duplicates,
         quarantined=blob_date.quarantined,
         late_share=sums.late / sums.records if sums.records else None,
@@ -321,20 +313,29 @@ def _trend(
     )
 
 
+def _adjusted(name: str, estimate: Estimate) -> dict[str, Any]:
+    return {
+        f"adjusted_{name}": estimate.value,
+        f"adjusted_{name}_se": estimate.standard_error,
+        f"adjusted_{name}_low": estimate.low,
+        f"adjusted_{name}_high": estimate.high,
+    }
+
+
 def _warnings(sums: Sums, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
-    warnings, figures = [], sums.figures
+    warnings, count = [], sums.count.value
     if unreadable:
         warnings.append(
             "some records of this date cannot be read again, because their files are gone and their"
             " partials are in another format: the published totals with the most records stay"
         )
-    if figures.doubtful_records:
-        share = figures.doubtful_records / figures.records
+    if sums.doubtful:
+        share = sums.doubtful / sums.records
         effect = "" if share <= DOUBTFUL_MAX else ": a fall may be sampling that was not reported"
         warnings.append(f"weights of {share:.1%} of records cannot be trusted{effect}")
-    if figures.count.value and figures.weight_max > HEAVY_SHARE * figures.count.value > HEAVY_SHARE:
-        share = figures.weight_max / figures.count.value
-        if figures.records > 1 / HEAVY_SHARE:
+    if count and sums.weight_max > HEAVY_SHARE * count > HEAVY_SHARE:
+        share = sums.weight_max / count
+        if sums.records > 1 / HEAVY_SHARE:
             warnings.append(f"one record stands for {share:.0%} of all")
     if sums.beside > sums.duplicates / 2 > COPIES_SHARE * sums.records / 2:
         warnings.append(

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import certifi
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 
@@ -26,7 +26,6 @@ from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
 from shared.adapters.azure import credentials
 from shared.adapters.azure.credentials import NoLogin
 from shared.adapters.azure.refusals import TEXT_LENGTH_MAX, Access, AccessRefused
-from shared.adapters.azure.transport import ServerTimeTransport
 from shared.adapters.event_hubs.hub import send_event
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.queues.outbox_sender import StorageQueueSender
@@ -35,7 +34,7 @@ from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.spark.databricks import DatabricksSubmitter
 from shared.adapters.spark.inputs import StoredInputs
-from shared.adapters.spark.synapse import SynapseClient
+from shared.adapters.spark.livy import SynapseClient
 from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
@@ -127,17 +126,12 @@ async def identity(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identity]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     place = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    send = ServerTimeTransport.send
+    send = ClientSession._request
 
-    async def redirected(self: ServerTimeTransport, request: Any, **options: Any) -> Any:
-        url = request.url
-        request.url = url.replace("https://", place, 1)
-        try:
-            return await send(self, request, **options)
-        finally:
-            request.url = url
+    async def redirected(self: ClientSession, method: str, url: Any, **options: Any) -> Any:
+        return await send(self, method, str(url).replace("https://", place, 1), **options)
 
-    monkeypatch.setattr(ServerTimeTransport, "send", redirected)
+    monkeypatch.setattr(ClientSession, "_request", redirected)
     used = _use(monkeypatch)
     monkeypatch.setattr("asyncio.sleep", used.wait)
     yield used
@@ -249,6 +243,7 @@ CALLS: dict[Callable[[], Awaitable[None]], tuple[str, str]] = {
     refused_settings: ("app settings of my-app", "Website Contributor"),
     refused_metrics: (SITE.lower(), "Monitoring Reader"),
     refused_synapse: ("Synapse pool pool", "Synapse Compute Operator"),
+    refused_databricks: ("Databricks workspace https://adb-1", "the role of a user"),
 }
 
 
@@ -274,15 +269,16 @@ async def test_a_missing_role_is_one_line_with_the_place_and_the_role(
     checked(caught.value, place, role)
 
 
-@pytest.mark.parametrize("call", [*CALLS, refused_databricks], ids=lambda call: call.__name__)
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 async def test_a_missing_token_is_one_line_that_says_what_to_check(
     call: Callable[[], Awaitable[None]], identity: Identity
 ) -> None:
     identity.has_token = False
     with pytest.raises(Exception) as caught:  # noqa: PT011  each adapter has its own errors
         await call()
-    place = CALLS.get(call, ("Databricks workspace https://adb-1",))[0]
-    text = checked(caught.value, place, "no token was obtained", "AZURE_CLIENT_ID", "`az login`")
+    text = checked(
+        caught.value, CALLS[call][0], "no token was obtained", "AZURE_CLIENT_ID", "`az login`"
+    )
     assert "Attempted credentials" not in text
     assert identity.waited_seconds < WAITED_SECONDS_MAX
 

@@ -20,7 +20,8 @@ from local.twins.datasets import MemoryClaims, RecordingRecompute
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.datasets.arrivals import BlobArrived
 from shared.datasets.entities import QueueDescription
-from shared.datasets.flows import check_queues, process_dataset, telemetry_arrived
+from shared.datasets.flows import process_dataset, telemetry_arrived
+from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work
 from shared.messaging.errors import LinkFailed
@@ -222,7 +223,7 @@ async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
             assert await reader.facts("processing") == QueueDescription(
                 "processing", timedelta(hours=37), requires_session=False, forward_to=path
             )
-            await check_queues.run("processing", "working", [DAILY], reader)
+            await CheckOnce("processing", "working", [DAILY], reader).run()
             with pytest.raises(LinkFailed, match="queue none does not exist"):
                 await reader.facts("none")
         finally:

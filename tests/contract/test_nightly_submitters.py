@@ -23,9 +23,9 @@ from local.azure_apis.spark_databricks import DatabricksStandIn
 from local.twins.nightly import MemorySubmitter
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.databricks import DatabricksSubmitter
-from shared.adapters.spark.livy import FabricClient, LivyClient
+from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient
 from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.spark.synapse import SynapseClient
+from shared.adapters.spark.rest import TRIES
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus
 from shared.nightly.ports import JobSubmitter
@@ -168,7 +168,9 @@ async def remote(
 ) -> Batches | Databricks:
     if kind == "databricks":
         server = await stack.enter_async_context(DatabricksStandIn())
-        return Databricks(server, DatabricksSubmitter(server.host, TASK, timeout_seconds))
+        submitter = DatabricksSubmitter(server.host, TASK, timeout_seconds)
+        stack.push_async_callback(submitter.close)
+        return Databricks(server, submitter)
     batches = await stack.enter_async_context(BatchStandIn(cast("Flavour", kind)))
     client: Any = (
         SynapseClient(batches.base_url, "pool1", REQUEST, timeout_seconds)
@@ -197,10 +199,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture(params=["livy", "old livy", "synapse", "fabric", "databricks"])
-async def far(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Batches | Databricks]:
-    monkeypatch.setattr("shared.adapters.spark.databricks.RETRY_SECONDS", 1)
+async def far(request: pytest.FixtureRequest) -> AsyncIterator[Batches | Databricks]:
     async with AsyncExitStack() as stack:
         yield await remote(request.param, stack)
 
@@ -283,10 +282,7 @@ async def test_a_busy_service_is_asked_again_later(far: Batches | Databricks, st
 
 
 @pytest.mark.parametrize("kind", ["livy", "old livy", "synapse", "fabric", "databricks"])
-async def test_a_lost_reply_does_not_start_a_second_run(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared.adapters.spark.databricks.RETRY_SECONDS", 1)
+async def test_a_lost_reply_does_not_start_a_second_run(kind: str) -> None:
     async with AsyncExitStack() as stack:
         far = await remote(kind, stack, SHORT_TIMEOUT_SECONDS)
         far.server.fail_next(LOST)
@@ -298,7 +294,7 @@ async def test_a_lost_reply_does_not_start_a_second_run(
         assert (await far.submitter.status(submission.handle)).phase is JobPhase.PENDING
 
 
-@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize("status", [400, 401, 403])
 async def test_a_refusal_contains_the_message_of_the_service(
     far: Batches | Databricks, status: int
 ) -> None:
@@ -372,24 +368,128 @@ async def test_an_error_names_a_command_that_does_not_exist(tmp_path: Path) -> N
     assert "no-such-command" in status.error
 
 
-@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+SPELLINGS = pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+
+
+@SPELLINGS
 @pytest.mark.parametrize(
-    ("state", "phase"),
+    ("state", "result", "phase"),
     [
-        *[("not_started", JobPhase.PENDING), ("starting", JobPhase.PENDING)],
-        *[("running", JobPhase.RUNNING), ("busy", JobPhase.RUNNING)],
-        *[("success", JobPhase.SUCCEEDED), ("dead", JobPhase.FAILED), ("killed", JobPhase.FAILED)],
+        *[("not_started", "uncertain", JobPhase.PENDING), ("starting", "", JobPhase.PENDING)],
+        *[("running", "uncertain", JobPhase.RUNNING), ("busy", "", JobPhase.RUNNING)],
+        *[("success", "succeeded", JobPhase.SUCCEEDED), ("state of 2031", "", JobPhase.RUNNING)],
+        *[("dead", "failed", JobPhase.FAILED), ("killed", "cancelled", JobPhase.FAILED)],
+        *[("idle", "failed", JobPhase.FAILED), ("idle", "cancelled", JobPhase.FAILED)],
     ],
 )
 async def test_the_state_of_a_batch_is_known_in_each_spelling(
-    state: str, phase: JobPhase, change: Callable[[str], str]
+    state: str, result: str, phase: JobPhase, change: Callable[[str], str]
 ) -> None:
-    class Client:
-        async def get(self, handle: str) -> Mapping[str, Any]:
-            return {"id": int(handle), "state": change(state)}
+    async with AsyncExitStack() as stack:
+        far = await remote("synapse", stack)
+        assert isinstance(far, Batches)
+        handle = (await far.submitter.submit(Job("run-1", ARGUMENTS))).handle
+        (batch,) = far.server.batches.values()
+        batch.state, batch.result = change(state), change(result)
+        assert (await far.submitter.status(handle)).phase is phase
 
-        def log_url(self, _batch: Mapping[str, Any]) -> str:
-            return ""
 
-    submitter = BatchSubmitter(cast(Any, Client()))
-    assert (await submitter.status("7")).phase is phase
+@SPELLINGS
+@pytest.mark.parametrize(
+    ("state", "result", "phase"),
+    [
+        *[("", "", JobPhase.PENDING), ("queued", "", JobPhase.PENDING)],
+        *[("blocked", "", JobPhase.PENDING), ("waiting_for_retry", "", JobPhase.RUNNING)],
+        *[("terminating", "success", JobPhase.RUNNING), ("state of 2031", "", JobPhase.RUNNING)],
+        *[("terminated", "success", JobPhase.SUCCEEDED), ("skipped", "", JobPhase.FAILED)],
+        *[("terminated", "timedout", JobPhase.FAILED), ("internal_error", "", JobPhase.FAILED)],
+        *[("terminated", "result of 2031", JobPhase.FAILED)],
+    ],
+)
+async def test_the_state_of_a_databricks_run_is_known_in_each_spelling(
+    state: str, result: str, phase: JobPhase, change: Callable[[str], str]
+) -> None:
+    async with AsyncExitStack() as stack:
+        far = await remote("databricks", stack)
+        assert isinstance(far, Databricks)
+        handle = (await far.submitter.submit(Job("run-1", ARGUMENTS))).handle
+        (run,) = far.server.runs.values()
+        run.life_cycle_state, run.result_state = change(state), change(result)
+        assert (await far.submitter.status(handle)).phase is phase
+
+
+WAIT = {"Retry-After": "0"}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "method", "sent"),
+    [
+        *[(429, WAIT, "POST", 2), (429, WAIT, "GET", 2), (503, WAIT, "GET", 2)],
+        (503, WAIT, "POST", 1),  # a gateway may have passed the request on
+        *[(429, {"Retry-After": "3600"}, "GET", 1), (429, {}, "GET", 1), (500, WAIT, "GET", 1)],
+    ],
+)
+async def test_a_request_is_repeated_only_if_the_service_asks_for_it_and_time_is_left(
+    far: Batches | Databricks, status: int, headers: Mapping[str, str], method: str, sent: int
+) -> None:
+    handle = (await far.submitter.submit(Job("run-1", ARGUMENTS))).handle
+    far.server.requests.clear()
+    busy = Reply(status, "busy", headers=headers)
+    far.server.fail_next(Fault(busy, methods=frozenset({method})))
+    call = far.submitter.status(handle) if method == "GET" else _submitted_anew(far)
+    if sent == 1:
+        with pytest.raises(JobUnavailable, match=f"{status} busy"):
+            await call
+    else:
+        await call
+    requests = [each for each in far.server.requests if each.method == method]
+    assert len([each for each in requests if each.path == requests[0].path]) == sent
+
+
+async def _submitted_anew(far: Batches | Databricks) -> None:
+    await far.submitter.submit(Job("run-2", ARGUMENTS))
+
+
+async def test_a_service_that_stays_busy_is_asked_a_few_times_only(
+    far: Batches | Databricks,
+) -> None:
+    far.server.fail_next(Fault(Reply(429, "busy", headers=WAIT)), times=50)
+    with pytest.raises(JobUnavailable, match="429 busy"):
+        await far.submitter.status("1")
+    assert len(far.server.requests) == TRIES
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (Reply(200, "<html>proxy</html>", "text/html"), "not JSON: '<html>proxy</html>'"),
+        (Reply(200, "[1]"), "has no '(run_)?id'"),
+        (Reply(200, '{"name": "x"}'), "has no '(run_)?id'"),
+        (Reply(200, ""), "has no '(run_)?id'"),
+    ],
+)
+async def test_an_answer_that_is_not_one_of_the_service_is_told(
+    far: Batches | Databricks, reply: Reply, told: str
+) -> None:
+    far.server.fail_next(Fault(reply, methods=frozenset({"POST"})))
+    with pytest.raises(JobUnavailable, match=told):
+        await far.submitter.submit(Job("run-1", ARGUMENTS))
+    far.server.fail_next(Fault(reply))
+    with pytest.raises(JobUnavailable, match=told):
+        await far.submitter.status("1")
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end(
+    far: Batches | Databricks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.adapters.spark.rest.ANSWER_BYTES_MAX", 1000)
+    far.server.fail_next(Fault(Reply(200, " " * 1001)))
+    with pytest.raises(JobUnavailable, match="over 1000 bytes"):
+        await far.submitter.status("1")
+
+
+async def test_a_run_of_another_service_is_gone_for_databricks() -> None:
+    async with AsyncExitStack() as stack:
+        far = await remote("databricks", stack)
+        assert (await far.submitter.status("event-trends-1")).phase is JobPhase.GONE
+        await far.submitter.cancel("event-trends-1")

@@ -15,9 +15,8 @@ from local.azure_apis.loopback_server import Fault as HttpFault
 from local.azure_apis.loopback_server import Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.twins.nightly import MemorySubmitter
-from shared.adapters.spark.batches import BatchClient, BatchSubmitter
-from shared.adapters.spark.livy import FabricClient, LivyClient
-from shared.adapters.spark.synapse import SynapseClient
+from shared.adapters.spark.batches import BatchSubmitter
+from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
 from tests.contract.faulty_network import Network
@@ -42,7 +41,7 @@ async def headers() -> Mapping[str, str]:
     return {"Authorization": "Basic eDp5"}
 
 
-def client_of(flavour: Flavour, service: BatchStandIn) -> BatchClient:
+def client_of(flavour: Flavour, service: BatchStandIn) -> LivyClient:
     if flavour == "synapse":
         return SynapseClient(service.base_url, "pool", REQUEST)
     kind = FabricClient if flavour == "fabric" else LivyClient

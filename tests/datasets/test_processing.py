@@ -15,7 +15,7 @@ from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.claims import Claim, postponed
 from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.errors import EntitiesMisconfigured, ManageRightMissing, UnreadableMessage
-from shared.datasets.flows import check_queues, process_dataset
+from shared.datasets.flows import process_dataset
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import DAY, Period
 from shared.datasets.processing import DatasetWork, decode_work, schedule_processing
@@ -399,7 +399,7 @@ async def test_all_problems_with_the_queues_are_reported_together() -> None:
         }
     )
     with pytest.raises(EntitiesMisconfigured) as wrong:
-        await check_queues.run("in", "out", [DAILY, TWO_HOURLY], reader)
+        await CheckOnce("in", "out", [DAILY, TWO_HOURLY], reader).run()
     text = str(wrong.value)
     assert len(wrong.value.problems) == 4
     for part in (
@@ -410,7 +410,7 @@ async def test_all_problems_with_the_queues_are_reported_together() -> None:
     ):
         assert part in text
     with pytest.raises(LinkFailed, match="queue none"):
-        await check_queues.run("none", "out", [DAILY], reader)
+        await CheckOnce("none", "out", [DAILY], reader).run()
 
 
 class ForbiddenQueueReader(MemoryQueueReader):

@@ -81,7 +81,7 @@ DEPLOYED = {
     "host.json",
     "requirements.txt",
     "scaling_rules.py",
-    *(f"requirements/{name}.txt" for name in ("app", "databricks", "sql", "synapse")),
+    *(f"requirements/{name}.txt" for name in ("app", "sql")),
     *(
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "shared").rglob("*")

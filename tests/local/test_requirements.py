@@ -23,7 +23,7 @@ DECLARED = [
 ]
 PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.*?))?(?: \\)?$")
 SPARK = ROOT / "spark_jobs" / "requirements.txt"
-OPTIONAL = ["sql", "synapse", "databricks"]
+OPTIONAL = ["sql"]
 INSTALLED = {
     **{name: [name] for name in ("app", "local", "amqp", *OPTIONAL, "spark")},
     "dev": ["app", "local", "amqp", "backtest", "dev", "spark", *OPTIONAL],
@@ -44,7 +44,6 @@ NEEDED_BY = {"multidict": "aiohttp", "pyjwt": "azure-identity"}
 
 NOT_IMPORTED = {
     "psycopg": "SQLAlchemy loads it by name",
-    "six": "azure-synapse-spark imports it",
     "tzdata": "ZoneInfo reads it where the system has no zones",
 }
 
@@ -173,7 +172,7 @@ def test_every_locked_package_has_a_hash_and_no_address(lock: Path) -> None:
     assert [line for line in entries if PIN.match(line) and "--hash=sha256:" not in line] == []
 
 
-@pytest.mark.parametrize("lock", ["app", "local", "amqp", "spark", "sql", "databricks", "synapse"])
+@pytest.mark.parametrize("lock", ["app", "local", "amqp", "spark", "sql"])
 def test_development_uses_the_versions_that_are_installed_elsewhere(lock: str) -> None:
     every, some = pins(FOLDER / "dev.txt"), pins(FOLDER / f"{lock}.txt")
     assert {name: found for name, found in some.items() if every.get(name) != found} == {}
@@ -184,7 +183,7 @@ def test_every_extra_reads_its_packages_from_one_existing_file() -> None:
     dynamic = tables["tool"]["setuptools"]["dynamic"]
     extras = dynamic["optional-dependencies"]
     files = [file for extra in extras.values() for file in extra["file"]]
-    names = "local amqp backtest spark sql databricks synapse dev"
+    names = "local amqp backtest spark sql dev"
     assert set(extras) == set(names.split())
     assert [file for file in files if not (ROOT / file).is_file()] == []
     others = {file for name in extras for file in extras[name]["file"] if name != "dev"}

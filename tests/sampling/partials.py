@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
 
-from shared.sampling import estimates
-from shared.sampling.estimates import EventEstimates, Sums
+from shared.sampling.estimates import Sums
 from shared.sampling.model import Weight
 
 
@@ -220,5 +219,5 @@ def _merged(a: Mapping[str, Operation], b: Mapping[str, Operation]) -> Mapping[s
     return together
 
 
-def figures(partial: Partial) -> EventEstimates:
-    return estimates.figures(partial.sums)
+def figures(partial: Partial) -> Sums:
+    return partial.sums

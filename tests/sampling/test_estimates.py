@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.sampling.estimates import EventEstimates, Sums, t_975
+from shared.sampling.estimates import Sums, t_975
 from shared.sampling.model import Weight, WeightSource
 from tests.sampling.partials import Item, Level, Operation, Partial, figures, merged, partial_of
 
@@ -87,9 +87,9 @@ def test_figures_agree_with_a_calculation_by_hand() -> None:
     assert estimates.sampling_rate_percent == pytest.approx(400 / 11)
     assert estimates.effective_records == pytest.approx(121 / 37)
     assert estimates.total.standard_error**2 == pytest.approx(4 * 3 * 5**2 + 2 * 5**2)
-    assert estimates.total.standard_error_by_record**2 == pytest.approx(4 * 3 * 13 + 2 * 5**2)
+    assert estimates.sum_variance == pytest.approx(4 * 3 * 13 + 2 * 5**2)
     assert estimates.count.standard_error**2 == pytest.approx(4 * 3 * 2**2 + 2)
-    assert estimates.doubtful_records == 0
+    assert estimates.doubtful == 0
 
 
 def test_the_sampling_rate_of_mixed_rates_is_the_share_of_kept_records() -> None:
@@ -109,7 +109,7 @@ def test_the_sampling_rate_is_100_over_the_mean_weight_and_not_the_mean_rate() -
 def test_doubtful_weights_are_counted() -> None:
     doubtful = Item(Weight(1.0, WeightSource.UNSTATED))
     estimates = figures(partial_of([doubtful, item(1)]))
-    assert estimates.doubtful_records == 1
+    assert estimates.doubtful == 1
 
 
 def test_enumerating_all_outcomes_shows_that_the_variance_of_mixed_rates_is_unbiased() -> None:
@@ -185,13 +185,13 @@ class MonteCarlo:
             ratios.append(estimates.total.value / truth)
             miss = abs(estimates.total.value - truth)
             self.held += estimates.total.low <= truth <= estimates.total.high
-            self.held_by_record += miss <= 1.96 * estimates.total.standard_error_by_record
+            self.held_by_record += miss <= 1.96 * math.sqrt(estimates.sum_variance)
             self.count_held += estimates.count.low <= owner.size <= estimates.count.high
         self.bias = float(np.mean(ratios)) - 1
         self.bias_error = float(np.std(ratios)) / math.sqrt(ROUNDS)
 
     @staticmethod
-    def _figures(k: np.ndarray, x: np.ndarray, owner: np.ndarray) -> EventEstimates:
+    def _figures(k: np.ndarray, x: np.ndarray, owner: np.ndarray) -> Sums:
         kept = zip(k.tolist(), x.tolist(), owner.tolist(), strict=True)
         return figures(partial_of([item(a, b, str(c)) for a, b, c in kept]))
 

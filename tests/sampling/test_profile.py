@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling.measurements import WeekProfile
-from shared.sampling.profile import HOURS, HourCount, HourMethod, NoProfile, UsualWeek, week_profile
+from shared.sampling.profile import HOURS, HourCount, NoProfile, UsualWeek, week_profile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
 Load = Callable[[datetime], float | None]
@@ -55,7 +55,6 @@ def test_the_usual_week_is_a_valid_profile_of_the_scaling_rules() -> None:
     assert len(floor.items_per_minute) == HOURS
     assert floor.items_per_minute == EXACT
     assert floor.time_zone == "UTC"
-    assert not week.uncertain
 
 
 @pytest.mark.parametrize(
@@ -87,35 +86,26 @@ def test_an_hour_without_items_is_zero_and_an_unknown_one_is_none() -> None:
     assert quiet.items_per_minute[3] == 0
     gap = profile(lambda time: None if time.hour == 3 and time.weekday() == 0 else 60.0)
     assert gap.items_per_minute[3] is None
-    assert gap.uncertain == {3: HourMethod.UNKNOWN}
+    assert gap.items_per_minute.count(None) == 1
     assert (gap.weeks[3], gap.weeks[4]) == (0, 8)
 
 
 @pytest.mark.parametrize(
-    ("unknown", "hour", "value", "how"),
+    ("unknown", "hour", "value"),
     [
-        (lambda t: t.weekday() == 1, 24 + 9, 9, HourMethod.LIKE_DAYS),
-        (lambda t: t.weekday() >= 5, 5 * 24 + 9, 9, HourMethod.ANY_DAY),
-        (lambda t: t.hour == 9, 9, 9, HourMethod.BETWEEN),
-        (lambda t: t.hour in (8, 9), 9, 9, HourMethod.BETWEEN),
+        (lambda t: t.weekday() == 1, 24 + 9, 9),
+        (lambda t: t.weekday() >= 5, 5 * 24 + 9, 9),
+        (lambda t: t.hour == 9, 9, 9),
+        (lambda t: t.hour in (8, 9), 9, 9),
     ],
 )
-def test_an_hour_known_in_only_one_week_is_filled_in_and_its_method_is_named(
-    unknown: Callable[[datetime], bool], hour: int, value: float, how: HourMethod
+def test_an_hour_known_in_only_one_week_is_filled_in(
+    unknown: Callable[[datetime], bool], hour: int, value: float
 ) -> None:
     second_week = MONDAY - timedelta(weeks=7)
     week = profile(lambda time: None if unknown(time) and time >= second_week else float(time.hour))
     assert week.weeks[hour] == 1
     assert week.items_per_minute[hour] == pytest.approx(value)
-    assert week.methods[hour] is how
-
-
-def test_an_hour_that_differs_greatly_between_weeks_is_marked_as_uneven() -> None:
-    def load(time: datetime) -> float:
-        week = (MONDAY - time).days // 7
-        return 100.0 * (1 + 3 * (week % 2)) if time.hour == 5 else 100.0
-
-    assert set(profile(load).uncertain.values()) == {HourMethod.UNEVEN}
 
 
 def test_a_low_sampled_load_is_averaged_so_that_it_does_not_become_zero() -> None:
@@ -127,7 +117,6 @@ def test_a_low_sampled_load_is_averaged_so_that_it_does_not_become_zero() -> Non
         sparse.append(HourCount(MONDAY - timedelta(hours=hour), 10.0 * kept, kept))
     week = week_profile(sparse, MONDAY)
     assert isinstance(week, UsualWeek)
-    assert set(week.methods) == {HourMethod.MEAN}
     assert sum(known(week)) / HOURS == pytest.approx(5 / 60, rel=0.1)
 
 
@@ -164,7 +153,7 @@ def test_a_profile_is_complete_and_finite_and_only_unknown_hours_are_none(
     ]
     week = week_profile(given_counts, MONDAY, zone)
     if isinstance(week, UsualWeek):
-        assert len(week.items_per_minute) == len(week.methods) == len(week.weeks) == HOURS
+        assert len(week.items_per_minute) == len(week.weeks) == HOURS
         assert all(math.isfinite(value) and value >= 0 for value in known(week))
         unsupported = [hour for hour in range(HOURS) if not week.weeks[hour]]
         assert [h for h in range(HOURS) if week.items_per_minute[h] is None] == unsupported

@@ -35,9 +35,8 @@ from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.spark.databricks import DatabricksSubmitter
 from shared.adapters.spark.inputs import StoredInputs
-from shared.adapters.spark.livy import LivyClient
+from shared.adapters.spark.livy import LivyClient, SynapseClient
 from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.spark.synapse import SynapseClient
 from shared.adapters.sql.engine import Sql
 from shared.adapters.tables.rows import EVENTS, TABLE_NAMES, TableRows
 from shared.adapters.tables.table import Table

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import builtins
+import logging
 from collections.abc import Mapping
 from datetime import date, timedelta
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from shared import settings
 from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.spark.recompute_log import LoggedRecompute
+from shared.datasets.processing import DatasetWork
 from shared.nightly import runs
 from shared.nightly.model import Demand, RunPolicy
-from shared.settings import SettingsError
 from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from spark_jobs.options import parse as options_of
@@ -101,9 +99,15 @@ def app_of(environ: Mapping[str, str]) -> App:
     return App({**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true", **environ})
 
 
-async def test_without_a_job_processing_a_data_set_is_only_logged() -> None:
-    async with app_of({}) as app:
-        assert isinstance(app.nightly.recompute, LoggedRecompute)
+@pytest.mark.parametrize("also", [{}, {"TrendsSubmitter": "local", "TrendsDataSets": "others"}])
+async def test_without_a_job_processing_a_data_set_is_only_logged(
+    also: Mapping[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    work = DatasetWork("sales", "2026-03-01", NOW, NOW)
+    async with app_of({**PLACES, **also}) as app:
+        await app.nightly.recompute.run(work)
+    assert "sales:2026-03-01 is due: no job is configured to process it" in caplog.text
 
 
 async def test_the_settings_determine_the_run_policy_and_the_submitter() -> None:
@@ -112,7 +116,6 @@ async def test_the_settings_determine_the_run_policy_and_the_submitter() -> None
         assert isinstance(app.nightly.submitter, LocalSubmitter)
         policy = app.nightly.run_manager.policy
         assert (policy.attempts, policy.retry_delay) == (5, timedelta(minutes=2))
-        assert not isinstance(app.nightly.recompute, LoggedRecompute)
 
 
 SYNAPSE = "https://w.dev.azuresynapse.net/livyApi/versions/2019-11-01-preview/sparkPools/pool1"
@@ -134,28 +137,3 @@ async def test_each_submitter_is_built_from_its_settings(
     place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
     async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
         assert type(app.nightly.submitter).__name__ == kind
-
-
-@pytest.mark.parametrize(
-    ("submitter", "endpoint", "request_", "package"),
-    [("synapse", SYNAPSE, FILE, "azure.synapse"), ("databricks", DATABRICKS, TASK, "databricks")],
-)
-async def test_the_error_for_a_missing_client_names_the_requirements_file_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-    submitter: str,
-    endpoint: str,
-    request_: str,
-    package: str,
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == f"shared.adapters.spark.{submitter}":
-            raise ModuleNotFoundError(f"No module named '{package}'", name=package)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
-    async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
-        with pytest.raises(SettingsError, match=f"requirements/{submitter}.txt"):
-            _ = app.nightly.submitter

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from shared.sampling.estimates import EventEstimates
+from shared.sampling.estimates import Sums
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import read_line
 from spark_jobs.model import ROLE, Shape
@@ -20,7 +20,7 @@ from tests.sampling.partials import Item, figures, partial_of
 Key = tuple[str, str, str, tuple[str, ...]]
 
 
-def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[EventEstimates, int, int]], int]:
+def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Sums, int, int]], int]:
     """Returns figures, copies and late records by key, and the number of quarantined lines."""
     copies: dict[tuple[str, Key], list[tuple[Record, bool]]] = {}
     quarantined = 0
@@ -28,7 +28,7 @@ def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[EventEstimates, 
         file = SourceFile(str(path), 0)
         hour = file.hour
         for line in _lines(path):
-            for outcome in read_line(line, str(path), received=file.received):
+            for outcome in read_line(line, file.received):
                 if isinstance(outcome, Record):
                     late = hour is not None and outcome.time < hour - LATE_AFTER
                     copies.setdefault((outcome.key, _key(outcome, shape)), []).append(
@@ -41,9 +41,7 @@ def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[EventEstimates, 
     return {key: _figures(found, shape) for key, found in groups.items()}, quarantined
 
 
-def _figures(
-    groups: list[list[tuple[Record, bool]]], shape: Shape
-) -> tuple[EventEstimates, int, int]:
+def _figures(groups: list[list[tuple[Record, bool]]], shape: Shape) -> tuple[Sums, int, int]:
     items = []
     for copies in groups:
         record = max((record for record, _ in copies), key=lambda r: r.weight.value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import TaskContext, cloudpickle
 
-from shared.sampling.estimates import EventEstimates
+from shared.sampling.estimates import Sums
 from shared.sampling.model import WITHOUT_LINE
 from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
@@ -220,26 +220,25 @@ def assert_right(root: Path, shape: Shape, found: Totals, quarantined: int) -> N
         sums, hours = computed[key]
         assert (sums.records, sums.duplicates, sums.late) == (figures.records, copies, late), key
         close = pytest.approx(numbers(figures), rel=1e-9, abs=1e-9, nan_ok=True)
-        assert numbers(sums.figures) == close, key
+        assert numbers(sums) == close, key
         assert sum(hour.records for hour in hours) == figures.records
     assert sum(copies for _, copies, _ in wanted.values()) > 10
 
 
-def numbers(figures: EventEstimates) -> list[float]:
+def numbers(figures: Sums) -> list[float]:
     return [
         figures.raw_sum,
         figures.sampling_rate_percent or 0,
         figures.effective_records,
         figures.weight_max,
-        figures.doubtful_records,
-        figures.exact_records,
+        figures.doubtful,
+        figures.exact,
         *[
             number
             for estimate in (figures.count, figures.total)
             for number in (
                 estimate.value,
                 estimate.standard_error,
-                estimate.standard_error_by_record,
                 estimate.low,
                 estimate.high,
             )

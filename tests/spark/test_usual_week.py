@@ -10,7 +10,7 @@ import pytest
 
 from shared.adapters.tables.scaling_rows import profile_of
 from shared.sampling.estimates import Sums
-from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek, profile_row
+from shared.sampling.profile import HOURS, NoProfile, UsualWeek, profile_row
 from spark_jobs.model import DaySums, HourSums, Series, Totals, hours_until
 from spark_jobs.report.tables import usual_week
 
@@ -90,7 +90,7 @@ def test_hours_without_the_event_are_zeros_after_its_first_hour() -> None:
     assert found.items_per_minute[3] == 0
     assert found.items_per_minute[24 + 3] == 0
     assert found.items_per_minute[24 + 9] == 1
-    assert not found.uncertain
+    assert None not in found.items_per_minute
 
 
 def test_a_date_without_any_telemetry_is_unknown_and_not_zero() -> None:
@@ -123,7 +123,6 @@ def test_an_hour_that_no_week_supports_is_missing_and_not_zero() -> None:
     sunday = range(6 * 24, HOURS)
     assert {found.items_per_minute[hour] for hour in sunday} == {None}
     assert {found.weeks[hour] for hour in sunday} == {0}
-    assert {found.uncertain[hour] for hour in sunday} == {HourMethod.UNKNOWN}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ from shared.notifications.news import News
 from shared.notifications.ports import SourceProgress
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
-from shared.sampling.profile import HourMethod, UsualWeek
+from shared.sampling.profile import UsualWeek
 from shared.sampling.trend_rows import Trend
 from spark_jobs.model import BlobDate, DaySums, HourSums, Series, Shape
 from spark_jobs.publish.publishing import Entry, Manifest
@@ -106,7 +106,6 @@ OVERRIDE = Override(
 USUAL_WEEK = UsualWeek(
     (None, *(float(hour) for hour in range(167))),
     "Europe/Berlin",
-    (HourMethod.UNKNOWN, *[HourMethod.MEDIAN] * 167),
     (0, *[4] * 167),
 )
 PROFILE = WeekProfile(USUAL_WEEK.items_per_minute, USUAL_WEEK.time_zone, USUAL_WEEK.weeks)

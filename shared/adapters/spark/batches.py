@@ -6,20 +6,15 @@ Livy's REST API: livy.apache.org/docs/latest/rest-api.html.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-from shared.nightly.errors import JobRefused, JobUnavailable
+from shared.adapters.spark.livy import Batch, LivyClient
+from shared.adapters.spark.rest import NOT_FOUND, refusals
+from shared.nightly.errors import JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
 from shared.sampling.unreadable import last_warning
 from shared.values.redaction import redacted, redacting
 
 PAGE_SIZE = 100
 PAGES_MAX = 200
-NOT_FOUND = 404
-REFUSALS = (400, 401, 403, 404, 405, 409, 413, 422)
-DETAIL_LENGTH_MAX = 500
 PHASES = {
     "not_started": JobPhase.PENDING,
     "not_submitted": JobPhase.PENDING,
@@ -36,66 +31,26 @@ running.
 """
 ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
-Batch = Mapping[str, Any]
-"""A batch in Livy's JSON form: id, name, state, appId, appInfo, log. Synapse and Fabric add result
-and errorInfo."""
-
-
-class BatchFailed(Exception):
-    """A request failed. ``status`` is the HTTP status of the response, None without a response."""
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        self.status = status
-        super().__init__(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    batches: Sequence[Batch]
-    total: int | None
-    """The number of all batches. None if the service does not return it; in that case the list ends
-    with an empty page.
-    """
-
-
-class BatchClient(Protocol):
-    """The requests to a service that runs batches. Each raises BatchFailed."""
-
-    async def page(self, start: int, size: int) -> Page: ...
-
-    async def create(self, name: str, arguments: Sequence[str]) -> Batch: ...
-
-    async def get(self, handle: str) -> Batch: ...
-
-    async def delete(self, handle: str) -> None: ...
-
-    def log_url(self, batch: Batch) -> str: ...
-
-    async def close(self) -> None: ...
-
 
 @redacting
 class BatchSubmitter:
     """See JobSubmitter. The name of a batch is the job's token."""
 
-    def __init__(self, client: BatchClient) -> None:
+    def __init__(self, client: LivyClient) -> None:
         self._client = client
 
     async def submit(self, job: Job) -> Submission:
-        try:
+        with refusals():
             batch = await self._find(job.token) or await self._create(job)
-        except BatchFailed as error:
-            refused = error.status in REFUSALS
-            raise (JobRefused if refused else JobUnavailable)(str(error)) from error
         return Submission(str(batch["id"]), redacted(self._client.log_url(batch)))
 
     async def status(self, handle: str) -> JobStatus:
         try:
             batch = await self._client.get(handle)
-        except BatchFailed as error:
+        except JobUnavailable as error:
             if error.status == NOT_FOUND:
                 return JobStatus(JobPhase.GONE)
-            raise JobUnavailable(str(error)) from error
+            raise
         phase = _phase(batch)
         error_text = redacted(_error(batch)) if phase is JobPhase.FAILED else ""
         warning = redacted(last_warning(_log(batch))) if phase is JobPhase.SUCCEEDED else ""
@@ -106,9 +61,9 @@ class BatchSubmitter:
         try:
             if _phase(await self._client.get(handle)) not in ENDED:
                 await self._client.delete(handle)
-        except BatchFailed as error:
+        except JobUnavailable as error:
             if error.status != NOT_FOUND:
-                raise JobUnavailable(str(error)) from error
+                raise
 
     async def close(self) -> None:
         await self._client.close()
@@ -116,7 +71,7 @@ class BatchSubmitter:
     async def _create(self, job: Job) -> Batch:
         try:
             return await self._client.create(job.token, job.arguments)
-        except BatchFailed as error:
+        except JobUnavailable as error:
             existing = "duplicate" in str(error).lower() and await self._find(job.token)
             if not existing:
                 raise
@@ -125,21 +80,21 @@ class BatchSubmitter:
     async def _find(self, name: str) -> Batch | None:
         start = 0
         for _ in range(PAGES_MAX):
-            page = await self._client.page(start, PAGE_SIZE)
-            same = [batch for batch in page.batches if batch.get("name") == name]
+            batches, total = await self._client.page(start, PAGE_SIZE)
+            same = [batch for batch in batches if batch.get("name") == name]
             if same:
                 return same[0]
-            start += len(page.batches)
-            if not page.batches or (page.total is not None and start >= page.total):
+            start += len(batches)
+            if not batches or (total is not None and start >= total):
                 return None
-        raise BatchFailed(
+        raise JobUnavailable(
             f"the service lists more than {PAGES_MAX * PAGE_SIZE} batches, so that an earlier "
             f"submission of {name} cannot be ruled out: delete old batches"
         )
 
 
 def _phase(batch: Batch) -> JobPhase:
-    if batch.get("result") in ("Failed", "Cancelled"):
+    if str(batch.get("result")).lower() in ("failed", "cancelled"):
         return JobPhase.FAILED
     return PHASES.get(str(batch.get("state")).lower(), JobPhase.RUNNING)
 
@@ -153,9 +108,3 @@ def _error(batch: Batch) -> str:
 def _log(batch: Batch) -> list[str]:
     """The last lines of the batch's log, if the service includes them."""
     return [str(line) for line in batch.get("log") or []]
-
-
-def app_info_url(batch: Batch) -> str:
-    """The URL of the driver's log, or of the Spark UI, according to Livy; empty if unknown."""
-    info = batch.get("appInfo") or {}
-    return info.get("driverLogUrl") or info.get("sparkUiUrl") or ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from shared.values.text import one_line
 ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")
 
 ROLE = "Storage Blob Data Reader"
-Newest = dict[date, datetime]
+Dated = tuple[date | None, datetime]
+"""The date of a file, according to its path, and the time at which it was last written."""
 
 
 @redacting
@@ -43,24 +43,25 @@ class StoredInputs:
         self._containers: dict[str, ContainerClient] = {}
 
     async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
-        newest: Newest = {}
+        newest: dict[date, datetime] = {}
         for place in self._places:
-            found = await self._of_place(place.replace("{dataset}", dataset), dates)
-            for day, written in found.items():
-                _note(newest, day, written, dates)
+            async for day, written in self._files(place.replace("{dataset}", dataset), dates):
+                if day is not None and day in dates:
+                    newest[day] = max(written, newest.get(day, written))
         return newest
 
-    async def _of_place(self, place: str, dates: Sequence[date]) -> Newest:
+    async def _files(self, place: str, dates: Sequence[date]) -> AsyncIterator[Dated]:
         if "://" not in place or place.startswith("file:"):
             folder = Path(unquote(urlsplit(place).path) if "://" in place else place)
-            return await asyncio.to_thread(_of_folder, folder, dates)
+            for file in await asyncio.to_thread(_in_folder, folder, dates):
+                yield file
+            return
         try:
             container, prefix = self._container(place)
-            walk = _Walk(container, dates, len(prefix))
-            await walk.folder(prefix)
+            async for file in _in_container(container, prefix, dates, len(prefix)):
+                yield file
         except AzureError as error:
             raise InputUnreadable(self._told(place, error)) from error
-        return walk.newest
 
     async def close(self) -> None:
         for container in self._containers.values():
@@ -106,48 +107,35 @@ def _as_prefix(path: str) -> str:
     return f"{path.strip('/')}/" if path.strip("/") else ""
 
 
-@dataclass(slots=True)
-class _Walk:
-    """Finds the times of all blobs below a prefix of ``below`` characters, with one request for
-    each folder. The folders of other dates are skipped.
+async def _in_container(
+    container: ContainerClient, folder: str, dates: Sequence[date], below: int
+) -> AsyncIterator[Dated]:
+    """The blobs in a folder, with one request for each folder. The folders of other dates are
+    skipped. Only what follows the first ``below`` characters of a name can be a date.
     """
-
-    container: ContainerClient
-    dates: Sequence[date]
-    below: int
-    newest: Newest = field(default_factory=dict)
-
-    async def folder(self, name: str) -> None:
-        async for item in self.container.walk_blobs(name_starts_with=name, delimiter="/"):
-            if isinstance(item, BlobProperties):
-                self._note(item)
-            elif not may_hold(item.name, self.dates, self.below):
-                continue
-            elif date_of(item.name, self.below) is None:
-                await self.folder(item.name)
-            else:
-                async for blob in self.container.list_blobs(name_starts_with=item.name):
-                    self._note(blob)
-
-    def _note(self, blob: BlobProperties) -> None:
-        _note(self.newest, date_of(blob.name, self.below), blob.last_modified, self.dates)
+    async for item in container.walk_blobs(name_starts_with=folder, delimiter="/"):
+        day = date_of(item.name, below)
+        if isinstance(item, BlobProperties):
+            yield day, item.last_modified
+        elif not may_hold(item.name, dates, below):
+            continue
+        elif day is None:
+            async for file in _in_container(container, item.name, dates, below):
+                yield file
+        else:
+            async for blob in container.list_blobs(name_starts_with=item.name):
+                yield date_of(blob.name, below), blob.last_modified
 
 
-def _of_folder(root: Path, dates: Sequence[date]) -> Newest:
-    newest: Newest = {}
+def _in_folder(root: Path, dates: Sequence[date]) -> list[Dated]:
     try:
         if not root.is_dir():
             raise InputUnreadable(f"{root}: the folder does not exist")
-        for path in root.rglob("*"):
-            day = date_of(str(path), len(str(root)))
-            if day in dates and path.is_file():
-                written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-                _note(newest, day, written, dates)
+        paths = ((date_of(str(path), len(str(root))), path) for path in root.rglob("*"))
+        return [
+            (day, datetime.fromtimestamp(path.stat().st_mtime, UTC))
+            for day, path in paths
+            if day in dates and path.is_file()
+        ]
     except OSError as error:
         raise InputUnreadable(f"{error.filename}: {error.strerror}") from error
-    return newest
-
-
-def _note(newest: Newest, day: date | None, written: datetime, dates: Sequence[date]) -> None:
-    if day is not None and day in dates:
-        newest[day] = max(written, newest.get(day, written))

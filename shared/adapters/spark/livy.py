@@ -1,86 +1,72 @@
-"""Clients for Livy's REST API: one for HDInsight and other Livy servers, and one for Fabric."""
+"""Clients for Livy's REST API: of HDInsight and other Livy servers, of Fabric, and of Synapse."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
-
-import aiohttp
-from azure.core.exceptions import AzureError
+from collections.abc import Sequence
 
 from shared.adapters.azure.refusals import Access
-from shared.adapters.spark.batches import DETAIL_LENGTH_MAX, Batch, BatchFailed, Page, app_info_url
+from shared.adapters.spark.rest import Answer, Headers, JsonApi, token_headers
 from shared.values.redaction import redacting
-from shared.values.text import one_line
 
-Headers = Callable[[], Awaitable[Mapping[str, str]]]
-
-REQUESTED_BY = {"X-Requested-By": "app-service-autoscaler"}
-"""Livy servers with protection against forged requests reject changes without this header.
-HDInsight always has this protection.
+Batch = Answer
+"""A batch in Livy's JSON form: id, name, state, appId, appInfo, log. Synapse and Fabric add result
+and errorInfo."""
+Page = tuple[Sequence[Batch], int | None]
+"""Some batches, and the number of all batches. The latter is None if the service does not return
+it; in that case the list ends with an empty page.
 """
 
 ENDED_BEFORE_LIVY = ("error", "cancelled", "expired")
 
+SYNAPSE_SCOPE = "https://dev.azuresynapse.net/.default"
+SYNAPSE_SIZES = {
+    "driverMemory": "28g",
+    "driverCores": 4,
+    "executorMemory": "28g",
+    "executorCores": 4,
+    "numExecutors": 2,
+}
+"""Default sizes, because Synapse requires sizes: two executors, each on one small node."""
+
 
 @redacting
-class LivyClient:
-    """See BatchClient. ``url`` is Livy's URL, with or without ``/batches``. ``request`` has the
-    fields that all batches share. ``headers`` returns the headers for one request."""
+class LivyClient(JsonApi):
+    """The requests to a service that runs batches. Each raises JobUnavailable.
+
+    ``url`` is Livy's URL, with or without ``/batches``. ``request`` has the fields that all batches
+    share. ``headers`` returns the headers for one request. ``place`` names the service in errors.
+    """
+
+    role = ""
 
     def __init__(
-        self, url: str, request: Mapping[str, Any], headers: Headers, timeout_seconds: float = 30
+        self,
+        url: str,
+        request: Answer,
+        headers: Headers,
+        timeout_seconds: float = 30,
+        place: str = "",
     ) -> None:
-        self._url = url.rstrip("/").removesuffix("/batches")
+        url = url.rstrip("/").removesuffix("/batches")
+        super().__init__(url, Access(place or url, self.role), headers, timeout_seconds)
         self._request = request
-        self._headers = headers
-        self._timeout_seconds = timeout_seconds
-        self._session: aiohttp.ClientSession | None = None
 
     async def page(self, start: int, size: int) -> Page:
-        answer = await self._call("GET", "/batches", params={"from": start, "size": size})
-        return Page(answer.get("sessions") or [], answer.get("total") or 0)
+        answer = await self.call("GET", "/batches", params={"from": start, "size": size})
+        return answer.get("sessions") or [], answer.get("total") or 0
 
     async def create(self, name: str, arguments: Sequence[str]) -> Batch:
         body = {**self._request, "name": name, "args": list(arguments)}
-        return await self._call("POST", "/batches", json=body)
+        return await self.call("POST", "/batches", "id", json=body)
 
     async def get(self, handle: str) -> Batch:
-        return await self._call("GET", f"/batches/{handle}")
+        return await self.call("GET", f"/batches/{handle}", "id")
 
     async def delete(self, handle: str) -> None:
-        await self._call("DELETE", f"/batches/{handle}")
+        await self.call("DELETE", f"/batches/{handle}")
 
     def log_url(self, batch: Batch) -> str:
-        return app_info_url(batch) or f"{self._url}/batches/{batch['id']}/log"
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
-            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=True)
-        url = f"{self._url}{path}"
-        call = f"{method} {url}"
-        try:
-            headers = {**REQUESTED_BY, **await self._headers()}
-            async with self._session.request(method, url, headers=headers, **options) as response:
-                text = await response.text()
-        except TimeoutError as error:
-            seconds = self._timeout_seconds
-            raise BatchFailed(f"{call}: no answer within {seconds:g} s") from error
-        except AzureError as error:  # of the identity
-            refusal = Access(self._url, "Contributor of the workspace").refusal(error)
-            raise BatchFailed(refusal or f"{call}: {one_line(error)}") from error
-        except aiohttp.ClientError as error:
-            raise BatchFailed(f"{call}: {one_line(error)}") from error
-        if not response.ok:
-            detail = " ".join(text.split())[:DETAIL_LENGTH_MAX]
-            raise BatchFailed(f"{call}: {response.status} {detail}", response.status)
-        return _object(text, call)
+        return app_info_url(batch) or f"{self.url}/batches/{batch['id']}/log"
 
 
 @redacting
@@ -91,9 +77,11 @@ class FabricClient(LivyClient):
     separate request for the lines of a log.
     """
 
+    role = "Contributor of the workspace"
+
     async def page(self, start: int, size: int) -> Page:
-        answer = await self._call("GET", "/batches", params={"$top": size, "$skip": start})
-        return Page(answer.get("items") or [], None)
+        answer = await self.call("GET", "/batches", params={"$top": size, "$skip": start})
+        return answer.get("items") or [], None
 
     async def get(self, handle: str) -> Batch:
         """The batch. Fabric may end the batch before Livy knows it, while the batch waits in a
@@ -109,12 +97,42 @@ class FabricClient(LivyClient):
         return {**batch, "result": "Failed", "errorInfo": [{"message": message}]}
 
     def log_url(self, batch: Batch) -> str:
-        return app_info_url(batch) or f"{self._url}/batches/{batch['id']}"
+        return app_info_url(batch) or f"{self.url}/batches/{batch['id']}"
 
 
-def _object(text: str, call: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(text) if text.strip() else {}
-    except ValueError as error:
-        raise BatchFailed(f"{call}: the answer is not JSON: {text[:80]!r}") from error
-    return answer if isinstance(answer, dict) else {}
+@redacting
+class SynapseClient(LivyClient):
+    """A client for a Spark pool of Synapse.
+
+    REST API: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
+    """
+
+    role = "Synapse Compute Operator"
+
+    def __init__(
+        self, endpoint: str, pool: str, request: Answer, timeout_seconds: float = 30
+    ) -> None:
+        super().__init__(
+            f"{endpoint}/livyApi/versions/2019-11-01-preview/sparkPools/{pool}",
+            {**SYNAPSE_SIZES, **request},
+            token_headers(endpoint, SYNAPSE_SCOPE),
+            timeout_seconds,
+            f"Synapse pool {pool}",
+        )
+        self._history = f"{endpoint}/sparkhistory/api/v1/sparkpools/{pool}"
+
+    async def get(self, handle: str) -> Batch:
+        return await self.call("GET", f"/batches/{handle}", "id", params={"detailed": "true"})
+
+    def log_url(self, batch: Batch) -> str:
+        """The URL of the driver's log, which operators with access to the workspace can open."""
+        if (url := app_info_url(batch)) or not batch.get("appId"):
+            return url
+        application = f"livyid/{batch['id']}/applications/{batch['appId']}"
+        return f"{self._history}/{application}/driverlog/stdout?isDownload=true"
+
+
+def app_info_url(batch: Batch) -> str:
+    """The URL of the driver's log, or of the Spark UI, according to Livy; empty if unknown."""
+    info = batch.get("appInfo") or {}
+    return info.get("driverLogUrl") or info.get("sparkUiUrl") or ""

@@ -26,22 +26,16 @@ class CheckOnce:
     passed: bool = field(default=False, init=False)
 
     async def run(self) -> None:
-        """See ``run``. If the app may not read the settings of queues, a warning is logged and the
-        check counts as passed."""
+        """Raises EntitiesMisconfigured with all problems, and the errors of ``reader``. If the app
+        may not read the settings of queues, a warning is logged and the check counts as passed."""
         if self.passed:
             return
+        facts = self.reader.facts
         try:
-            await run(self.processing, self.working, self.periods, self.reader)
+            found = await facts(self.processing), await facts(self.working)
+            if wrong := problems(*found, self.periods):
+                raise EntitiesMisconfigured(wrong)
         except ManageRightMissing as error:
             extra = {"action": "queues_not_checked"}
             log.warning("[queues_not_checked] %s", error, extra=extra)
         self.passed = True
-
-
-async def run(
-    processing: str, working: str, periods: Sequence[Period], reader: QueueReader
-) -> None:
-    """Raises EntitiesMisconfigured with all problems, and the errors of ``reader``."""
-    wrong = problems(await reader.facts(processing), await reader.facts(working), periods)
-    if wrong:
-        raise EntitiesMisconfigured(wrong)

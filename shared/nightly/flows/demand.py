@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 from shared.nightly.dates import completed_dates, demands_for, recent_dates
 from shared.nightly.errors import InputUnreadable, NightFailed
-from shared.nightly.model import Demand, Ledger
+from shared.nightly.model import Ledger
 from shared.nightly.notices import night_notice
 from shared.nightly.ports import InputReader, RunStore
 from shared.notifications.ports import Notifier
@@ -111,15 +111,11 @@ async def _demand(
     known_until: datetime | None = None,
 ) -> list[date]:
     """Store the demands. Returns the dates whose earlier demand, if any, was for less data."""
-    known = None if isinstance(newest, InputUnreadable) else newest
-    candidates = demands_for(dates, known, reason, known_until)
-    return [demand.date for demand in candidates if await _store(dataset, demand, store)]
-
-
-async def _store(dataset: str, demand: Demand, store: RunStore) -> bool:
-    """Store the demand. Returns whether it is new."""
-    new = await store.ask(dataset, demand)
-    if new:
-        extra = {"action": "trends_asked", "dataset": dataset, "date": str(demand.date)}
-        log.info("[trends_asked] %s %s: %s", dataset, demand.date, demand.reason, extra=extra)
+    known, new = None if isinstance(newest, InputUnreadable) else newest, []
+    for demand in demands_for(dates, known, reason, known_until):
+        if await store.ask(dataset, demand):
+            new.append(demand.date)
+            extra = {"action": "trends_asked", "dataset": dataset, "date": str(demand.date)}
+            text = "[trends_asked] %s %s: %s"
+            log.info(text, dataset, demand.date, demand.reason, extra=extra)
     return new
