@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from shared.autoscaling.deciding.decide import LogEntry
-from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
-from shared.autoscaling.declaring import Mode
+from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Mode
 from shared.autoscaling.errors import (
     OverrideRefused,
     StateConflict,

@@ -1,0 +1,149 @@
+"""Bounds that are declared once, on the field, and the one check of them.
+
+    @dataclass(frozen=True)
+    class Goal:
+        switch_cost: Annotated[float, Bounds(0, 1e6)] = 2
+
+A field may be annotated with `Bounds`, or with a function that returns what a value must be, such
+as ``must be a name``, or an empty text if the value is valid. The values of a ``Literal`` need no
+annotation.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from shared.values.text import quoted
+
+Check = Callable[[Any], str]
+"""Returns what the value must be; empty if it is valid."""
+
+NO_LIMIT = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a number. They are inclusive, unless ``above`` or ``below`` excludes one."""
+
+    low: float = -NO_LIMIT
+    high: float = NO_LIMIT
+    above: bool = False
+    below: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        too_low = value <= self.low if self.above else not value >= self.low  # also true for NaN
+        too_high = value >= self.high if self.below else value > self.high
+        return not (too_low or too_high)
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.above else 'at least'} {self.low:g}"
+        high = f"{'below' if self.below else 'at most'} {self.high:g}"
+        if self.high == NO_LIMIT:
+            return low
+        if self.low == -NO_LIMIT:
+            return high
+        return f"{low} and {high}" if self.above or self.below else f"{self.low:g} to {self.high:g}"
+
+    def problem(self, value: object, kind: type = float) -> str:
+        """What a value must be if it is no number of the kind within the bounds. A bool is no
+        number."""
+        if kind is int:
+            valid = type(value) is int and value in self
+            return "" if valid else f"must be a whole number of {self}"
+        if not is_number(value):
+            return "must be a number"
+        return "" if value in self else f"must be {self}"  # type: ignore[operator]
+
+
+def is_number(value: object) -> bool:
+    """Whether the value is a number that a float can hold. A bool, NaN and infinity are none."""
+    biggest = sys.float_info.max
+    return type(value) in (int, float) and -biggest <= value <= biggest  # type: ignore[operator]
+
+
+def name_problem(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        return "must be a name"
+    return "" if value == value.strip() else "must be a name without spaces at its ends"
+
+
+def flag_problem(value: object) -> str:
+    return "" if isinstance(value, bool) else "must be True or False"
+
+
+def matching(pattern: re.Pattern[str], must: str = "") -> Check:
+    """Accepts a text that matches the whole pattern, without spaces at its ends."""
+
+    def problem(value: object) -> str:
+        matches = isinstance(value, str) and value == value.strip() and pattern.fullmatch(value)
+        return "" if matches else must or f"must match {pattern.pattern}"
+
+    return problem
+
+
+def one_of(choices: Iterable[object]) -> Check:
+    allowed = tuple(choices)
+
+    def problem(value: object) -> str:
+        return "" if value in allowed else f"must be one of {', '.join(map(str, allowed))}"
+
+    return problem
+
+
+Number = Annotated[float, Bounds()]
+Positive = Annotated[float, Bounds(0, above=True)]
+Share = Annotated[float, Bounds(0, 1, above=True)]
+AtLeastOne = Annotated[int, Bounds(1)]
+Flag = Annotated[bool, flag_problem]
+Name = Annotated[str, name_problem]
+"""A name of something outside, such as a queue. It may contain any characters."""
+
+
+def problems_of(declared: object, place: str = "") -> list[str]:
+    """A problem for each field of a dataclass whose value is not what the field declares.
+
+    Each names the field after ``place``, its value, and what the value must be. Fields that
+    declare neither bounds nor choices are not checked. Nor is a class with an annotation that
+    cannot be resolved, such as a name that is only imported for type checkers.
+    """
+    problems = []
+    for name, check in _checks(type(declared)):
+        value = getattr(declared, name)
+        if must := check(value):
+            problems.append(f"{place}{name} = {quoted(value)}: {must}")
+    return problems
+
+
+def _checks(kind: type) -> Iterator[tuple[str, Check]]:
+    if not is_dataclass(kind):
+        return
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:
+        return
+    for each in fields(kind):
+        if check := _check(hints[each.name]):
+            yield each.name, check
+
+
+def _check(hint: Any) -> Check | None:
+    """The check that an annotation declares. The value of an optional field may be None."""
+    if get_origin(hint) in (Union, UnionType):
+        options = [each for each in get_args(hint) if each is not NoneType]
+        inner = _check(options[0]) if len(options) == 1 else None
+        return None if inner is None else lambda value: "" if value is None else inner(value)
+    if get_origin(hint) is Literal:
+        return one_of(get_args(hint))
+    if get_origin(hint) is not Annotated:
+        return None
+    kind, *declared = get_args(hint)
+    checks = [partial(b.problem, kind=kind) if isinstance(b, Bounds) else b for b in declared]
+    check: Check | None = next((each for each in checks if callable(each)), None)
+    return check
