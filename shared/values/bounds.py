@@ -78,12 +78,13 @@ def flag_problem(value: object) -> str:
     return "" if isinstance(value, bool) else "must be True or False"
 
 
-def matching(pattern: re.Pattern[str], must: str = "") -> Check:
+def matching(pattern: str | re.Pattern[str], must: str = "") -> Check:
     """Accepts a text that matches the whole pattern, without spaces at its ends."""
+    compiled = re.compile(pattern)
 
     def problem(value: object) -> str:
-        matches = isinstance(value, str) and value == value.strip() and pattern.fullmatch(value)
-        return "" if matches else must or f"must match {pattern.pattern}"
+        matches = isinstance(value, str) and value == value.strip() and compiled.fullmatch(value)
+        return "" if matches else must or f"must match {compiled.pattern}"
 
     return problem
 
@@ -135,15 +136,20 @@ def _checks(kind: type) -> Iterator[tuple[str, Check]]:
 
 def _check(hint: Any) -> Check | None:
     """The check that an annotation declares. The value of an optional field may be None."""
+    kind, bounds, check = declared_by(hint)
+    check = partial(bounds.problem, kind=kind) if bounds else check
+    if check and NoneType in get_args(hint):
+        return lambda value: "" if value is None else check(value)
+    return check
+
+
+def declared_by(hint: Any) -> tuple[Any, Bounds | None, Check | None]:
+    """The type, the bounds and the check that an annotation declares, also of an optional field."""
     if get_origin(hint) in (Union, UnionType):
         options = [each for each in get_args(hint) if each is not NoneType]
-        inner = _check(options[0]) if len(options) == 1 else None
-        return None if inner is None else lambda value: "" if value is None else inner(value)
+        return declared_by(options[0]) if len(options) == 1 else (hint, None, None)
     if get_origin(hint) is Literal:
-        return one_of(get_args(hint))
-    if get_origin(hint) is not Annotated:
-        return None
-    kind, *declared = get_args(hint)
-    checks = [partial(b.problem, kind=kind) if isinstance(b, Bounds) else b for b in declared]
-    check: Check | None = next((each for each in checks if callable(each)), None)
-    return check
+        return hint, None, one_of(get_args(hint))
+    kind, *declared = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    bounds = next((each for each in declared if isinstance(each, Bounds)), None)
+    return kind, bounds, next((each for each in declared if callable(each)), None)

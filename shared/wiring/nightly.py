@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ class NightlyParts(Parts):
             self.store,
             self.submitter,
             self._app.notifications.notifier,
-            run_policy(self.settings),
+            self.settings.part(RunPolicy),
             self._job,
             runs.new_token,
         )
@@ -113,15 +112,6 @@ class JobRecompute:
         store = self._run_manager.store
         await demand_period(work.dataset, work.start, work.end, store, self._inputs)
         await self._run_manager.run(work.dataset)
-
-
-def run_policy(settings: NightlySettings) -> RunPolicy:
-    return RunPolicy(
-        attempts=settings.attempts,
-        retry_delay=timedelta(minutes=settings.retry_minutes),
-        timeout=timedelta(minutes=settings.timeout_minutes),
-        parallel=settings.parallel,
-    )
 
 
 def submitter_of(settings: NightlySettings) -> JobSubmitter:

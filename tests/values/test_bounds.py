@@ -7,9 +7,21 @@ from typing import Annotated, Any, Literal, get_type_hints
 import pytest
 
 from shared import autoscaling
-from shared.autoscaling import Observation, Policy, Recommendation
+from shared.autoscaling import (
+    Cooldown,
+    Goal,
+    Limits,
+    Observation,
+    Policy,
+    QueueAge,
+    Recommendation,
+    Resource,
+    Threshold,
+    Throughput,
+)
 from shared.autoscaling.deciding.validation import problems
-from shared.values.bounds import Bounds, Flag, Name, Share, matching, problems_of
+from shared.settings import SETTINGS
+from shared.values.bounds import Bounds, Flag, Name, Share, declared_by, matching, problems_of
 from shared.values.text import UUID
 from tests.builders import resource
 
@@ -115,3 +127,33 @@ def test_each_number_that_a_user_declares_has_bounds(declaration: type) -> None:
         object.__setattr__(wrong, each.name, object())
     found = " ".join(problems_of(wrong))
     assert {name for name in numbers - UNDECLARED if f"{name} = " not in found} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "declaration", "field"),
+    [
+        ("WindowSeconds", Resource, "window_seconds"),
+        ("MinimumSamples", Threshold, "minimum_samples"),
+        ("ScaleOutStep", Threshold, "step_out"),
+        ("ScaleInStep", Threshold, "step_in"),
+        ("ScaleOutCooldownSeconds", Cooldown, "scale_out_seconds"),
+        ("ScaleInCooldownSeconds", Cooldown, "scale_in_seconds"),
+        ("MinimumCapacity", Limits, "minimum"),
+        ("MaximumCapacity", Limits, "maximum"),
+        ("AgeLimitMinutes", Goal, "age_limit_minutes"),
+        ("SwitchCost", Goal, "switch_cost"),
+        ("LatePenalty", Goal, "late_penalty"),
+        ("InstanceRatePerMinute", Throughput, "rate_per_instance_minute"),
+        ("DeadTimeMinutes", Throughput, "dead_time_minutes"),
+        ("PlanningStepSeconds", QueueAge, "step_seconds"),
+    ],
+)
+def test_a_valid_setting_is_valid_in_the_rules_that_it_is_passed_to(
+    name: str, declaration: type, field: str
+) -> None:
+    setting = SETTINGS[name].bounds
+    _, bounds, _ = declared_by(get_type_hints(declaration, include_extras=True)[field])
+    assert setting is not None
+    assert bounds is not None
+    assert setting.low in bounds
+    assert setting.high in bounds
