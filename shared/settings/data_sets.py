@@ -19,14 +19,12 @@ class DataSetSettings(SettingsModel):
         "ProcessingPeriodHours", "hours, separated by commas", "",
         "lengths of the periods by which data sets are processed, such as `24, 2`; empty: the app "
         "does not listen for telemetry")
-    processing_delay: Annotated[timedelta, Bounds(0, 10_080)] = setting(
-        "ProcessingDelayMinutes", "minutes", 60,
-        "time from the end of a period until it is processed")
+    processing_delay: Annotated[timedelta, Bounds(0, 10_080)] = setting("ProcessingDelayMinutes",
+        "minutes", 60, "time from the end of a period until it is processed")
     processing_lateness: Annotated[timedelta, Bounds(1 / 60, 167)] = setting(
-        "ProcessingLatenessHours", "hours", 12,
-        "the time after the end of a period is divided into intervals of this length. If data of "
-        "the period arrive after it was processed, one further run at the end of the interval "
-        "processes all data that arrived in that interval")
+        "ProcessingLatenessHours", "hours", 12, "the time after the end of a period is divided "
+        "into intervals of this length. If data of the period arrive after it was processed, one "
+        "further run at the end of the interval processes all data that arrived in that interval")
     processing_queue: str = setting("ProcessingQueue", "text", "processing",
         "Service Bus queue (of `ServiceBusConnection`) that forwards to `WorkingQueue`; its "
         "duplicate detection must span more than a period plus the lateness or the delay, "

@@ -82,9 +82,8 @@ class BalancingSettings(SettingsModel):
         10, "outside Functions: age at which a process renews its ownership of a partition",
         PROCESSES)
     expire_seconds: Annotated[float, Bounds(1, 3600)] = setting("OwnershipExpireSeconds", "seconds",
-        30,
-        "outside Functions: another process may take a partition whose ownership was not renewed "
-        "for this long", PROCESSES)
+        30, "outside Functions: another process may take a partition whose ownership was not "
+        "renewed for this long", PROCESSES)
     cycle_seconds: Annotated[float, Bounds(0.1, 600)] = setting("BalancingSeconds", "seconds", 5,
         "outside Functions: interval at which each process checks how the partitions are shared",
         PROCESSES)
@@ -117,9 +116,8 @@ class BreakerSettings(SettingsModel):
     slow_seconds: Annotated[float, Bounds(0.001, 600)] = setting("BreakerSlowSeconds", "seconds",
         10, "a call that takes longer than this counts as slow")
     throughput_min: Annotated[int, Bounds(1, 1_000_000)] = setting("BreakerMinimumCalls",
-        "whole number", 20,
-        "minimum number of calls for the two shares to be evaluated; if the window holds fewer, it "
-        "grows until it holds as many, up to 10 minutes")
+        "whole number", 20, "minimum number of calls for the two shares to be evaluated; if the "
+        "window holds fewer, it grows until it holds as many, up to 10 minutes")
     counts_bad_events: bool = setting("BreakerCountsBadEvents", "true or false", "true",
         "whether a damaged metric counts as a failed call; see "
         "[architecture](architecture.md#events)")
@@ -173,10 +171,9 @@ class IngestionSettings(SettingsModel):
         "own](architecture.md#tables-of-your-own) that take part in its transactions; empty: the "
         "app's handler, which reads metrics", ALL)
     handler_seconds_max: Annotated[float, Bounds(0.1, 3600)] = setting("HandlerSecondsMaximum",
-        "seconds", 60,
-        "a call of the handler that takes longer is canceled and counts as failed; see "
-        "[architecture](architecture.md#events). The trigger cancels it after 200 seconds at the "
-        "latest", ALL)
+        "seconds", 60, "a call of the handler that takes longer is canceled and counts as failed; "
+        "see [architecture](architecture.md#events). The trigger cancels it after 200 seconds at "
+        "the latest", ALL)
     outage_errors: tuple[ClassName, ...] = setting("OutageErrors", "class names", "",
         "exception classes that mean an outage: dotted names, separated by commas, such as "
         "`my_handler.GatewayGone`. If a handler raises one, directly or as the cause of another "
@@ -184,9 +181,8 @@ class IngestionSettings(SettingsModel):
         "letter. The app knows the outage errors of Python, of database drivers, and of the usual "
         "HTTP clients; `builtins.Exception` is refused", ALL)
     effects_kept: Annotated[timedelta, Bounds(0, 36_500)] | None = setting("EffectsKeptDays",
-        "days", 90,
-        "age at which stored effects of events are deleted; 0: never. No event hub keeps its "
-        "events for longer than the default", TAIL, parse=_days_kept)
+        "days", 90, "age at which stored effects of events are deleted; 0: never. No event hub "
+        "keeps its events for longer than the default", TAIL, parse=_days_kept)
     breaker: BreakerSettings = fields.group()
 
     def conflicts(self) -> Iterable[str]:

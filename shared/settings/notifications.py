@@ -44,9 +44,8 @@ class NotificationSettings(SettingsModel):
     repeat: Annotated[timedelta, Bounds(0.01, 720)] = setting("NotificationRepeatHours", "hours", 6,
         "interval at which a lasting condition is reported again")
     at_maximum_minutes: Annotated[float, Bounds(1, 1440)] = setting("AtMaximumMinutes", "minutes",
-        30,
-        "a resource is reported when it has been at its maximum for this long, unless its rule now "
-        "recommends fewer instances")
+        30, "a resource is reported when it has been at its maximum for this long, unless its rule "
+        "now recommends fewer instances")
     telemetry: str = setting("APPLICATIONINSIGHTS_CONNECTION_STRING", "connection string", "",
         "Application Insights resource that receives metrics and traces; see "
         "[operations](operations.md#telemetry)", "all", secret=True)

@@ -105,9 +105,8 @@ class RuleSettings(SettingsModel):
     late_penalty: Annotated[float, Bounds(0, 1e6)] = setting("LatePenalty", "instance-minutes", 10,
         "cost of one instance-minute of late work")
     instance_rate_per_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = setting(
-        "InstanceRatePerMinute", "messages", "",
-        "throughput of one busy instance in a minute; if it is not set, the app [estimates "
-        "it](rules.md#learning)", unset="none (estimated)")
+        "InstanceRatePerMinute", "messages", "", "throughput of one busy instance in a minute; if "
+        "it is not set, the app [estimates it](rules.md#learning)", unset="none (estimated)")
     dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = setting("DeadTimeMinutes",
         "minutes", "", "time from the request of an instance until it processes messages",
         unset="none (learned)")
@@ -115,10 +114,9 @@ class RuleSettings(SettingsModel):
         "name of a metric, sent to the event hub, that counts the messages finished since its last "
         "sample; the app learns the throughput from it [within minutes](rules.md#learning)")
     service_bus_namespace_ids: tuple[NamespaceId, ...] = setting("ServiceBusNamespaceIds",
-        "resource IDs, separated by commas", "",
-        "the Service Bus namespaces that the rules read; the app learns the throughput [within "
-        "minutes](rules.md#learning) from the finished messages that Azure Monitor counts there, "
-        "and needs the role *Monitoring Reader* on each")
+        "resource IDs, separated by commas", "", "the Service Bus namespaces that the rules read; "
+        "the app learns the throughput [within minutes](rules.md#learning) from the finished "
+        "messages that Azure Monitor counts there, and needs the role *Monitoring Reader* on each")
     planning_step_seconds: Annotated[float, Bounds(0.1, 480)] = setting("PlanningStepSeconds",
         "seconds", 60, "time step in which the default rule plans")
     dry_run: bool = setting("DryRun", "true or false", "false",
@@ -136,10 +134,9 @@ class TimingSettings(SettingsModel):
 
     resend_seconds: Annotated[float, Bounds(1, 3600)] = setting("ActionResendSeconds",
         "seconds", 60, "time after which an unconfirmed action is sent again", "`reconciler`")
-    retry_seconds: Annotated[float, Bounds(0.1, 3600)] = setting("ActionRetrySeconds",
-        "seconds", 15,
-        "wait before the first retry if the plan is busy or slow; each further wait is twice as "
-        "long, up to 16 times this value, unless the service says how long to wait")
+    retry_seconds: Annotated[float, Bounds(0.1, 3600)] = setting("ActionRetrySeconds", "seconds",
+        15, "wait before the first retry if the plan is busy or slow; each further wait is twice "
+        "as long, up to 16 times this value, unless the service says how long to wait")
     deadline_seconds: Annotated[float, Bounds(1, 86_400)] = setting("ActionDeadlineSeconds",
         "seconds", 600, "time after which an action is abandoned and the rule decides again")
     failure_hold_seconds: Annotated[float, Bounds(1, 3600)] = setting("FailureHoldSeconds",
@@ -154,9 +151,8 @@ class ActionSettings(SettingsModel):
         "seconds", 10, "timeout for reading one metric source", "`metric_collector`, `reconciler`")
     timing: TimingSettings = fields.group()
     arm_endpoint: HttpsEndpoint = setting("ArmEndpoint", "https address",
-        "https://management.azure.com",
-        "endpoint of Azure Resource Manager, which differs in sovereign clouds", CAPACITY,
-        parse=fields.address)
+        "https://management.azure.com", "endpoint of Azure Resource Manager, which differs in "
+        "sovereign clouds", CAPACITY, parse=fields.address)
     arm_timeout_seconds: Annotated[float, Bounds(1, 180)] = setting("ArmTimeoutSeconds", "seconds",
         120, "timeout for one change of a plan")
     arm_polling_seconds: Annotated[float, Bounds(0.05, 60)] = setting("ArmPollingSeconds",

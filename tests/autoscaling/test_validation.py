@@ -122,7 +122,7 @@ def test_a_valid_declaration_has_no_problems() -> None:
         ),
         (
             {"guards": Guards(breaker_metric="b")},
-            "metric 'b' must be one of the resource's metrics (backlog)",
+            "guards.breaker_metric = 'b': must be one of the resource's metrics (backlog)",
         ),
         ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
         (

@@ -40,6 +40,7 @@ from shared.autoscaling.measurements import (
     MetricValue,
     Window,
 )
+from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
     Observation,
@@ -101,25 +102,25 @@ def _find(resource: object, position: int, found: list[str]) -> None:
 
 def needs_hub(resources: object) -> bool:
     """True if any resource has a source that only an event hub can feed."""
-    declared = resources if isinstance(resources, list | tuple) else ()
     return any(
-        is_pushed(source) or isinstance(source, IngestionBreaker)
-        for resource in declared
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
-        for source in resource.metrics.values()
+        is_pushed(each) or isinstance(each, IngestionBreaker) for each in _sources(resources)
     )
 
 
 def connections(resources: object) -> set[tuple[type, str]]:
     """The kind and the connection name of each declared source; invalid ones are left out."""
-    declared = resources if isinstance(resources, list | tuple) else ()
     return {
         (type(source), source.connection)
-        for resource in declared
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
-        for source in resource.metrics.values()
+        for source in _sources(resources)
         if isinstance(source, CONNECTED) and isinstance(source.connection, str)
     }
+
+
+def _sources(resources: object) -> Iterator[object]:
+    """The sources of the resources that are valid enough to have any."""
+    for resource in resources if isinstance(resources, list | tuple) else ():
+        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping):
+            yield from resource.metrics.values()
 
 
 def failing_policies(
@@ -257,13 +258,16 @@ def _planning_step(resource: Resource) -> Iterator[str]:
             )
 
 
+def _undeclared(resource: Resource, place: str, name: str | None) -> Iterator[str]:
+    if name is not None and name not in resource.metrics:
+        declared = ", ".join(sorted(map(str, resource.metrics))) or "none"
+        yield f"{place} = {name!r}: must be one of the resource's metrics ({declared})"
+
+
 def _counted_metrics(resource: Resource) -> Iterator[str]:
-    declared = ", ".join(sorted(map(str, resource.metrics))) or "none"
     throughput = resource.throughput
     for key in ("completed_metric", "incoming_metric"):
-        name = getattr(throughput, key)
-        if name is not None and name not in resource.metrics:
-            yield f"throughput.{key} = {name!r}: must be one of the resource's metrics ({declared})"
+        yield from _undeclared(resource, f"throughput.{key}", getattr(throughput, key))
     if throughput.completed_metric is not None and throughput.incoming_metric is not None:
         keys = "throughput.completed_metric, throughput.incoming_metric"
         yield f"{keys}: only one of the two may be set"
@@ -302,10 +306,9 @@ def _guards(resource: Resource) -> Iterator[str]:
     for key, missing in {"guards.missing": guards.missing, **named}.items():
         yield from problems_of(missing, f"{key}.")
         yield from _then(f"{key}.then", missing.then, resource.limits)
-    for name in (*guards.missing_by_metric, guards.breaker_metric):
-        if name is not None and name not in resource.metrics:
-            declared = ", ".join(sorted(map(str, resource.metrics)))
-            yield f"guards: metric {name!r} must be one of the resource's metrics ({declared})"
+    for name in guards.missing_by_metric:
+        yield from _undeclared(resource, "guards.missing_by_metric: metric", name)
+    yield from _undeclared(resource, "guards.breaker_metric", guards.breaker_metric)
     for position, limit in enumerate(guards.rate_limits):
         yield from _rate_limit(f"guards.rate_limits[{position}].", limit, resource)
 
@@ -328,11 +331,8 @@ def _rate_limit(place: str, limit: RateLimit, resource: Resource) -> Iterator[st
 
 def _policy(resource: Resource) -> Iterator[str]:
     policy = resource.policy
-    if not callable(policy):
-        yield f"policy = {policy!r}: must be callable with an Observation"
-        return
-    if isinstance(policy, type):
-        yield f"policy = {policy.__name__}: is a class; write {policy.__name__}(…)"
+    if wrong := no_policy("policy", policy):
+        yield from wrong
         return
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
@@ -340,8 +340,7 @@ def _policy(resource: Resource) -> Iterator[str]:
     is_valid = isinstance(resource.metrics, Mapping)
     missing = [name for name in named_metrics(policy) if is_valid and name not in resource.metrics]
     for name in missing:
-        declared = ", ".join(sorted(resource.metrics)) or "none"
-        yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
+        yield from _undeclared(resource, "policy.metric", name)
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
     if wrong_fields:

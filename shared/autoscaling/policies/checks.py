@@ -26,12 +26,19 @@ def each_of(name: str, values: Iterable[Any], kind: type) -> list[str]:
     return problems
 
 
+def no_policy(name: str, value: object) -> list[str]:
+    """The problem of a value that cannot be a policy."""
+    if not callable(value):
+        return [f"{name} = {quoted(value)}: must be callable with an Observation"]
+    if isinstance(value, type):
+        return [f"{name} = {value.__name__}: is a class; write {value.__name__}(…)"]
+    return []
+
+
 def member(name: str, policy: object) -> list[str]:
     """The problems of a policy inside another one. Each begins with the name of the member."""
-    if not callable(policy):
-        return [f"{name} = {quoted(policy)}: must be callable with an Observation"]
-    if isinstance(policy, type):
-        return [f"{name} = {policy.__name__}: is a class; write {policy.__name__}(…)"]
+    if wrong := no_policy(name, policy):
+        return wrong
     try:
         problems = described(policy).problems()
     except BaseException as error:  # the check may be the rule author's code

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Annotated, ClassVar
 
 from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, EvidenceValue, span
+from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
     RECENT,
@@ -185,10 +186,9 @@ class QueueAge(Composite):
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = problems_of(self)
-        if not callable(self.until_known):
-            said = "must be callable with an Observation"
-            return [*problems, f"until_known = {self.until_known!r}: {said}"]
+        problems = problems_of(self) + (wrong := no_policy("until_known", self.until_known))
+        if wrong:
+            return problems
         return problems + [f"until_known.{p}" for p in described(self.until_known).problems()]
 
     def __call__(self, seen: Observation) -> Recommendation:
