@@ -24,6 +24,7 @@ from typing import Any
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MEASURE_MAX, Metric, MetricValue
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
+from shared.values.bounds import Bounds
 from shared.values.text import quoted
 
 SCHEMA_VERSION = 1
@@ -206,14 +207,14 @@ def _field(fields: Mapping[str, Any], name: str, kind: type[Any], where: str) ->
     return value
 
 
-KINDS = {str: "text", int: "a whole number", dict: "a JSON object"}
+KINDS: Mapping[type, str] = {str: "text", dict: "a JSON object"}
 
 
 def _counted(fields: Mapping[str, Any], name: str, most: int) -> int:
-    value: int = _field(fields, name, int, "action")
-    if not 1 <= value <= most:
-        raise BadMessage(f"action: {name} is {quoted(value)}, must be from 1 to {most}")
-    return value
+    value = fields.get(name)
+    if must := Bounds(1, most).problem(value, int):
+        raise BadMessage(f"action: {name} is {quoted(value)}, {must}")
+    return int(value)
 
 
 def _pair(name: str, pair: object) -> MetricValue:

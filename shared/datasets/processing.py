@@ -16,6 +16,7 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
+from shared.values.bounds import Bounds
 from shared.values.text import quoted
 
 SCHEMA_VERSION = 1
@@ -139,11 +140,9 @@ def _named(fields: dict[str, Any], name: str) -> str:
 
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name, 0)
-    if type(value) is not int or not 0 <= value <= LATE_MAX:
-        raise UnreadableMessage(
-            f"work: {name} is {quoted(value)}; it must be a whole number from 0 to {LATE_MAX}"
-        )
-    return value
+    if must := Bounds(0, LATE_MAX).problem(value, int):
+        raise UnreadableMessage(f"work: {name} is {quoted(value)}; it {must}")
+    return int(value)
 
 
 def _time(fields: dict[str, Any], name: str) -> datetime:

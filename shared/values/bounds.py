@@ -43,20 +43,22 @@ class Bounds:
         return not (too_low or too_high)
 
     def __str__(self) -> str:
-        low = f"{'above' if self.above else 'at least'} {self.low:g}"
-        high = f"{'below' if self.below else 'at most'} {self.high:g}"
+        shown = [str(b) if isinstance(b, int) else f"{b:g}" for b in (self.low, self.high)]
+        low = f"{'above' if self.above else 'at least'} {shown[0]}"
+        high = f"{'below' if self.below else 'at most'} {shown[1]}"
         if self.high == NO_LIMIT:
             return low
         if self.low == -NO_LIMIT:
             return high
-        return f"{low} and {high}" if self.above or self.below else f"{self.low:g} to {self.high:g}"
+        return f"{low} and {high}" if self.above or self.below else " to ".join(shown)
 
     def problem(self, value: object, kind: type = float) -> str:
         """What a value must be if it is no number of the kind within the bounds. A bool is no
         number."""
         if kind is int:
             valid = type(value) is int and value in self
-            return "" if valid else f"must be a whole number of {self}"
+            of = "from" if -NO_LIMIT < self.low <= self.high < NO_LIMIT else "of"
+            return "" if valid else f"must be a whole number {of} {self}"
         if not is_number(value):
             return "must be a number"
         return "" if value in self else f"must be {self}"  # type: ignore[operator]

@@ -33,6 +33,7 @@ class Declared:
     tolerance: Annotated[float, Bounds(0, 1, below=True)] = 0
     steps: Annotated[int, Bounds(1)] = 1
     instances: Annotated[int, Bounds(high=100)] = 1
+    late: Annotated[int, Bounds(0, 1_000_000)] = 0
     name: Name = "name"
     flag: Flag = True
     identity: Annotated[str, matching(UUID, "must be a UUID")] | None = None
@@ -61,6 +62,7 @@ def test_a_value_within_its_bounds_is_no_problem(given: Mapping[str, Any]) -> No
         ({"share": None}, "share = None: must be a number"),
         ({"share": float("nan")}, "share = nan: must be a number"),
         ({"share": 10**400}, "must be a number"),
+        ({"late": -1}, "late = -1: must be a whole number from 0 to 1000000"),
         ({"hours": 24.5}, "hours = 24.5: must be 0 to 24"),
         ({"hours": "1"}, "hours = '1': must be a number"),
         ({"tolerance": 1}, "tolerance = 1: must be at least 0 and below 1"),
