@@ -211,7 +211,7 @@ KINDS: Mapping[type, str] = {str: "text", dict: "a JSON object"}
 
 
 def _counted(fields: Mapping[str, Any], name: str, most: int) -> int:
-    value = fields.get(name)
+    value: Any = fields.get(name)
     if must := Bounds(1, most).problem(value, int):
         raise BadMessage(f"action: {name} is {quoted(value)}, {must}")
     return int(value)

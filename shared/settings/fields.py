@@ -108,7 +108,7 @@ class SettingsModel:
     @classmethod
     def read(cls, environ: Environ, problems: list[str]) -> Self:
         """All fields, parsed from the environment. Problems are appended to ``problems``."""
-        declared = _declared(cls)  # type: ignore[arg-type]  # a class is hashable
+        declared = _declared(cast(Any, cls))
         model = cls(**{name: read(environ, problems) for name, read, _ in declared})
         problems += model.conflicts()
         return model

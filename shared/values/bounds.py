@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from shared.values.text import quoted
 
@@ -116,24 +116,24 @@ def problems_of(declared: object, place: str = "") -> list[str]:
     declare neither bounds nor choices are not checked. Nor is a class with an annotation that
     cannot be resolved, such as a name that is only imported for type checkers.
     """
-    problems = []
-    for name, check in _checks(type(declared)):
+    problems, kind = [], cast(Any, type(declared))
+    for name, check in _checks(kind).items():
         value = getattr(declared, name)
         if must := check(value):
             problems.append(f"{place}{name} = {quoted(value)}: {must}")
     return problems
 
 
-def _checks(kind: type) -> Iterator[tuple[str, Check]]:
+@lru_cache(maxsize=256)  # reading the annotations of a class takes longer than the checks
+def _checks(kind: type) -> Mapping[str, Check]:
     if not is_dataclass(kind):
-        return
+        return {}
     try:
         hints = get_type_hints(kind, include_extras=True)
     except NameError:
-        return
-    for each in fields(kind):
-        if check := _check(hints[each.name]):
-            yield each.name, check
+        return {}
+    found = {each.name: _check(hints[each.name]) for each in fields(kind)}
+    return {name: check for name, check in found.items() if check}
 
 
 def _check(hint: Any) -> Check | None:
