@@ -13,13 +13,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.sampling.blob_paths import hour_of
-from shared.values.text import quoted
+from shared.values.text import quoted, zoned_time
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")
@@ -114,18 +114,10 @@ def _string(fields: Mapping[str, Any], name: str) -> str:
     return value
 
 
-TIME_CHARACTERS_MAX = 64
-
-
 def _time(text: str) -> datetime:
-    try:
-        if len(text) > TIME_CHARACTERS_MAX:
-            raise ValueError
-        time = datetime.fromisoformat(text)  # truncates seven fractional digits to six
-        if time.tzinfo is not None:
-            return time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise UnreadableMessage(
-        f"event: time is {quoted(text)}; it must be an ISO 8601 time with a zone"
-    )
+    time = zoned_time(text)
+    if time is None:
+        raise UnreadableMessage(
+            f"event: time is {quoted(text)}; it must be an ISO 8601 time with a zone"
+        )
+    return time

@@ -17,7 +17,7 @@ from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
 from shared.values.bounds import Bounds
-from shared.values.text import quoted
+from shared.values.text import quoted, zoned_time
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
@@ -146,12 +146,9 @@ def _count(fields: dict[str, Any], name: str) -> int:
 
 
 def _time(fields: dict[str, Any], name: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(fields[name])
-        if time.tzinfo is not None and EPOCH <= time <= TIME_MAX:
-            return time.astimezone(UTC)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        pass
-    raise UnreadableMessage(
-        f"work: {name} is {quoted(fields.get(name))}; it must be a time with a zone"
-    )
+    time = zoned_time(fields.get(name))
+    if time is None or not EPOCH <= time <= TIME_MAX:
+        raise UnreadableMessage(
+            f"work: {name} is {quoted(fields.get(name))}; it must be a time with a zone"
+        )
+    return time

@@ -19,7 +19,7 @@ from shared.autoscaling.measurements import MEASURE_MAX
 from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, measure
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
-from shared.values.text import quoted
+from shared.values.text import quoted, zoned_time
 
 SCHEMA_VERSION = 1
 
@@ -42,8 +42,6 @@ SAMPLES_CHARACTERS_MAX = BODY_CHARACTERS_MAX - 2_000
 REJECTIONS_KEPT = 20
 NOTES_KEPT = 20
 REJECTION_CHARACTERS_MAX = 300
-
-TIME_CHARACTERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +136,10 @@ class Findings:
 
 def read_time(text: object) -> datetime:
     """Parse an ISO 8601 time with a zone, truncated to microseconds. Raises BadEvent."""
-    if isinstance(text, str) and len(text) <= TIME_CHARACTERS_MAX:
-        try:
-            time = datetime.fromisoformat(text)
-            if time.tzinfo is not None:
-                return time.astimezone(UTC)
-        except (ValueError, OverflowError):
-            pass
-    raise BadEvent(f"time is {quoted(text)}; it must be an ISO 8601 time with a zone")
+    time = zoned_time(text)
+    if time is None:
+        raise BadEvent(f"time is {quoted(text)}; it must be an ISO 8601 time with a zone")
+    return time
 
 
 def read_number(value: object, name: str) -> float:
