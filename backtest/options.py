@@ -10,7 +10,7 @@ from backtest.arena import Arena, usual_rate
 from backtest.errors import BadArena
 from backtest.workload import MISSING, Workload, load_workload
 from local.demo.traces import add_reading, reading_of
-from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
+from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
 from shared.values.text import whole
 

@@ -47,15 +47,9 @@ def load_rules(path: Path, name: str | None = None) -> Rules:
     if wrong:
         raise BadRules(f"{path}: {len(wrong)} problem(s):\n" + "\n".join(f"  - {p}" for p in wrong))
     resource = _chosen(path, declared, name)
-    timing = ActionTiming(
-        resend_seconds=settings.action_resend_seconds,
-        retry_seconds=settings.action_retry_seconds,
-        failure_hold_seconds=settings.failure_hold_seconds,
-        deadline_seconds=settings.action_deadline_seconds,
-    )
     marked = [line.partition(NOT_CONVERTED) for line in path.read_text("utf-8").splitlines()]
     left_out = tuple(rest for start, mark, rest in marked if mark and not start)
-    return Rules(resource, timing, notices, left_out)
+    return Rules(resource, settings.timing.part(ActionTiming), notices, left_out)
 
 
 def _settings(path: Path) -> tuple[Settings, tuple[str, ...]]:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, Evidence, MetricValue
-from shared.autoscaling.policies.checks import fraction, number, number_or_none, text
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
     instances,
@@ -21,6 +20,7 @@ from shared.autoscaling.policies.recommendations import (
     stay,
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import Bounds, Name, Positive, Share, problems_of
 
 RULE = "slack_aware_drain"
 
@@ -91,16 +91,16 @@ class SlackAwareDrain(Policy):
     law.
     """
 
-    metric: str
+    metric: Name
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "share": (0.3, 1.0),
         "calm_share": (0.1, 1.0),
     }
-    share: float = 0.8
-    calm_share: float = 0.5
-    slope_minutes: float = 3
-    rate_per_instance_minute: float | None = None
-    dead_time_minutes: float | None = None
+    share: Share = 0.8
+    calm_share: Share = 0.5
+    slope_minutes: Annotated[float, Bounds(0, SLOPE_MINUTES_MAX, above=True)] = 3
+    rate_per_instance_minute: Positive | None = None
+    dead_time_minutes: Annotated[float, Bounds(0)] | None = None
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -120,14 +120,7 @@ class SlackAwareDrain(Policy):
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = [
-            *text("metric", self.metric),
-            *fraction("share", self.share),
-            *fraction("calm_share", self.calm_share),
-            *number("slope_minutes", self.slope_minutes, above=0, at_most=SLOPE_MINUTES_MAX),
-            *number_or_none("rate_per_instance_minute", self.rate_per_instance_minute, above=0),
-            *number_or_none("dead_time_minutes", self.dead_time_minutes, at_least=0),
-        ]
+        problems = problems_of(self)
         if not problems and self.calm_share > self.share:
             bound = f"must be at most share = {self.share}"
             problems.append(f"calm_share = {self.calm_share}: {bound}")

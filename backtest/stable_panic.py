@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated
 
 from shared.autoscaling.measurements import (
     HISTORY_SECONDS_MAX,
@@ -13,7 +14,7 @@ from shared.autoscaling.measurements import (
     MetricValue,
     time_of,
 )
-from shared.autoscaling.policies.checks import is_number, number, tenfold, text
+from shared.autoscaling.policies.checks import tenfold
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
     covered_seconds,
@@ -24,8 +25,12 @@ from shared.autoscaling.policies.recommendations import (
     stay,
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import Bounds, Name, Positive, is_number, problems_of
 
 RULE = "stable_panic"
+
+WindowSeconds = Annotated[float, Bounds(0, HISTORY_SECONDS_MAX, above=True)]
+AboveOne = Annotated[float, Bounds(1, above=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +61,13 @@ class StablePanic(Policy):
     Source: knative/serving, pkg/autoscaler/scaling/autoscaler.go.
     """
 
-    metric: str
-    target_per_instance: float
-    stable_seconds: float = 360
-    panic_seconds: float = 60
-    panic_threshold: float = 2
-    max_scale_up_rate: float = 1000
-    max_scale_down_rate: float = 2
+    metric: Name
+    target_per_instance: Positive
+    stable_seconds: WindowSeconds = 360
+    panic_seconds: WindowSeconds = 60
+    panic_threshold: AboveOne = 2
+    max_scale_up_rate: AboveOne = 1000
+    max_scale_down_rate: AboveOne = 2
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -81,12 +86,7 @@ class StablePanic(Policy):
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = text("metric", self.metric)
-        for name in ("target_per_instance", "stable_seconds", "panic_seconds"):
-            most = None if name == "target_per_instance" else HISTORY_SECONDS_MAX
-            problems += number(name, getattr(self, name), above=0, at_most=most)
-        for name in ("panic_threshold", "max_scale_up_rate", "max_scale_down_rate"):
-            problems += number(name, getattr(self, name), above=1)
+        problems = problems_of(self)
         windows = is_number(self.panic_seconds) and is_number(self.stable_seconds)
         if windows and self.panic_seconds > self.stable_seconds:
             bound = f"must be at most stable_seconds = {self.stable_seconds}"

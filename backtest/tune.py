@@ -32,8 +32,8 @@ from backtest.rules_file import Rules, load_rules, with_policy
 from backtest.study import no_verdict, unjudged
 from backtest.workload import Workload
 from shared.autoscaling import Resource
-from shared.autoscaling.policies.checks import is_number
 from shared.autoscaling.policy import described
+from shared.values.bounds import is_number
 from shared.values.text import whole
 
 FITTED_SHARE = 0.6

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shared.settings import SECTIONS, SETTINGS
-from shared.settings.fields import NO_LIMIT, Bounds, Section, Setting
+from shared.settings.fields import Section, Setting
+from shared.values.bounds import NO_LIMIT, Bounds
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "settings.md"

@@ -5,14 +5,37 @@ Capacities are whole instances. The names of all other quantities end in their u
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from shared.autoscaling.measurements import NOTHING
+from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, NOTHING
+from shared.values.bounds import AtLeastOne, Bounds, Flag, Name, matching, name_problem
+from shared.values.text import UUID
 
+DAY_SECONDS = 86_400
+PLAN_CAPACITY_MAX = 100
+"""The most instances that any tier of App Service Plans has (Isolated v2)."""
+
+GRAIN = re.compile(r"P(?:([0-9]+)D|T(?:([0-9]+)H|([0-9]+)M))")
+"""A duration in days, hours or minutes, such as PT5M."""
+
+RESOURCE_ID = re.compile(
+    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/[^/]+(/[^/]+/[^/]+)+/?", re.I
+)
+SUCH_AN_ID = (
+    "must be a resource ID such as "
+    "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
+)
+
+UpToADay = Annotated[float, Bounds(0, DAY_SECONDS)]
 Count = Literal["active", "dead_letter", "scheduled"]
+
+
+def _part_of_an_id(value: object) -> str:
+    return name_problem(value) or ("must be a name without slashes" if "/" in str(value) else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,36 +46,36 @@ class ServiceBusSubscription:
     the topic's count.
     """
 
-    topic: str
-    subscription: str
+    topic: Name
+    subscription: Name
     count: Count = "active"
-    connection: str = "ServiceBusConnection"
+    connection: Name = "ServiceBusConnection"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceBusQueue:
     """The number of messages in a Service Bus queue."""
 
-    queue: str
+    queue: Name
     count: Count = "active"
-    connection: str = "ServiceBusConnection"
+    connection: Name = "ServiceBusConnection"
 
 
 @dataclass(frozen=True, slots=True)
 class StorageQueue:
     """The approximate number of messages in a Storage queue, including invisible ones."""
 
-    queue: str
-    connection: str = "AzureWebJobsStorage"
+    queue: Name
+    connection: Name = "AzureWebJobsStorage"
 
 
 @dataclass(frozen=True, slots=True)
 class AppServicePlan:
     """The App Service plan to scale. ``name`` must be the plan's full name."""
 
-    subscription_id: str
-    resource_group: str
-    name: str
+    subscription_id: Annotated[str, matching(UUID, "must be a UUID, not a name")]
+    resource_group: Annotated[str, _part_of_an_id]
+    name: Annotated[str, _part_of_an_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +111,12 @@ class AzureMonitorMetric:
     ``namespace`` is that of a custom metric, such as ``azure.applicationinsights``.
     """
 
-    resource_id: str
-    metric: str
+    resource_id: Annotated[str, matching(RESOURCE_ID, SUCH_AN_ID)]
+    metric: Name
     aggregation: Aggregation = "average"
-    time_grain: str = "PT1M"
+    time_grain: Annotated[str, matching(GRAIN, "must be a duration such as 'PT1M'")] = "PT1M"
     filter: str = ""
-    streamed: bool = False
+    streamed: Flag = False
     namespace: str = ""
 
 
@@ -113,8 +136,8 @@ def is_pushed(source: object) -> bool:
 class TopicSubscriptions:
     """The number of subscriptions of a Service Bus topic. The collector reads it."""
 
-    topic: str
-    connection: str = "ServiceBusConnection"
+    topic: Name
+    connection: Name = "ServiceBusConnection"
 
 
 ReadMetric = (
@@ -152,17 +175,17 @@ class ManualChange(StrEnum):
 class Limits:
     """The range of the capacity, in instances. Both ends are included."""
 
-    minimum: int = 1
-    maximum: int = 10
+    minimum: AtLeastOne = 1
+    maximum: Annotated[int, Bounds(high=PLAN_CAPACITY_MAX)] = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
     """The wait from a confirmed change to the next one, for each direction of the next change."""
 
-    scale_out_seconds: float = 600
-    scale_in_seconds: float = 600
-    scale_out_pierces: bool = True
+    scale_out_seconds: UpToADay = 600
+    scale_in_seconds: UpToADay = 600
+    scale_out_pierces: Flag = True
     """True if a scale-out does not wait for a cooldown after a scale-in. The default is True
     because too few instances cost more than too many.
     """
@@ -179,7 +202,7 @@ class Missing:
     and is the capacity to fall back to if there are fewer instances.
     """
 
-    after_seconds: float = 180
+    after_seconds: Annotated[float, Bounds(1, DAY_SECONDS)] = 180
     then: Then = "hold_in"
 
 
@@ -193,8 +216,8 @@ class RateLimit:
 
     direction: Literal["out", "in"]
     period_seconds: float
-    instances: int | None = None
-    percent: float | None = None
+    instances: Annotated[int, Bounds(0)] | None = None
+    percent: Annotated[float, Bounds(0, 10_000)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +232,11 @@ class Guards:
     breaker_metric: str | None = None
     """A metric that is above 0 while the consumer's circuit breaker is open. The resource is not
     scaled out meanwhile."""
-    stabilisation_out_seconds: float = 0
-    stabilisation_in_seconds: float = 0
+    stabilisation_out_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 0
+    stabilisation_in_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 0
     rate_limits: tuple[RateLimit, ...] = ()
-    flap_projection: bool = True
-    nothing_finished_seconds: float = 1800
+    flap_projection: Flag = True
+    nothing_finished_seconds: UpToADay = 1800
     """If counts say that nothing is finished although work waits, the resource is not scaled out
     for this many seconds, because more instances would not work either. 0 permits scale-out."""
 
@@ -230,9 +253,9 @@ class Goal:
     in instance-minutes. Work is late once it has waited for longer than ``age_limit_minutes``.
     """
 
-    age_limit_minutes: float = 5
-    switch_cost: float = 2
-    late_penalty: float = 10
+    age_limit_minutes: Annotated[float, Bounds(0.01, 1440)] = 5
+    switch_cost: Annotated[float, Bounds(0, 1e6)] = 2
+    late_penalty: Annotated[float, Bounds(0, 1e6)] = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +264,9 @@ class Throughput:
     None.
     """
 
-    rate_per_instance_minute: float | None = None
+    rate_per_instance_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = None
     """The items that one busy instance finishes per minute."""
-    dead_time_minutes: float | None = None
+    dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = None
     """The dead time: from the request for more instances until they work."""
     relative_error: float = 0
     """The standard error of a learned rate, as a share of the rate; 0 for a rate set by hand."""

@@ -10,7 +10,6 @@ of any other source do, and the metric then counts as missing.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -25,8 +24,6 @@ itself, one until the next query, one until a sum is read a second time, and two
 
 NO_LAG = timedelta(0)
 A_MINUTE = timedelta(minutes=1)
-GRAIN = re.compile(r"P(?:([0-9]+)D|T(?:([0-9]+)H|([0-9]+)M))")
-"""A duration in days, hours or minutes, such as PT5M."""
 
 
 def grain_of(time_grain: str) -> timedelta:

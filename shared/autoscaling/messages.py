@@ -24,7 +24,8 @@ from typing import Any
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MEASURE_MAX, Metric, MetricValue
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
-from shared.values.text import quoted
+from shared.values.bounds import Bounds
+from shared.values.text import quoted, zoned_time
 
 SCHEMA_VERSION = 1
 MANY_SAMPLES_VERSION = 2
@@ -34,7 +35,6 @@ METRICS_OF_A_MESSAGE_MAX = 8
 are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
 """
 
-TIME_CHARACTERS_MAX = 64
 REFUSED_SHOWN_MAX = 20
 
 
@@ -206,14 +206,14 @@ def _field(fields: Mapping[str, Any], name: str, kind: type[Any], where: str) ->
     return value
 
 
-KINDS = {str: "text", int: "a whole number", dict: "a JSON object"}
+KINDS: Mapping[type, str] = {str: "text", dict: "a JSON object"}
 
 
 def _counted(fields: Mapping[str, Any], name: str, most: int) -> int:
-    value: int = _field(fields, name, int, "action")
-    if not 1 <= value <= most:
-        raise BadMessage(f"action: {name} is {quoted(value)}, must be from 1 to {most}")
-    return value
+    value: Any = fields.get(name)
+    if must := Bounds(1, most).problem(value, int):
+        raise BadMessage(f"action: {name} is {quoted(value)}, {must}")
+    return int(value)
 
 
 def _pair(name: str, pair: object) -> MetricValue:
@@ -235,13 +235,8 @@ def _measure(fields: Mapping[str, Any], where: str = "metric value") -> float:
 
 
 def _time(fields: Mapping[str, Any], name: str, where: str) -> datetime:
-    text: str = _field(fields, name, str, where)
-    if len(text) > TIME_CHARACTERS_MAX:
-        raise BadMessage(f"{where}: {name} is {quoted(text)}, must be an ISO 8601 time")
-    try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is not None:
-            return time.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise BadMessage(f"{where}: {name} is {quoted(text)}, must be an ISO 8601 time") from error
-    raise BadMessage(f"{where}: {name} is {quoted(text)}, must have a time zone, such as Z")
+    time = zoned_time(fields.get(name))
+    if time is None:
+        must = "must be an ISO 8601 time with a time zone, such as Z"
+        raise BadMessage(f"{where}: {name} is {quoted(fields.get(name))}, {must}")
+    return time

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from shared.autoscaling.declaring import (
     CapacityTarget,
@@ -21,6 +21,7 @@ from shared.autoscaling.declaring import (
     Throughput,
 )
 from shared.autoscaling.measurements import (
+    HISTORY_SECONDS_MAX,
     NO_SAMPLES,
     NOTHING,
     Evidence,
@@ -29,8 +30,9 @@ from shared.autoscaling.measurements import (
     Window,
 )
 from shared.autoscaling.state import Desired
+from shared.values.bounds import Bounds, matching, problems_of
 from shared.values.calls import error_text
-from shared.values.text import quoted
+from shared.values.text import NAME, quoted
 
 T = TypeVar("T")
 
@@ -217,8 +219,9 @@ class Policy(Protocol):
         ...
 
     def problems(self) -> list[str]:
-        """The invalid parameters, each with its value and bound."""
-        return []
+        """The invalid parameters, each with its value and bound: those that violate the bounds of
+        their fields (see ``shared.values.bounds``)."""
+        return problems_of(self)
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
@@ -369,14 +372,14 @@ def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...] | None:
 class Resource:
     """A resource to scale: its target, its metrics, its policy and its limits."""
 
-    name: str
+    name: Annotated[str, matching(NAME)]
     target: CapacityTarget
     metrics: Mapping[str, MetricSource]
     policy: PolicyFunction
     limits: Limits = Limits()
     cooldown: Cooldown = Cooldown()
-    window_seconds: float = 600
-    history_seconds: float = 1800
+    window_seconds: Annotated[float, Bounds(1, HISTORY_SECONDS_MAX)] = 600
+    history_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 1800
     """How long samples are kept at least. See ``kept_history_seconds``."""
     guards: Guards = Guards()
     goal: Goal = Goal()

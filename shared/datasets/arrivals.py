@@ -18,8 +18,7 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.sampling.blob_paths import hour_of
-from shared.values.text import quoted
-from shared.values.times import utc_time
+from shared.values.text import quoted, zoned_time
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")
@@ -74,7 +73,7 @@ def decode_arrival(body: str) -> BlobArrived:
     if not match:
         raise UnreadableMessage.field("event: subject", subject, "name a blob in a container")
     text = _string(fields, "time" if cloud_event else "eventTime")
-    if (time := utc_time(text)) is None:
+    if (time := zoned_time(text)) is None:
         raise UnreadableMessage.field("event: time", text, "be an ISO 8601 time with a zone")
     return BlobArrived(match[1], match[2], _string(fields, "id"), time)
 

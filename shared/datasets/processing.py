@@ -16,7 +16,8 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
-from shared.values.times import utc_time
+from shared.values.bounds import Bounds
+from shared.values.text import zoned_time
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
@@ -138,14 +139,13 @@ def _named(fields: dict[str, Any], name: str) -> str:
 
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name, 0)
-    if type(value) is not int or not 0 <= value <= LATE_MAX:
-        must = f"be a whole number from 0 to {LATE_MAX}"
-        raise UnreadableMessage.field(f"work: {name}", value, must)
-    return value
+    if must := Bounds(0, LATE_MAX).problem(value, int):
+        raise UnreadableMessage.field(f"work: {name}", value, must.removeprefix("must "))
+    return int(value)
 
 
 def _time(fields: dict[str, Any], name: str) -> datetime:
-    time = utc_time(fields.get(name))
+    time = zoned_time(fields.get(name))
     if time is None or not EPOCH <= time <= TIME_MAX:
         raise UnreadableMessage.field(f"work: {name}", fields.get(name), "be a time with a zone")
     return time

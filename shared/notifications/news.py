@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Style = Literal["cloudevents", "slack", "teams"]
-STYLES: tuple[Style, ...] = get_args(Style)
 TYPE_PREFIX = "app-service-autoscaler"
 CONTENT_TYPES: Mapping[Style, str] = {
     "cloudevents": "application/cloudevents+json; charset=utf-8",

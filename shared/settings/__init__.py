@@ -16,7 +16,7 @@ from shared.settings import connections, fields
 from shared.settings.amqp_transport import AMQP_TRANSPORT
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.settings.data_sets import DataSetSettings
-from shared.settings.fields import Environ, Section, Setting, SettingsModel, settings_of
+from shared.settings.fields import Environ, Section, SettingsModel, settings_of
 from shared.settings.files import FORMS, NoSettings, values_of
 from shared.settings.ingestion import IngestionSettings
 from shared.settings.json_files import read_json
@@ -59,9 +59,9 @@ class Settings(DataSetSettings, ActionSettings, RuleSettings, Schedules):
     """
 
     environ: Environ = fields.whole_environment()
-    ingestion: IngestionSettings = fields.group(IngestionSettings)
-    notifications: NotificationSettings = fields.group(NotificationSettings)
-    nightly: NightlySettings = fields.group(NightlySettings)
+    ingestion: IngestionSettings = fields.group()
+    notifications: NotificationSettings = fields.group()
+    nightly: NightlySettings = fields.group()
 
     def single_resource(self) -> SingleResource:
         """The one resource that settings can describe without code. Raises SettingsError."""
@@ -84,23 +84,11 @@ class Settings(DataSetSettings, ActionSettings, RuleSettings, Schedules):
         return _connection(connections.service_bus_connection, self.environ, name)
 
 
-def _single_resource(*names: str) -> tuple[Setting, ...]:
-    by_name = {setting.name: setting for setting in settings_of(SingleResource)}
-    return tuple(by_name[name] for name in names)
-
-
-_scaled = (
-    STORAGE,
-    SERVICE_BUS,
-    AMQP_TRANSPORT,
-    *_single_resource(
-        "SubscriptionId", "ResourceGroup", "ResourceToScale", "Topic", "Subscription"
-    ),
-)
-_rules = (*_single_resource("ThresholdUp", "ThresholdDown"), *settings_of(RuleSettings))
+_plan, _thresholds = settings_of(SingleResource)[:-2], settings_of(SingleResource)[-2:]
+_scaled = (STORAGE, SERVICE_BUS, AMQP_TRANSPORT, *_plan)
 SECTIONS = (
     Section("The resource to scale", "`metric_collector`", _scaled),
-    Section("The default rules", RULES, _rules),
+    Section("The default rules", RULES, (*_thresholds, *settings_of(RuleSettings))),
     Section("Schedules and timeouts", "`scaler`", settings_of(Schedules, ActionSettings)),
     Section("Notifications", "`notifier`", settings_of(NotificationSettings)),
     Section("Metrics from Event Hubs", "`metric_ingest`", settings_of(IngestionSettings)),

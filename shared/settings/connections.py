@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from shared.settings.amqp_transport import OVER_TCP, STAND_INS, AmqpTransport, amqp_transport
@@ -110,9 +109,6 @@ class EventHubConnection:
     transport: AmqpTransport = OVER_TCP
 
 
-Namespace = TypeVar("Namespace", ServiceBusConnection, EventHubConnection)
-
-
 def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection:
     """The connection. Raises ValueError for the problem with its settings."""
     found = section_of(environ, name)
@@ -133,47 +129,43 @@ def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnecti
 
 def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection:
     """The connection. Raises ValueError for the problem with its settings."""
-    found = section_of(environ, name)
-    if found.text:
-        _check_namespace_string(found, "a Service Bus")
-        connection = ServiceBusConnection(name, found.text)
-        return _reached(connection, connection.host, environ)
-    identity = identity_of(found, (NAMESPACE,))
-    if namespace := namespace_of(found):
-        return _reached(ServiceBusConnection(name, "", namespace, identity), namespace, environ)
-    raise ValueError(
-        f"{found.name} = '': set a Service Bus connection string or, for managed identity, "
-        f"{found.name_of(NAMESPACE)}"
-    )
+    found, host, identity = _namespace(environ, name, "a Service Bus")
+    if not host:
+        raise ValueError(
+            f"{found.name} = '': set a Service Bus connection string or, for managed identity, "
+            f"{found.name_of(NAMESPACE)}"
+        )
+    namespace, transport = "" if found.text else host, amqp_transport(environ, host)
+    return ServiceBusConnection(name, found.text, namespace, identity, transport)
 
 
 def event_hub_connection(
     environ: Mapping[str, str], name: str, hub: str
 ) -> EventHubConnection | None:
     """The connection; None if none is set. Raises ValueError for the problem with its settings."""
-    found = section_of(environ, name)
-    if found.text:
-        _check_namespace_string(found, "an Event Hubs")
-        fields = _parts(found.text)
-        if fields.get("entitypath", hub).lower() != hub.lower():
-            raise ValueError(
-                f"{found.name}: its EntityPath is {fields['entitypath']!r}, but EventHubName is "
-                f"{hub!r}"
-            )
-        host = _host(fields["endpoint"]).lower()
-        return _reached(EventHubConnection(name, hub, host, found.text), host, environ)
-    identity = identity_of(found, (NAMESPACE,))
-    if namespace := namespace_of(found):
-        host = namespace.lower()
-        return _reached(EventHubConnection(name, hub, host, "", identity), host, environ)
-    if found.properties:
+    found, host, identity = _namespace(environ, name, "an Event Hubs")
+    if not host and found.properties:
         raise ValueError(f"{found.name_of(NAMESPACE)} = '': must be set with the other settings")
-    return None
+    if not host:
+        return None
+    entity = _parts(found.text).get("entitypath", hub)
+    if entity.lower() != hub.lower():
+        raise ValueError(f"{found.name}: its EntityPath is {entity!r}, but EventHubName is {hub!r}")
+    host, transport = host.lower(), amqp_transport(environ, host)
+    return EventHubConnection(name, hub, host, found.text, identity, transport)
 
 
-def _reached(connection: Namespace, host: str, environ: Mapping[str, str]) -> Namespace:
-    """The connection with its transport. Raises ValueError for a wrong transport."""
-    return replace(connection, transport=amqp_transport(environ, host))
+def _namespace(
+    environ: Mapping[str, str], name: str, kind: str
+) -> tuple[ConnectionSection, str, Identity]:
+    """The settings, the host name, which is empty if none is set, and who logs in. Raises
+    ValueError."""
+    found = section_of(environ, name)
+    if not found.text:
+        identity = identity_of(found, (NAMESPACE,))
+        return found, namespace_of(found), identity
+    _check_namespace_string(found, kind)
+    return found, _host(_parts(found.text)["endpoint"]), SYSTEM_ASSIGNED
 
 
 @dataclass(frozen=True, slots=True)

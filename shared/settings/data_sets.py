@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated
 
-from shared.settings.fields import SettingsModel, entity, number, numbers, setting
+from shared.settings.fields import SettingsModel, entity, setting
+from shared.values.bounds import Bounds
 
 
 # fmt: off
@@ -12,21 +15,21 @@ from shared.settings.fields import SettingsModel, entity, number, numbers, setti
 class DataSetSettings(SettingsModel):
     """``processing_period_hours`` is empty if the app does not listen for telemetry."""
 
-    processing_period_hours: tuple[float, ...] = setting(numbers, "ProcessingPeriodHours",
-        "hours, separated by commas", "", "lengths of the periods by which data sets are "
-        "processed, such as `24, 2`; empty: the app does not listen for telemetry",
-        bounds=(1 / 60, 167))
-    processing_delay_minutes: float = setting(number, "ProcessingDelayMinutes", "minutes", 60,
-        "time from the end of a period until it is processed", bounds=(0, 10_080))
-    processing_lateness_hours: float = setting(number, "ProcessingLatenessHours", "hours", 12,
-        "the time after the end of a period is divided into intervals of this length. If data of "
-        "the period arrive after it was processed, one further run at the end of the interval "
-        "processes all data that arrived in that interval", bounds=(1 / 60, 167))
-    processing_queue: str = setting(entity, "ProcessingQueue", "text", "processing",
+    processing_period_hours: tuple[Annotated[float, Bounds(1 / 60, 167)], ...] = setting(
+        "ProcessingPeriodHours", "hours, separated by commas", "",
+        "lengths of the periods by which data sets are processed, such as `24, 2`; empty: the app "
+        "does not listen for telemetry")
+    processing_delay: Annotated[timedelta, Bounds(0, 10_080)] = setting("ProcessingDelayMinutes",
+        "minutes", 60, "time from the end of a period until it is processed")
+    processing_lateness: Annotated[timedelta, Bounds(1 / 60, 167)] = setting(
+        "ProcessingLatenessHours", "hours", 12, "the time after the end of a period is divided "
+        "into intervals of this length. If data of the period arrive after it was processed, one "
+        "further run at the end of the interval processes all data that arrived in that interval")
+    processing_queue: str = setting("ProcessingQueue", "text", "processing",
         "Service Bus queue (of `ServiceBusConnection`) that forwards to `WorkingQueue`; its "
         "duplicate detection must span more than a period plus the lateness or the delay, "
-        "whichever is longer")
-    working_queue: str = setting(entity, "WorkingQueue", "text", "working",
-        "Service Bus queue with sessions", "`telemetry_arrived`, `process_dataset`")
-    telemetry_queue: str = setting(entity, "TelemetryQueue", "text", "telemetry",
-        "storage queue in which Event Grid reports new blobs")
+        "whichever is longer", parse=entity)
+    working_queue: str = setting("WorkingQueue", "text", "working",
+        "Service Bus queue with sessions", "`telemetry_arrived`, `process_dataset`", parse=entity)
+    telemetry_queue: str = setting("TelemetryQueue", "text", "telemetry",
+        "storage queue in which Event Grid reports new blobs", parse=entity)

@@ -1,9 +1,10 @@
 """Declares and parses settings. A setting is a field of the model of its capability.
 
-    minimum_samples: int = setting(whole, "MinimumSamples", "whole number", 5,
-        "number of samples required for a decision", bounds=(1, 1000))
+    minimum_samples: Annotated[int, Bounds(1, 1000)] = setting("MinimumSamples", "whole number", 5,
+        "number of samples required for a decision")
 
-The declaration defines how the environment is parsed, and becomes a row of docs/settings.md.
+The declaration defines how the environment is parsed, and becomes a row of docs/settings.md. The
+type and its bounds decide which texts are valid (see `shared.values.bounds`).
 Problems are collected. A value that cannot be parsed is replaced by its default.
 """
 
@@ -13,33 +14,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from functools import cache, partial
+from typing import Any, NamedTuple, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from shared.settings.schedules import parse_cron
 from shared.settings.variables import QUOTED, UNRESOLVED, is_quoted, is_unresolved, resolved
 from shared.values import text as texts
+from shared.values.bounds import Bounds, Check, declared_by
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
-Model = TypeVar("Model", bound="SettingsModel")
 Environ = Mapping[str, str]
-NO_LIMIT = float("inf")
+Read = Callable[[Environ, list[str]], Any]
 INTERVAL = re.compile(r"(?:[0-9]{1,4}\.)?([0-9]{1,4}):[0-5][0-9]:[0-5][0-9]")
 HOURS_END = 24
 HTTPS = r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?"
 LOOPBACK = r"http://(?:127\.0\.0\.1|localhost)(?::[0-9]{1,5})?"
-
-
-class Bounds(NamedTuple):
-    """The bounds of a number, both inclusive."""
-
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        if self.high < NO_LIMIT:
-            return f"{self.low:g} to {self.high:g}"
-        return f"at least {self.low:g}"
 
 
 @dataclass(frozen=True)
@@ -56,11 +46,6 @@ class Setting:
     """The functions that use the setting, or ``rules`` for scaling_rules.py; empty to use the
     section's.
     """
-    bounds: Bounds | None = None
-    pattern: str = ".*"
-    """The pattern of a text, or of each name in a list."""
-    must: str = ""
-    """The problem that is reported if the pattern does not match, such as "must be a URL"."""
     unset: str = "none"
     """The text for docs/settings.md if there is no default."""
     secret: bool = False
@@ -69,6 +54,9 @@ class Setting:
     """
     example: str | None = None
     """The value in local.settings.json.example, if it differs from the default."""
+    bounds: Bounds | None = None
+    check: Check | None = None
+    """The check of a text, or of each name in a list."""
 
 
 class Section(NamedTuple):
@@ -108,10 +96,10 @@ class RawValue:
         if odd := texts.odd_character(text):
             self.refuse(f"must be one line of text: {odd}", repr(text))
             return False
-        matched = re.fullmatch(self.setting.pattern, text, re.DOTALL) is not None
-        if not matched:
-            self.refuse(self.setting.must or f"must match {self.setting.pattern}", repr(text))
-        return matched
+        must = self.setting.check(text) if self.setting.check else ""
+        if must:
+            self.refuse(must, repr(text))
+        return not must
 
 
 class SettingsModel:
@@ -120,52 +108,72 @@ class SettingsModel:
     @classmethod
     def read(cls, environ: Environ, problems: list[str]) -> Self:
         """All fields, parsed from the environment. Problems are appended to ``problems``."""
-        readers = {each.name: each.metadata["read"] for each in fields(cast(Any, cls))}
-        model = cls(**{name: reader(environ, problems) for name, reader in readers.items()})
+        declared = _declared(cast(Any, cls))
+        model = cls(**{name: read(environ, problems) for name, read, _ in declared})
         problems += model.conflicts()
         return model
+
+    def part(self, kind: type[T]) -> T:
+        """A value of a capability, with those of these settings that have its fields' names."""
+        names = {each.name for each in fields(cast(Any, self))}
+        shared = (each.name for each in fields(cast(Any, kind)) if each.name in names)
+        return kind(**{name: getattr(self, name) for name in shared})
 
     def conflicts(self) -> Iterable[str]:
         """The problems of values that are valid alone but not in combination."""
         return ()
 
 
-def settings_of(*models: type[SettingsModel]) -> tuple[Setting, ...]:
+def settings_of(*models: Any) -> tuple[Setting, ...]:
     """The settings of the models in order of declaration, including those of their groups."""
-    each_field = (each for model in models for each in fields(cast(Any, model)))
-    return tuple(setting for each in each_field for setting in each.metadata["settings"])
+    return tuple(each for model in models for _, _, own in _declared(model) for each in own)
+
+
+@cache
+def _declared(model: Any) -> Sequence[tuple[str, Read, Sequence[Setting]]]:
+    """The name of each field, the function that reads it, and its settings."""
+    hints = get_type_hints(model, include_extras=True)
+    return [(each.name, *each.metadata["declared"](hints[each.name])) for each in fields(model)]
 
 
 def setting(
-    parse: Callable[[RawValue], T], name: str, form: str, default: str | float, meaning: str,
-    used_by: str = "", bounds: tuple[float, float] | None = None, **options: Any,
-) -> T:  # fmt: skip
-    """A field of a settings model. The options are further fields of `Setting`."""
-    limits = Bounds(*bounds) if bounds else None
-    declared = Setting(name, form, str(default), meaning, used_by, limits, **options)
+    name: str, form: str, default: str | float, meaning: str, used_by: str = "",
+    parse: Callable[[RawValue], Any] | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """A field of a settings model. ``parse`` is needed if its type does not say how to read it. The
+    options are further fields of `Setting`."""
+    row = Setting(name, form, str(default), meaning, used_by, **options)
 
-    def read(environ: Environ, problems: list[str]) -> T:
-        raw = RawValue(
-            declared, environ.get(name, "").strip() or declared.default, environ, problems
-        )
-        if is_unresolved(raw.text):
-            raw.refuse(UNRESOLVED)
-            return parse(RawValue(declared, declared.default, environ, []))
-        return parse(raw)
+    def declared(hint: Any) -> tuple[Read, Sequence[Setting]]:
+        is_list = get_origin(hint) in (tuple, frozenset)
+        kind, bounds, check = declared_by(get_args(hint)[0] if is_list else hint)
+        bounded = replace(row, bounds=bounds, check=check)
+        usual = (LISTS if is_list else SCALARS).get(kind) or choice(get_args(kind))
+        return partial(_read, bounded, parse or usual), (bounded,)
 
-    shown = not (declared.secret or declared.hidden)
-    return cast(T, field(repr=shown, metadata={"read": read, "settings": (declared,)}))
+    return field(repr=not (row.secret or row.hidden), metadata={"declared": declared})
 
 
-def group(model: type[Model]) -> Model:
+def _read(
+    declared: Setting, parse: Callable[[RawValue], T], environ: Environ, problems: list[str]
+) -> T:
+    text = environ.get(declared.name, "").strip() or declared.default
+    raw = RawValue(declared, text, environ, problems)
+    if is_unresolved(text):
+        raw.refuse(UNRESOLVED)
+        return parse(RawValue(declared, declared.default, environ, []))
+    return parse(raw)
+
+
+def group() -> Any:
     """A field that is itself a settings model."""
-    return cast(Model, field(metadata={"read": model.read, "settings": settings_of(model)}))
+    return field(metadata={"declared": lambda model: (model.read, settings_of(model))})
 
 
-def whole_environment() -> Environ:
+def whole_environment() -> Any:
     """A field with the environment from which the other fields are parsed."""
-    metadata = {"read": lambda environ, _: environ, "settings": ()}
-    return cast(Environ, field(repr=False, metadata=metadata))
+    declared = (lambda environ, _: environ, ())
+    return field(repr=False, metadata={"declared": lambda _: declared})
 
 
 def text(raw: RawValue) -> str:
@@ -255,8 +263,8 @@ def duration(raw: RawValue, parse: Callable[[RawValue], float] = number) -> time
     The value is clamped to its bounds, because ``timedelta`` raises an error for NaN and large
     numbers.
     """
-    low, high = raw.setting.bounds or (0, 0)
-    return timedelta(**{raw.setting.form: min(max(low, parse(raw)), high)})
+    bounds = raw.setting.bounds or Bounds(0, 0)
+    return timedelta(**{raw.setting.form: min(max(bounds.low, parse(raw)), bounds.high)})
 
 
 def _parts(raw: RawValue) -> Iterable[str]:
@@ -266,12 +274,22 @@ def _parts(raw: RawValue) -> Iterable[str]:
 def _bounded(raw: RawValue, text: str, parse: Callable[[str], Number]) -> Number:
     """Parse a number. If it is out of bounds, it is reported but kept, for `conflicts` to
     compare."""
-    bounds = raw.setting.bounds or Bounds(-NO_LIMIT, NO_LIMIT)
+    bounds = raw.setting.bounds or Bounds()
     try:
         value = parse(text)
     except ValueError:
         raw.refuse(f"must be a {'whole ' if parse is texts.whole else ''}number", repr(text))
         return parse(raw.setting.default or str(bounds.low))
-    if not bounds.low <= value <= bounds.high:  # false for NaN too
+    if value not in bounds:
         raw.refuse(f"must be {bounds}", text)
     return value
+
+
+SCALARS: Mapping[Any, Callable[[RawValue], Any]] = {
+    bool: flag,
+    float: optional_number,
+    int: whole,
+    str: text,
+    timedelta: duration,
+}
+LISTS: Mapping[Any, Callable[[RawValue], Any]] = {str: names, float: numbers}

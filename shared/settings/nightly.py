@@ -7,13 +7,14 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
 from shared.settings import fields
-from shared.settings.fields import HTTPS, LOOPBACK, RawValue, SettingsModel, setting, text, whole
+from shared.settings.fields import HTTPS, LOOPBACK, RawValue, SettingsModel, setting, text
+from shared.values.bounds import Bounds, matching
 
 Submitter = Literal["", "local", "livy", "synapse", "databricks"]
-SUBMITTERS: tuple[Submitter, ...] = get_args(Submitter)
 SYNAPSE = rf"({HTTPS})/(?:livyApi/versions/[^/]+/)?sparkPools/(\w+)"
 ENDPOINTS: Mapping[str, tuple[str, str]] = {
     "livy": (
@@ -50,6 +51,10 @@ def _arguments(raw: RawValue) -> tuple[str, ...]:
 
 
 # fmt: off
+Container = Annotated[str, matching(
+    "[a-z0-9$][a-z0-9-]{2,62}", "must be names of blob containers between commas")]
+
+
 @dataclass(frozen=True)
 class NightlySettings(SettingsModel):
     """``submitter`` is empty if no job is set up; the other settings are then not checked.
@@ -57,51 +62,49 @@ class NightlySettings(SettingsModel):
     ``request`` has additional fields of a submission, in the format of the Spark service.
     """
 
-    submitter: Submitter = setting(fields.choice(SUBMITTERS), "TrendsSubmitter",
+    submitter: Submitter = setting("TrendsSubmitter",
         "one of `local`, `livy`, `synapse`, `databricks`", "",
         "where the nightly job runs: `local` (a process beside the app, for development), `livy` "
         "(Fabric, HDInsight, or your own Livy server), `synapse`, `databricks`; empty: the job "
         "does not run. See [operations](operations.md#nightly-trends)", BOTH)
-    endpoint: str = setting(fields.address, "TrendsEndpoint", "https address", "",
+    endpoint: str = setting("TrendsEndpoint", "https address", "",
         "address of the Livy server, `https://WORKSPACE.dev.azuresynapse.net/sparkPools/POOL`, "
-        "address of the Databricks workspace, or for `local` a folder for logs", BOTH, hidden=True)
-    request: Mapping[str, Any] = setting(_request, "TrendsRequest", "JSON object", "{}",
+        "address of the Databricks workspace, or for `local` a folder for logs", BOTH,
+        parse=fields.address, hidden=True)
+    request: Mapping[str, Any] = setting("TrendsRequest", "JSON object", "{}",
         "further fields of each submission: of a Livy batch (`file`, `pyFiles`, sizes) or of a "
-        "Databricks task (`spark_python_task`, cluster)", BOTH, hidden=True)
-    user: str = setting(text, "TrendsUser", "text", "",
+        "Databricks task (`spark_python_task`, cluster)", BOTH, parse=_request, hidden=True)
+    user: str = setting("TrendsUser", "text", "",
         "user name for a Livy server with basic authentication (HDInsight)", BOTH)
-    password: str = setting(text, "TrendsPassword", "text", "",
+    password: str = setting("TrendsPassword", "text", "",
         "password of `TrendsUser`; use a Key Vault reference", BOTH, secret=True)
-    inputs: tuple[str, ...] = setting(fields.names, "TrendsInput", "addresses, separated by commas",
-        "", "folders of the exported telemetry, all of which belong to each data set, such as a "
+    inputs: tuple[str, ...] = setting("TrendsInput", "addresses, separated by commas", "",
+        "folders of the exported telemetry, all of which belong to each data set, such as a "
         "container of events and one of metrics; `{dataset}` is replaced by the data set", BOTH)
-    output: str = setting(text, "TrendsOutput", "address", "",
+    output: str = setting("TrendsOutput", "address", "",
         "folder for results; `{dataset}` is replaced by the data set", BOTH)
-    arguments: tuple[str, ...] = setting(_arguments, "TrendsArguments", "text", "",
+    arguments: tuple[str, ...] = setting("TrendsArguments", "text", "",
         "further arguments of the job, such as `--measurement Amount --tables "
-        "https://ACCOUNT.table.core.windows.net`", BOTH, hidden=True)
-    datasets: tuple[str, ...] = setting(fields.names, "TrendsDataSets",
-        "names, separated by commas", "insights-logs-appevents",
-        "blob containers with exported telemetry", BOTH,
-        pattern="[a-z0-9$][a-z0-9-]{2,62}",
-        must="must be names of blob containers between commas")
-    late_days: int = setting(whole, "TrendsLateDays", "days", 3,
-        "number of days before yesterday that are recomputed if data arrived late", NIGHT, (0, 60))
-    schedule: str = setting(fields.cron, "NightlyTrendsSchedule", "schedule", "0 30 2 * * *",
-        "when to request the nightly runs", NIGHT)
-    runs_schedule: str = setting(fields.cron, "TrendRunsSchedule", "schedule", "30 * * * * *",
-        "when to check, start and retry runs", RUNS)
-    attempts: int = setting(whole, "TrendsAttempts", "whole number", 3,
-        "maximum number of attempts for a date", BOTH, (1, 20))
-    retry_minutes: float = setting(fields.number, "TrendsRetryMinutes", "minutes", 10,
-        "wait before the first retry; doubles with each further retry", BOTH, (0.01, 1440))
-    timeout_minutes: float = setting(fields.number, "TrendsTimeoutMinutes", "minutes", 240,
-        "a run that takes longer is stopped", BOTH, (1, 2880))
-    parallel: int = setting(whole, "TrendsParallel", "whole number", 1,
-        "maximum number of concurrent runs of a data set", BOTH, (1, 50))
-    input_connection_string: str = setting(text, "AZURE_STORAGE_CONNECTION_STRING",
-        "connection string", "", "for development: used instead of managed identity to read "
-        "the blobs of `TrendsInput`", NIGHT, secret=True)
+        "https://ACCOUNT.table.core.windows.net`", BOTH, parse=_arguments, hidden=True)
+    datasets: tuple[Container, ...] = setting("TrendsDataSets", "names, separated by commas",
+        "insights-logs-appevents", "blob containers with exported telemetry", BOTH)
+    late_days: Annotated[int, Bounds(0, 60)] = setting("TrendsLateDays", "days", 3,
+        "number of days before yesterday that are recomputed if data arrived late", NIGHT)
+    schedule: str = setting("NightlyTrendsSchedule", "schedule", "0 30 2 * * *",
+        "when to request the nightly runs", NIGHT, parse=fields.cron)
+    runs_schedule: str = setting("TrendRunsSchedule", "schedule", "30 * * * * *",
+        "when to check, start and retry runs", RUNS, parse=fields.cron)
+    attempts: Annotated[int, Bounds(1, 20)] = setting("TrendsAttempts", "whole number", 3,
+        "maximum number of attempts for a date", BOTH)
+    retry_delay: Annotated[timedelta, Bounds(0.01, 1440)] = setting("TrendsRetryMinutes", "minutes",
+        10, "wait before the first retry; doubles with each further retry", BOTH)
+    timeout: Annotated[timedelta, Bounds(1, 2880)] = setting("TrendsTimeoutMinutes", "minutes",
+        240, "a run that takes longer is stopped", BOTH)
+    parallel: Annotated[int, Bounds(1, 50)] = setting("TrendsParallel", "whole number", 1,
+        "maximum number of concurrent runs of a data set", BOTH)
+    input_connection_string: str = setting("AZURE_STORAGE_CONNECTION_STRING", "connection string",
+        "", "for development: used instead of managed identity to read the blobs of `TrendsInput`",
+        NIGHT, secret=True)
     # fmt: on
 
     @property

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Annotated
 
-from shared.notifications.news import STYLES, NewsKind, Style
+from shared.notifications.news import NewsKind, Style
 from shared.settings import fields
-from shared.settings.fields import HTTPS, LOOPBACK, RawValue, SettingsModel, duration, setting, text
+from shared.settings.fields import HTTPS, LOOPBACK, RawValue, SettingsModel, setting
+from shared.values.bounds import Bounds, matching, one_of
 
 ALL = "all that notify"
-ADDRESS = rf"(?:{HTTPS}|{LOOPBACK})(?:/\S*)?"
-MUST = "must begin with https://"
+HttpsAddress = Annotated[
+    str, matching(rf"(?:{HTTPS}|{LOOPBACK})(?:/\S*)?", "must begin with https://")
+]
+Kind = Annotated[str, one_of(NewsKind)]
 
 
 def _kinds(raw: RawValue) -> frozenset[str]:
@@ -27,34 +30,30 @@ class NotificationSettings(SettingsModel):
     ``otlp_endpoint`` are empty, no telemetry is exported; if ``app_url`` is empty, links use the
     app's own address in Azure."""
 
-    webhook_url: str = setting(text, "WebhookUrl", "https address", "",
-        "webhook to which notifications are sent; empty: they go to the log only", ALL,
-        pattern=ADDRESS, must=MUST, secret=True)
-    webhook_style: Style = setting(fields.choice(STYLES), "WebhookStyle",
-        "one of `cloudevents`, `slack`, `teams`", "cloudevents", "format that the webhook expects",
-        ALL)
-    kinds: frozenset[str] = setting(_kinds, "Notifications", "kinds, separated by commas", "",
+    webhook_url: HttpsAddress = setting("WebhookUrl", "https address", "",
+        "webhook to which notifications are sent; empty: they go to the log only", ALL, secret=True)
+    webhook_style: Style = setting("WebhookStyle", "one of `cloudevents`, `slack`, `teams`",
+        "cloudevents", "format that the webhook expects", ALL)
+    kinds: frozenset[Kind] = setting("Notifications", "kinds, separated by commas", "",
         "kinds of notification that the webhook receives; see "
-        "[operations](operations.md#notifications)", ALL,
-        pattern="|".join(map(re.escape, NewsKind)), must=f"must be one of {', '.join(NewsKind)}",
-        unset="none (all)")
-    schedule: str = setting(fields.cron, "NotifierSchedule", "schedule", "30 * * * * *",
-        "when the notifier runs", "`notifier`")
-    quiet: timedelta = setting(duration, "NotificationQuietMinutes", "minutes", 15,
-        "minimum time between two notifications of the same kind and subject", bounds=(0, 1440))
-    repeat: timedelta = setting(duration, "NotificationRepeatHours", "hours", 6,
-        "interval at which a lasting condition is reported again", bounds=(0.01, 720))
-    at_maximum_minutes: float = setting(fields.number, "AtMaximumMinutes", "minutes", 30,
-        "a resource is reported when it has been at its maximum for this long, unless its rule "
-        "now recommends fewer instances", bounds=(1, 1440))
-    telemetry: str = setting(text, "APPLICATIONINSIGHTS_CONNECTION_STRING", "connection string", "",
+        "[operations](operations.md#notifications)", ALL, parse=_kinds, unset="none (all)")
+    schedule: str = setting("NotifierSchedule", "schedule", "30 * * * * *",
+        "when the notifier runs", "`notifier`", parse=fields.cron)
+    quiet: Annotated[timedelta, Bounds(0, 1440)] = setting("NotificationQuietMinutes", "minutes",
+        15, "minimum time between two notifications of the same kind and subject")
+    repeat: Annotated[timedelta, Bounds(0.01, 720)] = setting("NotificationRepeatHours", "hours", 6,
+        "interval at which a lasting condition is reported again")
+    at_maximum_minutes: Annotated[float, Bounds(1, 1440)] = setting("AtMaximumMinutes", "minutes",
+        30, "a resource is reported when it has been at its maximum for this long, unless its rule "
+        "now recommends fewer instances")
+    telemetry: str = setting("APPLICATIONINSIGHTS_CONNECTION_STRING", "connection string", "",
         "Application Insights resource that receives metrics and traces; see "
         "[operations](operations.md#telemetry)", "all", secret=True)
-    telemetry_authentication: str = setting(text, "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
-        "text", "", "`ClientId=…;Authorization=AAD` if the resource accepts no keys", "all")
-    otlp_endpoint: str = setting(text, "OTEL_EXPORTER_OTLP_ENDPOINT", "address", "",
+    telemetry_authentication: str = setting("APPLICATIONINSIGHTS_AUTHENTICATION_STRING", "text", "",
+        "`ClientId=…;Authorization=AAD` if the resource accepts no keys", "all")
+    otlp_endpoint: str = setting("OTEL_EXPORTER_OTLP_ENDPOINT", "address", "",
         "OpenTelemetry receiver (OTLP over HTTP) of metrics, traces and logs, such as "
         "`http://collector:4318`; see [operations](operations.md#telemetry)", "all")
-    app_url: str = setting(fields.address, "AppUrl", "https address", "",
+    app_url: HttpsAddress = setting("AppUrl", "https address", "",
         "address of this app, for links in notifications", "`notifier`, `breaker_status`",
-        pattern=ADDRESS, must=MUST, unset="none (in Azure the app's own address)")
+        parse=fields.address, unset="none (in Azure the app's own address)")

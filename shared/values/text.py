@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from reprlib import Repr
 from typing import Annotated
 
@@ -45,6 +46,7 @@ characters nor line or paragraph separators, and nothing that changes the direct
 _LINE = re.compile(LINE_PATTERN)
 _ODD = re.compile(rf"[{_REFUSED}\ud800-\udfff]")
 
+TIME_CHARACTERS_MAX = 64
 WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
@@ -82,6 +84,18 @@ def number(text: str) -> float:
     if not NUMBER.fullmatch(text):
         raise ValueError(f"{quoted(text)} is not a number")
     return float(text)
+
+
+def zoned_time(value: object) -> datetime | None:
+    """The time of an ISO 8601 text with a time zone, in UTC and cut to microseconds; None for any
+    other value."""
+    if not isinstance(value, str) or len(value) > TIME_CHARACTERS_MAX:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        return time.astimezone(UTC) if time.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:

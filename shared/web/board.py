@@ -15,8 +15,7 @@ from uuid import uuid4
 from pydantic import ConfigDict, Field
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
-from shared.autoscaling.declaring import Mode
+from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Mode
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find

@@ -188,8 +188,7 @@ def _line(error: BaseException) -> str:
 
 def periods(loaded: Settings) -> Sequence[Period]:
     """The periods by which data sets are processed. Raises SettingsError."""
-    delay = timedelta(minutes=loaded.processing_delay_minutes)
-    lateness = timedelta(hours=loaded.processing_lateness_hours)
+    delay, lateness = loaded.processing_delay, loaded.processing_lateness
     hours = loaded.processing_period_hours
     try:
         return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)

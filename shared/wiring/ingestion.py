@@ -38,7 +38,6 @@ from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker import BreakerController, Hub
 from shared.ingestion.ownership.ports import PartitionReceiver
 from shared.settings.connections import account_of
-from shared.settings.ingestion import BreakerSettings
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
@@ -222,8 +221,8 @@ class IngestionParts(IngestionStores):
             self.instance,
             self.breaker_store,
             self.announcer,
-            trip_rule(breaker),
-            breaker_times(breaker),
+            breaker.part(TripRule),
+            breaker.part(BreakerTimes),
             time.monotonic,
         )
 
@@ -242,7 +241,7 @@ class IngestionParts(IngestionStores):
             keys=[each.encode() for each in breaker.approval_keys],
             valid_for=breaker.approval_valid_for,
             app_url=app_url or self._own_address,
-            times=breaker_times(breaker),
+            times=breaker.part(BreakerTimes),
         )
 
     @property
@@ -300,23 +299,3 @@ def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:
                 )
                 monitored[at] = (*monitored.get(at, ()), subscribed)
     return MetricSubscriptions(frozenset(pushed), monitored)
-
-
-def trip_rule(breaker: BreakerSettings) -> TripRule:
-    return TripRule(
-        window_seconds=breaker.window_seconds,
-        failures_max=breaker.failures_max or None,
-        failure_ratio_max=breaker.failure_ratio_max,
-        slow_ratio_max=breaker.slow_ratio_max,
-        slow_seconds=breaker.slow_seconds,
-        throughput_min=breaker.throughput_min,
-        counts_bad_events=breaker.counts_bad_events,
-    )
-
-
-def breaker_times(breaker: BreakerSettings) -> BreakerTimes:
-    return BreakerTimes(
-        break_seconds=breaker.break_seconds,
-        break_seconds_max=breaker.break_seconds_max,
-        probe_events=breaker.probe_events,
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,12 +44,7 @@ class NightlyParts(Parts):
             self.store,
             self.submitter,
             self._app.notifications.notifier,
-            RunPolicy(
-                attempts=settings.attempts,
-                retry_delay=timedelta(minutes=settings.retry_minutes),
-                timeout=timedelta(minutes=settings.timeout_minutes),
-                parallel=settings.parallel,
-            ),
+            self.settings.part(RunPolicy),
             lambda run: runs.job(run, settings.inputs, settings.output, settings.arguments),
             runs.new_token,
         )

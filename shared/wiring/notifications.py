@@ -41,8 +41,7 @@ class NotificationParts(Parts):
 
     @property
     def intervals(self) -> NotificationIntervals:
-        settings = self._app.settings.notifications
-        return NotificationIntervals(settings.quiet, settings.repeat)
+        return self._app.settings.notifications.part(NotificationIntervals)
 
     @property
     def sources(self) -> Mapping[str, Source]:

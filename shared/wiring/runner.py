@@ -54,7 +54,7 @@ class Runner:
             pause,
             self._failed,
         )
-        times = BalancingTimes(balancing.renew_seconds, balancing.expire_seconds)
+        times = balancing.part(BalancingTimes)
         self.processor = Processor(
             Balancer(
                 self.name,

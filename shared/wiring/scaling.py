@@ -94,10 +94,4 @@ class ScalingParts(Parts):
 
     @cached_property
     def timing(self) -> ActionTiming:
-        settings = self._app.settings
-        return ActionTiming(
-            resend_seconds=settings.action_resend_seconds,
-            retry_seconds=settings.action_retry_seconds,
-            failure_hold_seconds=settings.failure_hold_seconds,
-            deadline_seconds=settings.action_deadline_seconds,
-        )
+        return self._app.settings.timing.part(ActionTiming)

@@ -280,14 +280,17 @@ SOUND: list[Policy] = [
             "statistic = 'median': must be one of latest, mean, maximum",
         ),
         (BacklogTarget("backlog", drain_minutes=-1), "drain_minutes = -1: must be above 0"),
-        (BacklogTarget("backlog", share=1.5), "share = 1.5: must be at most 1"),
+        (BacklogTarget("backlog", share=1.5), "share = 1.5: must be above 0 and at most 1"),
         (
             BacklogTarget("backlog", rate_per_instance_minute=0),
             "rate_per_instance_minute = 0: must be above 0",
         ),
         (TargetTracking("cpu", -5), "target = -5: must be above 0"),
-        (TargetTracking("cpu", 5, tolerance=-0.1), "tolerance = -0.1: must be at least 0"),
-        (TargetTracking("cpu", 5, tolerance=1), "tolerance = 1: must be below 1"),
+        (
+            TargetTracking("cpu", 5, tolerance=-0.1),
+            "tolerance = -0.1: must be at least 0 and below 1",
+        ),
+        (TargetTracking("cpu", 5, tolerance=1), "tolerance = 1: must be at least 0 and below 1"),
         (
             TargetTracking("cpu", 5, reporting_metric=""),
             "reporting_metric = '': must be a name",

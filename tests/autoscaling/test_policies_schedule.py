@@ -411,10 +411,13 @@ def test_the_floor_never_lowers(
     ("policy", "problem"),
     [
         (SeasonalFloor(None), "policy = None: must be callable with an Observation"),  # type: ignore[arg-type]
-        (SeasonalFloor(BacklogTarget("b", share=0)), "policy: share = 0: must be above 0"),
+        (
+            SeasonalFloor(BacklogTarget("b", share=0)),
+            "policy: share = 0: must be above 0 and at most 1",
+        ),
         (SeasonalFloor(wants(1), headroom=0), "headroom = 0: must be above 0"),
-        (SeasonalFloor(wants(1), lead_minutes=-1), "lead_minutes = -1: must be at least 0"),
-        (SeasonalFloor(wants(1), lead_minutes=9999), "lead_minutes = 9999: must be at most 1440"),
+        (SeasonalFloor(wants(1), lead_minutes=-1), "lead_minutes = -1: must be 0 to 1440"),
+        (SeasonalFloor(wants(1), lead_minutes=9999), "lead_minutes = 9999: must be 0 to 1440"),
     ],
 )
 def test_parameters_of_the_floor_are_checked(policy: SeasonalFloor, problem: str) -> None:

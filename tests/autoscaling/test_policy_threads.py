@@ -420,7 +420,7 @@ def test_a_policy_that_blocks_at_start_is_named_and_refuses_no_other(blocking: B
     blocked = resource(policy=blocking, limits=Limits(0, 5))
     other = resource("plan-2", limits=Limits(2, 1))
     assert problems([blocked, other], 1) == [
-        "resource 'plan-1': limits.minimum = 0: must be at least 1",
+        "resource 'plan-1': limits.minimum = 0: must be a whole number of at least 1",
         "resource 'plan-2': limits.maximum = 1: must be at least limits.minimum = 2",
     ]
     (warning,) = failing_policies([resource(policy=blocking), resource("plan-2")], 1)

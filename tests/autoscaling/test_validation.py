@@ -72,9 +72,9 @@ def test_a_valid_declaration_has_no_problems() -> None:
             {"target": AppServicePlan(plan().subscription_id, "", "p")},
             "target.resource_group = '': must be a name",
         ),
-        ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be at least 1"),
+        ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be a whole number of at least 1"),
         ({"limits": Limits(6, 5)}, "limits.maximum = 5: must be at least limits.minimum = 6"),
-        ({"limits": Limits(1, 101)}, "limits.maximum = 101: must be at most 100"),
+        ({"limits": Limits(1, 101)}, "limits.maximum = 101: must be a whole number of at most 100"),
         ({"limits": Limits("1", 5)}, "limits.minimum = '1': must be a whole number"),  # type: ignore[arg-type]
         ({"cooldown": Cooldown(-1, 0)}, "cooldown.scale_out_seconds = -1: must be 0 to 86400"),
         ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 14400"),
@@ -122,7 +122,7 @@ def test_a_valid_declaration_has_no_problems() -> None:
         ),
         (
             {"guards": Guards(breaker_metric="b")},
-            "metric 'b' must be one of the resource's metrics (backlog)",
+            "guards.breaker_metric = 'b': must be one of the resource's metrics (backlog)",
         ),
         ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
         (

@@ -243,14 +243,17 @@ def test_more_backlog_never_means_fewer_instances(
         ),
         (
             StablePanic("backlog", 1, stable_seconds=1e6),
-            "stable_seconds = 1000000.0: must be at most 14400",
+            "stable_seconds = 1000000.0: must be above 0 and at most 14400",
         ),
-        (SlackAwareDrain("backlog", share=0), "share = 0: must be above 0"),
+        (SlackAwareDrain("backlog", share=0), "share = 0: must be above 0 and at most 1"),
         (
             SlackAwareDrain("backlog", share=0.5, calm_share=0.6),
             "calm_share = 0.6: must be at most share = 0.5",
         ),
-        (SlackAwareDrain("backlog", slope_minutes=0), "slope_minutes = 0: must be above 0"),
+        (
+            SlackAwareDrain("backlog", slope_minutes=0),
+            "slope_minutes = 0: must be above 0 and at most 240",
+        ),
         (
             SlackAwareDrain("backlog", dead_time_minutes="x"),  # type: ignore[arg-type]
             "dead_time_minutes = 'x': must be a number",

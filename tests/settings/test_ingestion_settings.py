@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from shared import settings
+from shared.ingestion.breaker.breaker import BreakerTimes
+from shared.ingestion.breaker.failure_window import TripRule
 from shared.settings import SettingsError
-from shared.wiring.ingestion import breaker_times, trip_rule
 
 HUB = "Endpoint=sb://Shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=hunter2"
 
@@ -74,11 +75,12 @@ def test_secrets_do_not_appear_in_the_repr_of_the_settings() -> None:
 
 def test_the_breaker_opens_after_more_than_100_failures_in_30_s_by_default() -> None:
     breaker = settings.load({"BreakerSlowRatio": "0.5"}).ingestion.breaker
-    trip, times = trip_rule(breaker), breaker_times(breaker)
+    trip, times = breaker.part(TripRule), breaker.part(BreakerTimes)
     assert (trip.failures_max, trip.window_seconds, trip.throughput_min) == (100, 30, 20)
     assert (trip.failure_ratio_max, trip.slow_ratio_max, trip.slow_seconds) == (0.5, 0.5, 10)
     assert (times.break_seconds, times.break_seconds_max, times.probe_events) == (30, 900, 10)
-    assert trip_rule(settings.load({"BreakerFailures": "0"}).ingestion.breaker).failures_max is None
+    without = settings.load({"BreakerFailures": "0"}).ingestion.breaker
+    assert without.part(TripRule).failures_max is None
 
 
 @pytest.mark.parametrize("change", [str, str.lower, str.upper])

@@ -142,7 +142,7 @@ def test_all_problems_of_the_single_resource_are_reported_together() -> None:
     with pytest.raises(SettingsError) as raised:
         settings.load({**wrong, "Topic": ""}).single_resource()
     named = [problem.split(" = ")[0] for problem in raised.value.problems]
-    assert named == ["ResourceToScale", "SubscriptionId", "Topic", "ThresholdDown"]
+    assert named == ["SubscriptionId", "ResourceToScale", "Topic", "ThresholdDown"]
 
 
 def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:

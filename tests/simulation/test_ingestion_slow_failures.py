@@ -24,7 +24,6 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, Stream
-from shared.wiring.ingestion import trip_rule
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds
@@ -33,7 +32,7 @@ T = TypeVar("T")
 BATCH = 99
 SECONDS = 300.0
 HOST_RETRY_SECONDS = 5
-DEFAULT = trip_rule(settings.load({}).ingestion.breaker)
+DEFAULT = settings.load({}).ingestion.breaker.part(TripRule)
 
 
 async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:

@@ -5,7 +5,6 @@ All problems are reported together. Each names the resource, the key, its value 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,14 +34,13 @@ from shared.autoscaling.declaring import (
     Throughput,
     is_pushed,
 )
-from shared.autoscaling.lag import GRAIN
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
     MetricValue,
     Window,
 )
-from shared.autoscaling.policies.checks import text
+from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
     Observation,
@@ -56,23 +54,23 @@ from shared.autoscaling.policy import (
     unknown_metric,
 )
 from shared.autoscaling.state import ScalingState
+from shared.values.bounds import Bounds, problems_of
 from shared.values.calls import answers, error_text
-from shared.values.text import METRIC_NAME, NAME, UUID, quoted
+from shared.values.text import METRIC_NAME, quoted
 
 CHECK_SECONDS_MAX = 3.0
 """The policies of all resources together are checked within this time."""
 
 PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 
-PLAN_CAPACITY_MAX = 100
-"""The most instances that any tier of App Service Plans has (Isolated v2)."""
-
+KINDS = {
+    "limits": Limits,
+    "cooldown": Cooldown,
+    "guards": Guards,
+    "goal": Goal,
+    "throughput": Throughput,
+}
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
-COUNTS = ("active", "dead_letter", "scheduled")
-AGGREGATIONS = ("average", "total", "minimum", "maximum", "count")
-RESOURCE_ID = re.compile(
-    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/[^/]+(/[^/]+/[^/]+)+/?", re.I
-)
 
 
 def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]:
@@ -104,25 +102,25 @@ def _find(resource: object, position: int, found: list[str]) -> None:
 
 def needs_hub(resources: object) -> bool:
     """True if any resource has a source that only an event hub can feed."""
-    declared = resources if isinstance(resources, list | tuple) else ()
     return any(
-        is_pushed(source) or isinstance(source, IngestionBreaker)
-        for resource in declared
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
-        for source in resource.metrics.values()
+        is_pushed(each) or isinstance(each, IngestionBreaker) for each in _sources(resources)
     )
 
 
 def connections(resources: object) -> set[tuple[type, str]]:
     """The kind and the connection name of each declared source; invalid ones are left out."""
-    declared = resources if isinstance(resources, list | tuple) else ()
     return {
         (type(source), source.connection)
-        for resource in declared
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
-        for source in resource.metrics.values()
+        for source in _sources(resources)
         if isinstance(source, CONNECTED) and isinstance(source.connection, str)
     }
+
+
+def _sources(resources: object) -> Iterator[object]:
+    """The sources of the resources that are valid enough to have any."""
+    for resource in resources if isinstance(resources, list | tuple) else ():
+        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping):
+            yield from resource.metrics.values()
 
 
 def failing_policies(
@@ -199,7 +197,8 @@ def _checked(resource: Resource) -> Iterator[str]:
     if wrong_classes := list(_wrong_classes(resource)):
         yield from wrong_classes
         return
-    for check in (_name, _target, _limits, _modes, _durations, _metrics, _guards, _policy):
+    checks = (_bounds, _target, _limits, _modes, _counted_metrics, _planning_step)
+    for check in (*checks, _metrics, _guards, _policy):
         found = list[str]()
         try:
             found.extend(check(resource))
@@ -211,16 +210,16 @@ def _checked(resource: Resource) -> Iterator[str]:
 def _wrong_classes(resource: Resource) -> Iterator[str]:
     """A problem for each field whose value has the wrong class. Such a value is most often
     a tuple."""
-    kinds = {"limits": Limits, "cooldown": Cooldown, "guards": Guards, "goal": Goal}
-    for field, kind in {**kinds, "throughput": Throughput}.items():
+    for field, kind in KINDS.items():
         value = getattr(resource, field)
         if not isinstance(value, kind):
             yield f"{field} = {quoted(value)}: must be {kind.__name__}(…)"
 
 
-def _name(resource: Resource) -> Iterator[str]:
-    if not isinstance(resource.name, str) or not NAME.fullmatch(resource.name):
-        yield f"name = {resource.name!r}: must match {NAME.pattern}"
+def _bounds(resource: Resource) -> Iterator[str]:
+    yield from problems_of(resource)
+    for field in KINDS:
+        yield from problems_of(getattr(resource, field), f"{field}.")
 
 
 def _target(resource: Resource) -> Iterator[str]:
@@ -229,56 +228,20 @@ def _target(resource: Resource) -> Iterator[str]:
 
 def _plan(place: str, plan: object) -> Iterator[str]:
     if not isinstance(plan, AppServicePlan):
-        yield f"{place} = {plan!r}: must be an {PLAN}"
-        return
-    if not isinstance(plan.subscription_id, str) or not UUID.fullmatch(plan.subscription_id):
-        yield f"{place}.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
-    for key in ("resource_group", "name"):
-        value = getattr(plan, key)
-        yield from text(f"{place}.{key}", value)
-        if "/" in str(value):
-            yield f"{place}.{key} = {value!r}: must be a name without slashes"
+        yield f"{place} = {quoted(plan)}: must be an {PLAN}"
+    yield from problems_of(plan, f"{place}.")
 
 
 def _limits(resource: Resource) -> Iterator[str]:
     low, high = resource.limits.minimum, resource.limits.maximum
-    for key, value in (("minimum", low), ("maximum", high)):
-        if type(value) is not int:
-            yield f"limits.{key} = {value!r}: must be a whole number"
-            return
-    if low < 1:
-        yield f"limits.minimum = {low}: must be at least 1"
-    if high < low:
+    if type(low) is type(high) is int and high < low:
         yield f"limits.maximum = {high}: must be at least limits.minimum = {low}"
-    if high > PLAN_CAPACITY_MAX:
-        yield f"limits.maximum = {high}: must be at most {PLAN_CAPACITY_MAX}"
 
 
 def _modes(resource: Resource) -> Iterator[str]:
     for key, kind in (("mode", Mode), ("on_manual_change", ManualChange)):
         if not isinstance(getattr(resource, key), kind):
             yield f"{key} = {getattr(resource, key)!r}: must be a {kind.__name__}"
-
-
-def _durations(resource: Resource) -> Iterator[str]:
-    cooldown = resource.cooldown
-    yield from _bounded("cooldown.scale_out_seconds", cooldown.scale_out_seconds, 0, 86_400)
-    yield from _bounded("cooldown.scale_in_seconds", cooldown.scale_in_seconds, 0, 86_400)
-    yield from _bounded("window_seconds", resource.window_seconds, 1, HISTORY_SECONDS_MAX)
-    yield from _bounded("history_seconds", resource.history_seconds, 0, HISTORY_SECONDS_MAX)
-    yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0.01, 1440)
-    yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
-    yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
-    yield from _counted_metrics(resource)
-    yield from _planning_step(resource)
-    rate, dead_time = (
-        resource.throughput.rate_per_instance_minute,
-        resource.throughput.dead_time_minutes,
-    )
-    if rate is not None:
-        yield from _bounded("throughput.rate_per_instance_minute", rate, 1e-6, 1e12)
-    if dead_time is not None:
-        yield from _bounded("throughput.dead_time_minutes", dead_time, 0, 120)
 
 
 def _planning_step(resource: Resource) -> Iterator[str]:
@@ -295,23 +258,19 @@ def _planning_step(resource: Resource) -> Iterator[str]:
             )
 
 
+def _undeclared(resource: Resource, place: str, name: str | None) -> Iterator[str]:
+    if name is not None and name not in resource.metrics:
+        declared = ", ".join(sorted(map(str, resource.metrics))) or "none"
+        yield f"{place} = {name!r}: must be one of the resource's metrics ({declared})"
+
+
 def _counted_metrics(resource: Resource) -> Iterator[str]:
-    declared = ", ".join(sorted(map(str, resource.metrics))) or "none"
     throughput = resource.throughput
     for key in ("completed_metric", "incoming_metric"):
-        name = getattr(throughput, key)
-        if name is not None and name not in resource.metrics:
-            yield f"throughput.{key} = {name!r}: must be one of the resource's metrics ({declared})"
+        yield from _undeclared(resource, f"throughput.{key}", getattr(throughput, key))
     if throughput.completed_metric is not None and throughput.incoming_metric is not None:
         keys = "throughput.completed_metric, throughput.incoming_metric"
         yield f"{keys}: only one of the two may be set"
-
-
-def _bounded(key: str, value: object, low: float, high: float) -> Iterator[str]:
-    if type(value) not in (int, float):
-        yield f"{key} = {value!r}: must be a number"
-    elif not low <= value <= high:  # type: ignore[operator]  # false for NaN too
-        yield f"{key} = {value}: must be {low:g} to {high:g}"
 
 
 def _metrics(resource: Resource) -> Iterator[str]:
@@ -333,76 +292,47 @@ def _source(source: MetricSource) -> Iterator[str]:
         return
     if isinstance(source, PlanCapacity):
         yield from _plan(".plan", source.plan)
+    yield from problems_of(source, ".")
     if isinstance(source, AzureMonitorMetric):
-        yield from _azure_monitor(source)
-    for key in ("topic", "subscription", "queue", "connection"):
-        yield from text(f".{key}", getattr(source, key, "none"))
-    if isinstance(source, ServiceBusQueue | ServiceBusSubscription) and source.count not in COUNTS:
-        yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
-
-
-def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
-    if text("", source.resource_id) or not RESOURCE_ID.fullmatch(source.resource_id):
-        example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
-        yield f".resource_id = {source.resource_id!r}: must be a resource ID such as {example}"
-    yield from text(".metric", source.metric)
-    if source.aggregation not in AGGREGATIONS:
-        yield f".aggregation = {source.aggregation!r}: must be one of {', '.join(AGGREGATIONS)}"
-    if not isinstance(source.time_grain, str) or not GRAIN.fullmatch(source.time_grain):
-        yield f".time_grain = {source.time_grain!r}: must be a duration such as 'PT1M'"
-    if not isinstance(source.filter, str) or (source.filter and source.streamed):
-        yield f".filter = {source.filter!r}: must be text, and empty for a streamed metric"
-    if not isinstance(source.namespace, str) or (source.namespace and source.streamed):
-        yield f".namespace = {source.namespace!r}: must be text, and empty for a streamed metric"
-    if not isinstance(source.streamed, bool):
-        yield f".streamed = {source.streamed!r}: must be True or False"
+        for key in ("filter", "namespace"):
+            value = getattr(source, key)
+            if not isinstance(value, str) or (value and source.streamed):
+                yield f".{key} = {quoted(value)}: must be text, and empty for a streamed metric"
 
 
 def _guards(resource: Resource) -> Iterator[str]:
     guards = resource.guards
     named = {f"guards.missing_by_metric[{n!r}]": m for n, m in guards.missing_by_metric.items()}
     for key, missing in {"guards.missing": guards.missing, **named}.items():
-        yield from _bounded(f"{key}.after_seconds", missing.after_seconds, 1, 86_400)
+        yield from problems_of(missing, f"{key}.")
         yield from _then(f"{key}.then", missing.then, resource.limits)
-    for name in (*guards.missing_by_metric, guards.breaker_metric):
-        if name is not None and name not in resource.metrics:
-            declared = ", ".join(sorted(map(str, resource.metrics)))
-            yield f"guards: metric {name!r} must be one of the resource's metrics ({declared})"
-    for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
-        yield from _bounded(f"guards.{key}", getattr(guards, key), 0, HISTORY_SECONDS_MAX)
-    seconds = guards.nothing_finished_seconds
-    yield from _bounded("guards.nothing_finished_seconds", seconds, 0, 86_400)
+    for name in guards.missing_by_metric:
+        yield from _undeclared(resource, "guards.missing_by_metric: metric", name)
+    yield from _undeclared(resource, "guards.breaker_metric", guards.breaker_metric)
     for position, limit in enumerate(guards.rate_limits):
-        for problem in _rate_limit(limit, resource.kept_history_seconds):
-            yield f"guards.rate_limits[{position}].{problem}"
+        yield from _rate_limit(f"guards.rate_limits[{position}].", limit, resource)
 
 
 def _then(key: str, then: object, limits: Limits) -> Iterator[str]:
-    if type(then) is int:
-        yield from _bounded(key, then, limits.minimum, limits.maximum)
-    elif then not in ("hold", "hold_in"):
+    allowed = Bounds(limits.minimum, limits.maximum)
+    if type(then) is int and then not in allowed:
+        yield f"{key} = {then}: must be {allowed}"
+    elif type(then) is not int and then not in ("hold", "hold_in"):
         yield f"{key} = {then!r}: must be 'hold', 'hold_in' or a whole number"
 
 
-def _rate_limit(limit: RateLimit, kept_seconds: float) -> Iterator[str]:
-    if limit.direction not in ("out", "in"):
-        yield f"direction = {limit.direction!r}: must be 'out' or 'in'"
-    yield from _bounded("period_seconds", limit.period_seconds, 1, kept_seconds)
+def _rate_limit(place: str, limit: RateLimit, resource: Resource) -> Iterator[str]:
+    yield from problems_of(limit, place)
+    if must := Bounds(1, resource.kept_history_seconds).problem(limit.period_seconds):
+        yield f"{place}period_seconds = {quoted(limit.period_seconds)}: {must}"
     if (limit.instances is None) is (limit.percent is None):
-        yield "instances, percent: exactly one of the two must be set"
-    if limit.instances is not None and (type(limit.instances) is not int or limit.instances < 0):
-        yield f"instances = {limit.instances!r}: must be a whole number of at least 0"
-    if limit.percent is not None:
-        yield from _bounded("percent", limit.percent, 0, 10_000)
+        yield f"{place}instances, percent: exactly one of the two must be set"
 
 
 def _policy(resource: Resource) -> Iterator[str]:
     policy = resource.policy
-    if not callable(policy):
-        yield f"policy = {policy!r}: must be callable with an Observation"
-        return
-    if isinstance(policy, type):
-        yield f"policy = {policy.__name__}: is a class; write {policy.__name__}(…)"
+    if wrong := no_policy("policy", policy):
+        yield from wrong
         return
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
@@ -410,8 +340,7 @@ def _policy(resource: Resource) -> Iterator[str]:
     is_valid = isinstance(resource.metrics, Mapping)
     missing = [name for name in named_metrics(policy) if is_valid and name not in resource.metrics]
     for name in missing:
-        declared = ", ".join(sorted(resource.metrics)) or "none"
-        yield f"policy.metric = {name!r}: must be one of the resource's metrics ({declared})"
+        yield from _undeclared(resource, "policy.metric", name)
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
     if wrong_fields:

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.autoscaling.policies.checks import fraction, number_or_none, one_of, text
 from shared.autoscaling.policies.recommendations import (
-    STATISTICS,
     Statistic,
     instances,
     needed,
@@ -19,6 +17,7 @@ from shared.autoscaling.policies.recommendations import (
     stay,
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import Name, Positive, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ class BacklogTarget(Policy):
     time of an item.
     """
 
-    metric: str
-    drain_minutes: float | None = None
-    share: float = 0.8
-    rate_per_instance_minute: float | None = None
+    metric: Name
+    drain_minutes: Positive | None = None
+    share: Share = 0.8
+    rate_per_instance_minute: Positive | None = None
     statistic: Statistic = "latest"
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"share": (0.1, 1.0)}
 
@@ -52,16 +51,6 @@ class BacklogTarget(Policy):
     @property
     def backlog_metric(self) -> str:
         return self.metric
-
-    def problems(self) -> list[str]:
-        """The invalid parameters, each with its value and bound."""
-        return [
-            *text("metric", self.metric),
-            *number_or_none("drain_minutes", self.drain_minutes, above=0),
-            *fraction("share", self.share),
-            *number_or_none("rate_per_instance_minute", self.rate_per_instance_minute, above=0),
-            *one_of("statistic", self.statistic, STATISTICS),
-        ]
 
     def __call__(self, seen: Observation) -> Recommendation:
         rule = "backlog_target"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shared.autoscaling.policies.checks import text, whole
 from shared.autoscaling.policies.recommendations import instances_text
 from shared.autoscaling.policies.threshold import Threshold
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import AtLeastOne, Bounds, Name, problems_of
+from shared.values.text import quoted
 
 Level = tuple[int, float, float]
 """A capacity in instances, and the upper and lower threshold that apply from this capacity on."""
@@ -30,11 +31,11 @@ class CapacityThresholds(Policy):
     The rules of Azure Monitor have fixed thresholds ("Best practices for autoscale").
     """
 
-    metric: str
+    metric: Name
     levels: tuple[Level, ...]
-    minimum_samples: int = 5
-    step_out: int = 1
-    step_in: int = 1
+    minimum_samples: AtLeastOne = 5
+    step_out: AtLeastOne = 1
+    step_in: AtLeastOne = 1
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -42,9 +43,7 @@ class CapacityThresholds(Policy):
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = text("metric", self.metric)
-        for name in ("minimum_samples", "step_out", "step_in"):
-            problems += whole(name, getattr(self, name), 1)
+        problems = problems_of(self)
         if not isinstance(self.levels, tuple | list) or not self.levels:
             return [*problems, f"levels = {self.levels!r}: at least one level is required"]
         return problems + list(self._level_problems())
@@ -57,7 +56,9 @@ class CapacityThresholds(Policy):
                 yield f"{key} = {level!r}: must be (from capacity, upper, lower)"
                 continue
             start, upper, lower = level
-            faults = whole("capacity", start, 1) + Threshold("any", upper, lower).problems()
+            if must := Bounds(1).problem(start, int):
+                yield f"{key}.capacity = {quoted(start)}: {must}"
+            faults = Threshold("any", upper, lower).problems()
             yield from (f"{key}.{fault}" for fault in faults)
             starts.append(start)
         if all(type(s) is int for s in starts) and starts != sorted(set(starts)):

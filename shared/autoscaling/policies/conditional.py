@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shared.autoscaling.measurements import Evidence
-from shared.autoscaling.policies.checks import label, member, number, text
+from shared.autoscaling.policies.checks import label, member
 from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import shown
 from shared.autoscaling.policy import (
@@ -17,7 +17,9 @@ from shared.autoscaling.policy import (
     Recommendation,
     ask,
 )
+from shared.values.bounds import Name, Number, name_problem, problems_of
 from shared.values.calls import error_text
+from shared.values.text import quoted
 
 Predicate = Callable[[Observation], bool]
 
@@ -35,7 +37,7 @@ class Every:
     """The condition that ``every`` returns."""
 
     metric_names: tuple[str, ...]
-    below: float = 1
+    below: Number = 1
 
     @property
     def name(self) -> str:
@@ -43,10 +45,11 @@ class Every:
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = [] if self.metric_names else ["every(): at least one metric is required"]
-        for name in self.metric_names:
-            problems += text("metric", name)
-        return problems + number("below", self.below)
+        if not self.metric_names:
+            return ["every(): at least one metric is required", *problems_of(self)]
+        named = [(name, name_problem(name)) for name in self.metric_names]
+        wrong = [f"metric = {quoted(name)}: {must}" for name, must in named if must]
+        return wrong + problems_of(self)
 
     def __call__(self, seen: Observation) -> bool:
         return self.unmet(seen) is None
@@ -66,12 +69,12 @@ class Every:
 class Condition:
     """A condition with a predicate of your own. If it is not met, the reason quotes its name."""
 
-    name: str
+    name: Name
     predicate: Predicate
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        return text("name", self.name) + member("predicate", self.predicate)
+        return problems_of(self) + member("predicate", self.predicate)
 
     def __call__(self, seen: Observation) -> bool:
         return bool(self.predicate(seen))

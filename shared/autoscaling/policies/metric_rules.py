@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 from shared.autoscaling.measurements import EvidenceValue
-from shared.autoscaling.policies.checks import number, one_of, text, whole
+from shared.autoscaling.policies.checks import each_of
 from shared.autoscaling.policies.recommendations import HOLDING, covered_seconds, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import AtLeastOne, Flag, Name, Number, Positive, one_of, problems_of
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {
@@ -54,28 +55,19 @@ class MetricRule:
     - ``exactly``: the capacity changes to this many instances.
     """
 
-    metric: str
-    comparison: str
-    threshold: float
+    metric: Name
+    comparison: Annotated[str, one_of(COMPARISONS)]
+    threshold: Number
     direction: Literal["out", "in"]
-    by: int = 1
+    by: AtLeastOne = 1
     unit: Unit = "instances"
-    aggregation: str = "average"
-    window_seconds: float = 600
-    per_instance: bool = False
+    aggregation: Annotated[str, one_of(AGGREGATIONS)] = "average"
+    window_seconds: Positive = 600
+    per_instance: Flag = False
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = text("metric", self.metric) + number("threshold", self.threshold)
-        problems += one_of("comparison", self.comparison, tuple(COMPARISONS))
-        problems += one_of("direction", self.direction, ("out", "in"))
-        problems += one_of("unit", self.unit, ("instances", "percent", "exactly"))
-        problems += one_of("aggregation", self.aggregation, tuple(AGGREGATIONS))
-        return (
-            problems
-            + whole("by", self.by, 1)
-            + number("window_seconds", self.window_seconds, above=0)
-        )
+        return problems_of(self)
 
     def value(self, seen: Observation) -> float | None:
         """The aggregate; None if the window of the rule has no samples."""
@@ -144,13 +136,8 @@ class MetricRules(Policy):
 
     def problems(self) -> list[str]:
         """The problems of all rules. Each begins with the index of the rule."""
-        problems = [] if self.rules else ["rules: at least one MetricRule is required"]
-        for position, rule in enumerate(self.rules):
-            if not isinstance(rule, MetricRule):
-                problems.append(f"rules[{position}] = {rule!r}: must be a MetricRule")
-            else:
-                problems += [f"rules[{position}].{problem}" for problem in rule.problems()]
-        return problems
+        none = [] if self.rules else ["rules: at least one MetricRule is required"]
+        return none + each_of("rules", self.rules, MetricRule)
 
     def __call__(self, seen: Observation) -> Recommendation:
         values = [rule.value(seen) for rule in self.rules]

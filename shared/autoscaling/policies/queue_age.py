@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, EvidenceValue, span
-from shared.autoscaling.policies.checks import fraction, number, text
+from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
     RECENT,
@@ -30,6 +30,7 @@ from shared.autoscaling.policy import (
     described,
     distinct,
 )
+from shared.values.bounds import Bounds, Name, Share, problems_of
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
@@ -144,17 +145,17 @@ class QueueAge(Composite):
     other policies and variants.
     """
 
-    metric: str
+    metric: Name
     until_known: PolicyFunction
-    step_seconds: float = 60
+    step_seconds: Annotated[float, Bounds(0.1, STEP_SECONDS_MAX)] = 60
     """The length of a step, which must not exceed the age limit. κ and P refer to such steps."""
-    age_share: float = 0.95
+    age_share: Share = 0.95
     """The share of the age limit that the policy plans with if the throughput is known exactly."""
-    caution: float = 4.0
+    caution: Annotated[float, Bounds(0, 1000)] = 4.0
     """An instance is removed only if its removal is expected to save the cost of this many return
     trips.
     """
-    busy_share: float = 0.5
+    busy_share: Annotated[float, Bounds(0, 1)] = 0.5
     """The upper limit of f. An instance that would be busy for a larger share is always kept."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "age_share": (0.8, 1.0),
@@ -181,16 +182,9 @@ class QueueAge(Composite):
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = [
-            *text("metric", self.metric),
-            *number("step_seconds", self.step_seconds, at_least=0.1, at_most=STEP_SECONDS_MAX),
-            *fraction("age_share", self.age_share),
-            *number("caution", self.caution, at_least=0, at_most=1000),
-            *number("busy_share", self.busy_share, at_least=0, at_most=1),
-        ]
-        if not callable(self.until_known):
-            said = "must be callable with an Observation"
-            return [*problems, f"until_known = {self.until_known!r}: {said}"]
+        problems = problems_of(self) + (wrong := no_policy("until_known", self.until_known))
+        if wrong:
+            return problems
         return problems + [f"until_known.{p}" for p in described(self.until_known).problems()]
 
     def __call__(self, seen: Observation) -> Recommendation:

@@ -11,7 +11,6 @@ from shared.autoscaling.measurements import EvidenceValue, Samples, Window, time
 from shared.autoscaling.policy import Observation, Recommendation
 
 Statistic = Literal["latest", "mean", "maximum"]
-STATISTICS = ("latest", "mean", "maximum")
 
 INSTANCES_MAX = 1_000_000
 """The highest capacity that a policy recommends, far above every limit of a resource. It keeps

@@ -9,9 +9,10 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Limits
-from shared.autoscaling.policies.checks import member, text, whole
+from shared.autoscaling.policies.checks import each_of, member
 from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
+from shared.values.bounds import AtLeastOne, Name, problems_of
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WORKDAYS = WEEKDAYS[:5]
@@ -29,16 +30,14 @@ Days = date | tuple[date, date]
 class Profile:
     """Limits, in instances, and a policy. A profile without a policy uses that of the schedule."""
 
-    name: str
-    minimum: int = 1
-    maximum: int | None = None
+    name: Name
+    minimum: AtLeastOne = 1
+    maximum: AtLeastOne | None = None
     policy: PolicyFunction | None = None
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = text("name", self.name) + whole("minimum", self.minimum, 1)
-        if self.maximum is not None:
-            problems += whole("maximum", self.maximum, 1)
+        problems = problems_of(self)
         if not problems and self.maximum is not None and self.maximum < self.minimum:
             problems.append(f"maximum = {self.maximum}: must be at least minimum = {self.minimum}")
         return problems + ([] if self.policy is None else member("policy", self.policy))
@@ -134,12 +133,7 @@ class Schedule(Composite):
 
     def problems(self) -> list[str]:
         """The problems of all rules and profiles. Each begins with the place of its source."""
-        problems = []
-        for position, rule in enumerate(self.rules):
-            if not isinstance(rule, Rule):
-                problems.append(f"rules[{position}] = {rule!r}: must be a Rule")
-            else:
-                problems += [f"rules[{position}].{problem}" for problem in rule.problems()]
+        problems = each_of("rules", self.rules, Rule)
         if isinstance(self.default, Profile):
             problems += [f"default: {problem}" for problem in self.default.problems()]
         else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.measurements import EvidenceValue, WeekProfile
-from shared.autoscaling.policies.checks import member, number, number_or_none
+from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import (
     RATE_UNKNOWN,
@@ -17,6 +18,7 @@ from shared.autoscaling.policies.recommendations import (
     shown,
 )
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
+from shared.values.bounds import Bounds, Positive, problems_of
 
 HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440
@@ -44,19 +46,13 @@ class SeasonalFloor(Composite):
     """
 
     policy: PolicyFunction
-    headroom: float = 1.0
-    lead_minutes: float | None = None
-    rate_per_instance_minute: float | None = None
+    headroom: Positive = 1.0
+    lead_minutes: Annotated[float, Bounds(0, LEAD_MINUTES_MAX)] | None = None
+    rate_per_instance_minute: Positive | None = None
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        lead = self.lead_minutes
-        return [
-            *member("policy", self.policy),
-            *number("headroom", self.headroom, above=0),
-            *number_or_none("lead_minutes", lead, at_least=0, at_most=LEAD_MINUTES_MAX),
-            *number_or_none("rate_per_instance_minute", self.rate_per_instance_minute, above=0),
-        ]
+        return member("policy", self.policy) + problems_of(self)
 
     def __call__(self, seen: Observation) -> Recommendation:
         recommended = ask(self.policy, seen)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from shared.autoscaling.measurements import Evidence
-from shared.autoscaling.policies.checks import number, one_of, text
 from shared.autoscaling.policies.recommendations import (
     HOLDING,
     ROUNDING,
-    STATISTICS,
     Statistic,
     instances,
     instances_text,
@@ -20,6 +19,7 @@ from shared.autoscaling.policies.recommendations import (
     stay,
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import Bounds, Name, Positive
 
 RULE = "target_tracking"
 
@@ -50,10 +50,10 @@ class TargetTracking(Policy):
     (pkg/controller/podautoscaler/replica_calculator.go).
     """
 
-    metric: str
-    target: float
-    tolerance: float = 0.1
-    reporting_metric: str | None = None
+    metric: Name
+    target: Positive
+    tolerance: Annotated[float, Bounds(0, 1, below=True)] = 0.1
+    reporting_metric: Name | None = None
     statistic: Statistic = "mean"
 
     @property
@@ -71,20 +71,6 @@ class TargetTracking(Policy):
     def utilisation_names(self) -> tuple[str, ...]:
         """The metric, which changes from value to value·n/m if n instances become m."""
         return (self.metric,)
-
-    def problems(self) -> list[str]:
-        """The invalid parameters, each with its value and bound."""
-        problems = [
-            *text("metric", self.metric),
-            *number("target", self.target, above=0),
-            *number("tolerance", self.tolerance, at_least=0),
-            *one_of("statistic", self.statistic, STATISTICS),
-        ]
-        if not problems and self.tolerance >= 1:
-            problems.append(f"tolerance = {self.tolerance}: must be below 1")
-        if self.reporting_metric is not None:
-            problems += text("reporting_metric", self.reporting_metric)
-        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)

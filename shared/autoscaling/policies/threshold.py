@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.autoscaling.measurements import Evidence
-from shared.autoscaling.policies.checks import is_number, number, text, whole
 from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import AtLeastOne, Name, Number, is_number, problems_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Threshold(Policy):
     This was the first policy of this project. In the backtest it is called ``original``.
     """
 
-    metric: str
-    upper: float
-    lower: float
-    minimum_samples: int = 5
-    step_out: int = 1
-    step_in: int = 1
+    metric: Name
+    upper: Number
+    lower: Number
+    minimum_samples: AtLeastOne = 5
+    step_out: AtLeastOne = 1
+    step_in: AtLeastOne = 1
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -46,12 +46,9 @@ class Threshold(Policy):
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        problems = text("metric", self.metric)
-        problems += number("upper", self.upper) + number("lower", self.lower)
+        problems = problems_of(self)
         if is_number(self.upper) and is_number(self.lower) and not self.lower < self.upper:
             problems.append(f"lower = {self.lower}: must be below upper = {self.upper}")
-        for name in ("minimum_samples", "step_out", "step_in"):
-            problems += whole(name, getattr(self, name), 1)
         return problems
 
     def __call__(self, seen: Observation) -> Recommendation:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.policies.checks import number, one_of, tenfold, text
+from shared.autoscaling.policies.checks import tenfold
 from shared.autoscaling.policies.recommendations import (
-    STATISTICS,
     Statistic,
     instances,
     needed,
@@ -16,6 +15,7 @@ from shared.autoscaling.policies.recommendations import (
     shown,
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.values.bounds import Name, Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class ValuePerInstance(Policy):
     Source: KEDA, ``metricType: AverageValue``.
     """
 
-    metric: str
-    target_per_instance: float
+    metric: Name
+    target_per_instance: Positive
     statistic: Statistic = "mean"
 
     @property
@@ -42,14 +42,6 @@ class ValuePerInstance(Policy):
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
         return {"target_per_instance": tenfold(self.target_per_instance)}
-
-    def problems(self) -> list[str]:
-        """The invalid parameters, each with its value and bound."""
-        return [
-            *text("metric", self.metric),
-            *number("target_per_instance", self.target_per_instance, above=0),
-            *one_of("statistic", self.statistic, STATISTICS),
-        ]
 
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)

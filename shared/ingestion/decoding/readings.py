@@ -19,8 +19,7 @@ from shared.autoscaling.measurements import MEASURE_MAX
 from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, measure
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
-from shared.values.text import quoted
-from shared.values.times import utc_time
+from shared.values.text import quoted, zoned_time
 
 SCHEMA_VERSION = 1
 
@@ -137,7 +136,7 @@ class Findings:
 
 def read_time(text: object) -> datetime:
     """Parse an ISO 8601 time with a zone, truncated to microseconds. Raises BadEvent."""
-    if (time := utc_time(text)) is None:
+    if (time := zoned_time(text)) is None:
         raise BadEvent(f"time is {quoted(text)}; it must be an ISO 8601 time with a zone")
     return time
 
