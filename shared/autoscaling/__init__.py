@@ -1,24 +1,19 @@
 """Everything that scaling_rules.py needs to declare resources, metrics, guards and policies."""
 
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.declaring import (
     AppServicePlan,
-    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
-    HubMetric,
-    IngestionBreaker,
     Limits,
     ManualChange,
     Missing,
     Mode,
-    PlanCapacity,
     RateLimit,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
     Throughput,
 )
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policies import (
     WEEKEND,
     WORKDAYS,
@@ -46,6 +41,17 @@ from shared.autoscaling.policies import (
     scale_out_only_if,
 )
 from shared.autoscaling.policy import Observation, Policy, PolicyFunction, Recommendation, Resource
+from shared.autoscaling.sources import (
+    HttpJson,
+    HubMetric,
+    IngestionBreaker,
+    PlanCapacity,
+    Reading,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    Source,
+    StorageQueue,
+)
 
 __all__ = [
     "WEEKEND",
@@ -58,12 +64,14 @@ __all__ = [
     "Cooldown",
     "Goal",
     "Guards",
+    "HttpJson",
     "HubMetric",
     "IngestionBreaker",
     "Limits",
     "ManualChange",
     "MetricRule",
     "MetricRules",
+    "MetricValue",
     "Missing",
     "Mode",
     "Observation",
@@ -73,6 +81,7 @@ __all__ = [
     "Profile",
     "QueueAge",
     "RateLimit",
+    "Reading",
     "Recommendation",
     "Resource",
     "Rule",
@@ -81,6 +90,7 @@ __all__ = [
     "ServiceBusQueue",
     "ServiceBusSubscription",
     "SlackAwareDrain",
+    "Source",
     "StablePanic",
     "StorageQueue",
     "TargetTracking",

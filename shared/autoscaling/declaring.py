@@ -1,4 +1,4 @@
-"""The declarations in scaling_rules.py: metric sources, plans, limits, guards and the goal.
+"""The declarations in scaling_rules.py: plans, limits, guards and the goal.
 
 Capacities are whole instances. The names of all other quantities end in their unit.
 """
@@ -12,39 +12,6 @@ from typing import Literal
 
 from shared.autoscaling.measurements import NOTHING
 
-Count = Literal["active", "dead_letter", "scheduled"]
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceBusSubscription:
-    """The number of messages in a subscription of a Service Bus topic.
-
-    Scheduled messages wait in the topic, not in its subscriptions: ``count="scheduled"`` reads
-    the topic's count.
-    """
-
-    topic: str
-    subscription: str
-    count: Count = "active"
-    connection: str = "ServiceBusConnection"
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceBusQueue:
-    """The number of messages in a Service Bus queue."""
-
-    queue: str
-    count: Count = "active"
-    connection: str = "ServiceBusConnection"
-
-
-@dataclass(frozen=True, slots=True)
-class StorageQueue:
-    """The approximate number of messages in a Storage queue, including invisible ones."""
-
-    queue: str
-    connection: str = "AzureWebJobsStorage"
-
 
 @dataclass(frozen=True, slots=True)
 class AppServicePlan:
@@ -53,81 +20,6 @@ class AppServicePlan:
     subscription_id: str
     resource_group: str
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlanCapacity:
-    """The capacity that a plan is set to. The collector reads it for every resource."""
-
-    plan: AppServicePlan
-
-
-@dataclass(frozen=True, slots=True)
-class HubMetric:
-    """A metric that your own sender sends to the event hub, in the JSON format of the queue
-    ``metrics``.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class IngestionBreaker:
-    """The state of the circuit breaker of the Event Hub ingestion: 0 while closed, otherwise 1."""
-
-
-Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
-
-
-@dataclass(frozen=True, slots=True)
-class AzureMonitorMetric:
-    """A platform metric of ``resource_id``, read from Azure Monitor once a minute.
-
-    ``time_grain`` is an ISO 8601 duration. ``filter`` selects values of dimensions, such as
-    ``EntityName eq 'orders'``; without it, Azure Monitor aggregates over all dimensions.
-    ``streamed=True`` takes the metric from the event hub instead, where a diagnostic setting sends
-    it. Streamed records that are divided by a dimension are not read: see docs/events.md.
-    ``namespace`` is that of a custom metric, such as ``azure.applicationinsights``.
-    """
-
-    resource_id: str
-    metric: str
-    aggregation: Aggregation = "average"
-    time_grain: str = "PT1M"
-    filter: str = ""
-    streamed: bool = False
-    namespace: str = ""
-
-
-PushedMetric = HubMetric | AzureMonitorMetric
-"""Sources that return no current value: those that send samples, and Azure Monitor, which returns
-the values of past minutes."""
-
-
-def is_pushed(source: object) -> bool:
-    """True if the source sends its samples to the event hub."""
-    return isinstance(source, HubMetric) or (
-        isinstance(source, AzureMonitorMetric) and source.streamed
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSubscriptions:
-    """The number of subscriptions of a Service Bus topic. The collector reads it."""
-
-    topic: str
-    connection: str = "ServiceBusConnection"
-
-
-ReadMetric = (
-    ServiceBusSubscription
-    | ServiceBusQueue
-    | StorageQueue
-    | PlanCapacity
-    | IngestionBreaker
-    | TopicSubscriptions
-)
-
-
-MetricSource = ReadMetric | PushedMetric
 
 
 CapacityTarget = AppServicePlan

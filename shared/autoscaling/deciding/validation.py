@@ -5,7 +5,6 @@ All problems are reported together. Each names the resource, the key, its value 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,33 +15,22 @@ from typing import Any
 
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import (
-    AppServicePlan,
-    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
-    HubMetric,
-    IngestionBreaker,
     Limits,
     ManualChange,
-    MetricSource,
     Mode,
-    PlanCapacity,
     RateLimit,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
     Throughput,
-    is_pushed,
 )
-from shared.autoscaling.lag import GRAIN
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
+    MEASURE_MAX,
     MetricValue,
     Window,
 )
-from shared.autoscaling.policies.checks import text
 from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
     Observation,
@@ -55,24 +43,16 @@ from shared.autoscaling.policy import (
     named_metrics,
     unknown_metric,
 )
+from shared.autoscaling.sources import RESERVED, Source, plan_problems
 from shared.autoscaling.state import ScalingState
 from shared.values.calls import answers, error_text
-from shared.values.text import METRIC_NAME, NAME, UUID, quoted
+from shared.values.text import METRIC_NAME, NAME, quoted
 
 CHECK_SECONDS_MAX = 3.0
 """The policies of all resources together are checked within this time."""
 
-PLAN = "AppServicePlan(subscription_id, resource_group, name)"
-
 PLAN_CAPACITY_MAX = 100
 """The most instances that any tier of App Service Plans has (Isolated v2)."""
-
-CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
-COUNTS = ("active", "dead_letter", "scheduled")
-AGGREGATIONS = ("average", "total", "minimum", "maximum", "count")
-RESOURCE_ID = re.compile(
-    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/[^/]+(/[^/]+/[^/]+)+/?", re.I
-)
 
 
 def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]:
@@ -102,26 +82,26 @@ def _find(resource: object, position: int, found: list[str]) -> None:
         found.append(f"resources[{position}] = {quoted(resource)}: must be a Resource")
 
 
+def sources(resources: object) -> Iterator[Source]:
+    """The sources of all resources; what is no source is left out."""
+    for resource in resources if isinstance(resources, list | tuple) else ():
+        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping):
+            yield from (each for each in resource.metrics.values() if isinstance(each, Source))
+
+
 def needs_hub(resources: object) -> bool:
     """True if any resource has a source that only an event hub can feed."""
-    declared = resources if isinstance(resources, list | tuple) else ()
-    return any(
-        is_pushed(source) or isinstance(source, IngestionBreaker)
-        for resource in declared
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
-        for source in resource.metrics.values()
-    )
+    return any(source.needs_hub for source in sources(resources))
 
 
-def connections(resources: object) -> set[tuple[type, str]]:
-    """The kind and the connection name of each declared source; invalid ones are left out."""
-    declared = resources if isinstance(resources, list | tuple) else ()
+def connections(resources: object) -> set[tuple[str, str]]:
+    """The kind of service and the connection name of each declared source; invalid ones are left
+    out.
+    """
     return {
-        (type(source), source.connection)
-        for resource in declared
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
-        for source in resource.metrics.values()
-        if isinstance(source, CONNECTED) and isinstance(source.connection, str)
+        (source.service, source.connection)
+        for source in sources(resources)
+        if source.service and isinstance(source.connection, str)
     }
 
 
@@ -164,15 +144,8 @@ def misread_totals(resources: Iterable[Resource]) -> list[str]:
         "TargetTracking"
         for resource in resources
         for name in described(resource.policy).utilisation_names
-        if _is_total(resource.metrics.get(name))
+        if resource.source(name).is_total
     ]
-
-
-def _is_total(source: MetricSource | None) -> bool:
-    """True if the source is known to give one value for all instances together."""
-    if isinstance(source, AzureMonitorMetric):
-        return source.aggregation in ("total", "count")
-    return source is not None and not isinstance(source, HubMetric)
 
 
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
@@ -224,20 +197,7 @@ def _name(resource: Resource) -> Iterator[str]:
 
 
 def _target(resource: Resource) -> Iterator[str]:
-    yield from _plan("target", resource.target)
-
-
-def _plan(place: str, plan: object) -> Iterator[str]:
-    if not isinstance(plan, AppServicePlan):
-        yield f"{place} = {plan!r}: must be an {PLAN}"
-        return
-    if not isinstance(plan.subscription_id, str) or not UUID.fullmatch(plan.subscription_id):
-        yield f"{place}.subscription_id = {plan.subscription_id!r}: must be a UUID, not a name"
-    for key in ("resource_group", "name"):
-        value = getattr(plan, key)
-        yield from text(f"{place}.{key}", value)
-        if "/" in str(value):
-            yield f"{place}.{key} = {value!r}: must be a name without slashes"
+    yield from plan_problems("target", resource.target)
 
 
 def _limits(resource: Resource) -> Iterator[str]:
@@ -323,39 +283,50 @@ def _metrics(resource: Resource) -> Iterator[str]:
             yield f"metrics[{name!r}]: this name is reserved for the capacity of the target"
         elif not isinstance(name, str) or not METRIC_NAME.fullmatch(name):
             yield f"metrics[{name!r}]: the name must match {METRIC_NAME.pattern}"
-        for problem in _source(source):
+        for problem in _source_problems(source):
             yield f"metrics[{name!r}]{problem}"
 
 
-def _source(source: MetricSource) -> Iterator[str]:
-    if not isinstance(source, MetricSource):
-        yield f" = {source!r}: must be a metric source such as ServiceBusQueue('orders')"
+def _source_problems(source: object) -> list[str]:
+    """The problems of a source, whose class may be the user's own."""
+    found = list[str]()
+    try:
+        found.extend(_source(source))
+    except BaseException as error:
+        found.append(f": cannot be checked: {error_text(error)}")
+    return found
+
+
+def _source(source: object) -> Iterator[str]:
+    if not isinstance(source, Source):
+        yield f" = {quoted(source)}: must be a metric source such as ServiceBusQueue('orders')"
         return
-    if isinstance(source, PlanCapacity):
-        yield from _plan(".plan", source.plan)
-    if isinstance(source, AzureMonitorMetric):
-        yield from _azure_monitor(source)
-    for key in ("topic", "subscription", "queue", "connection"):
-        yield from text(f".{key}", getattr(source, key, "none"))
-    if isinstance(source, ServiceBusQueue | ServiceBusSubscription) and source.count not in COUNTS:
-        yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
+    if type(source).read is Source.read and not source.pushed:
+        yield ".read: must be defined as async def read(self, at)"
+    for name in sorted(RESERVED & _own_names(type(source))):
+        yield f".{name}: Source uses this name itself. Choose another one"
+        return
+    wrong = [f".{problem}" for problem in source.problems()]
+    yield from wrong or _wrong_facts(source)
 
 
-def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
-    if text("", source.resource_id) or not RESOURCE_ID.fullmatch(source.resource_id):
-        example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
-        yield f".resource_id = {source.resource_id!r}: must be a resource ID such as {example}"
-    yield from text(".metric", source.metric)
-    if source.aggregation not in AGGREGATIONS:
-        yield f".aggregation = {source.aggregation!r}: must be one of {', '.join(AGGREGATIONS)}"
-    if not isinstance(source.time_grain, str) or not GRAIN.fullmatch(source.time_grain):
-        yield f".time_grain = {source.time_grain!r}: must be a duration such as 'PT1M'"
-    if not isinstance(source.filter, str) or (source.filter and source.streamed):
-        yield f".filter = {source.filter!r}: must be text, and empty for a streamed metric"
-    if not isinstance(source.namespace, str) or (source.namespace and source.streamed):
-        yield f".namespace = {source.namespace!r}: must be text, and empty for a streamed metric"
-    if not isinstance(source.streamed, bool):
-        yield f".streamed = {source.streamed!r}: must be True or False"
+def _own_names(kind: type[Source]) -> set[str]:
+    """The names that the user's own classes define."""
+    own = [vars(each) for each in kind.__mro__ if not each.__module__.startswith("shared.")]
+    return {name for each in own for name in (*each, *each.get("__annotations__", ()))}
+
+
+def _wrong_facts(source: Source) -> Iterator[str]:
+    """Problems of what a source says about itself."""
+    for key in ("counts_backlog", "is_total"):
+        if not isinstance(getattr(source, key), bool):
+            yield f".{key} = {quoted(getattr(source, key))}: must be True or False"
+    yield from _bounded(".usual_lag_seconds", source.usual_lag_seconds, 0, HISTORY_SECONDS_MAX)
+    if source.highest is not None:
+        yield from _bounded(".highest", source.highest, 0, MEASURE_MAX)
+    roles = source.roles
+    if not isinstance(roles, tuple) or not all(isinstance(role, str) for role in roles):
+        yield f".roles = {quoted(roles)}: must be a tuple of names of roles"
 
 
 def _guards(resource: Resource) -> Iterator[str]:
