@@ -53,19 +53,17 @@ class AzureReader:
 
     async def message_count(self, source: ServiceBusSource) -> MetricValue:
         self._check_open()
-        reader = self._namespaces.get(source.connection)
-        if reader is None:
-            reader = ServiceBusReader(self._service_bus(source.connection))
-            self._namespaces[source.connection] = reader
-        return await reader.read(source)
+        name = source.connection
+        if name not in self._namespaces:
+            self._namespaces[name] = ServiceBusReader(self._service_bus(name))
+        return await self._namespaces[name].read(source)
 
     async def queue_length(self, source: StorageQueue) -> MetricValue:
         self._check_open()
-        reader = self._queues.get(source.connection)
-        if reader is None:
-            reader = StorageQueueReader(self._storage(source.connection))
-            self._queues[source.connection] = reader
-        return await reader.read(source)
+        name = source.connection
+        if name not in self._queues:
+            self._queues[name] = StorageQueueReader(self._storage(name))
+        return await self._queues[name].read(source)
 
     async def capacity(self, plan: AppServicePlan) -> MetricValue:
         return await self._control.read(plan)

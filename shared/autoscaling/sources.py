@@ -162,9 +162,14 @@ class Source:
         return None
 
     @property
+    def place(self) -> tuple[str, ...]:
+        """For a source on Service Bus: the kind of its entity, and the path of it."""
+        return ()
+
+    @property
     def entity(self) -> str:
         """The Service Bus queue or topic to which the source belongs."""
-        return ""
+        return self.place[1] if self.place else ""
 
     @property
     def siblings(self) -> Source | None:
@@ -177,28 +182,23 @@ class Source:
         return None
 
 
-RESERVED = frozenset(
-    ("service", "needs_hub", "time_limits", "pushed", "at_rest", "entity", "siblings", "series")
-)
-"""The names of Source that a class of the user must not use for something else."""
+RESERVED = frozenset(name for name in vars(Source) if not name.startswith("_")) - {
+    *("read", "problems", "counts_backlog", "is_total", "usual_lag_seconds", "highest"),
+    *("roles", "connection"),
+}
+"""The names that a class of the user must not use for something else."""
 NO_SOURCE = Source()
 """Stands for a metric that is not declared, such as the capacity."""
 
 
 class ServiceBusSource(Source):
-    """A source that a Service Bus namespace counts. ``place`` is the kind of the entity and its
-    path, and ``counted`` the property of the entity that is read.
-    """
+    """A source that a Service Bus namespace counts. ``counted`` is the property that is read."""
 
     __slots__ = ()
 
     service = "service_bus"
     roles = ("Azure Service Bus Data Owner",)
     is_total = True
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        raise NotImplementedError
 
     @property
     def counted(self) -> str:
@@ -249,10 +249,6 @@ class ServiceBusSubscription(_MessageCount):
     connection: str = "ServiceBusConnection"
 
     @property
-    def entity(self) -> str:
-        return self.topic
-
-    @property
     def siblings(self) -> Source:
         return TopicSubscriptions(self.topic, self.connection)
 
@@ -270,10 +266,6 @@ class ServiceBusQueue(_MessageCount):
     queue: str
     count: Count = "active"
     connection: str = "ServiceBusConnection"
-
-    @property
-    def entity(self) -> str:
-        return self.queue
 
     @property
     def place(self) -> tuple[str, ...]:

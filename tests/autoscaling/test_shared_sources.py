@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
 from shared.adapters.memory.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformMetrics
+from shared.autoscaling.azure_monitor.together import (
+    PlatformMetrics,
+    PlatformReading,
+    Together,
+)
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_samples, encode_metrics
@@ -66,6 +72,35 @@ async def test_samples_of_azure_monitor_reach_every_metric_that_names_them() -> 
     values = (sample(40, 60), sample(50, 0))
     assert found == [Metric(name, "cpu", v) for name in ("plan-1", "plan-2") for v in values]
     assert collection.failures == ()
+
+
+async def test_metrics_of_azure_monitor_that_are_read_together_share_one_call() -> None:
+    """A read that gives up ends neither the call nor the reads of the others."""
+    asked, answer = list[Sequence[AzureMonitorMetric]](), asyncio.Event()
+
+    class Slow(MemoryPlatformMetrics):
+        async def read(
+            self, sources: Sequence[AzureMonitorMetric]
+        ) -> Mapping[AzureMonitorMetric, PlatformReading]:
+            asked.append(tuple(sources))
+            await answer.wait()
+            return await super().read(sources)
+
+    platform = Slow(lambda: NOW, timedelta(minutes=1))
+    memory = replace(CPU, metric="MemoryPercentage")
+    platform.points = {CPU: {ago(60): 50.0}, memory: {ago(60): 60.0}}
+    together = Together(lambda: platform)
+    gives_up, waits = (asyncio.create_task(together.read(each)) for each in (CPU, memory))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    answer.set()
+    assert await waits == (sample(60, 0),)
+    assert asked == [(CPU, memory)]
+    alone = asyncio.create_task(together.read(CPU))
+    await asyncio.sleep(0)
+    alone.cancel()  # it was the only one, so the call ends
+    assert await together.read(memory) == ()
 
 
 async def test_a_streamed_metric_of_azure_monitor_is_not_read() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import isawaitable
@@ -19,7 +18,7 @@ from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MEASURE_MAX, MetricValue
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
-from shared.values.redaction import redact, redacted
+from shared.values.redaction import redacted
 from shared.values.text import one_line, quoted
 
 SAMPLES_MAX = 1000
@@ -39,8 +38,8 @@ Answer = Sequence[MetricValue | Undated] | str
 
 
 def is_own(source: Source) -> bool:
-    """True if the user has written how the source is read."""
-    return not type(source).read.__module__.startswith("shared.")
+    """True if the class of the source is the user's."""
+    return not type(source).__module__.startswith("shared.")
 
 
 class OwnReads:
@@ -56,48 +55,30 @@ class OwnReads:
         earlier = self._running.get(id(source))
         if earlier is not None and not earlier.finished.done():
             raise ReadFailed(
-                "an earlier read has not ended, because the source blocks. Give what it calls a "
-                "time limit"
+                "an earlier read has not ended. If the source blocks, give what it calls a time "
+                "limit"
             )
-        own = _Own(source, at)
-        self._running[id(source)] = call = DaemonCall(own.run)
-        try:
-            if not await call.ends_within(seconds):
-                raise TimeoutError
-        finally:
-            own.give_up()
+        call = DaemonCall(lambda: asyncio.run(_read(source, at, seconds)))
+        self._running[id(source)] = call
+        if not await call.ends_within(seconds):
+            raise TimeoutError
         del self._running[id(source)]
-        try:
-            return call.finished.result()
-        except TimeoutError as error:
-            raise ReadFailed("a time limit of the source itself has passed") from error
+        return call.finished.result()
 
 
 OWN_READS = OwnReads()
 """The threads of this process."""
 
 
-class _Own:
-    """One read in an event loop of its own."""
-
-    def __init__(self, source: Source, at: Reading) -> None:
-        self._source, self._at = source, at
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[Any] | None = None
-
-    def run(self) -> Any:
-        return asyncio.run(self._read())
-
-    async def _read(self) -> Any:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        found: Any = self._source.read(self._at)
-        return await found if isawaitable(found) else found
-
-    def give_up(self) -> None:
-        """End the read if it waits for something."""
-        with suppress(RuntimeError):  # it has ended
-            if self._loop is not None and self._task is not None:
-                self._loop.call_soon_threadsafe(self._task.cancel)
+async def _read(source: Source, at: Reading, seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            found: Any = source.read(at)
+            return await found if isawaitable(found) else found
+    except TimeoutError as error:
+        if limit.expired():
+            raise
+        raise ReadFailed("a time limit of the source itself has passed") from error
 
 
 async def read_source(
@@ -116,7 +97,6 @@ async def read_source(
     except TimeoutError:
         return f"no answer within {seconds:g} s"
     except Exception as error:  # of any class: the source may be the user's own
-        redact(error)
         return one_line(error_text(error), TEXT_LENGTH_MAX)
 
 
