@@ -72,7 +72,9 @@ def not_in_a_trace(resource: Resource, arena: Arena) -> list[str]:
     """
 
     def is_known(source: Source) -> bool:
-        return source.at_rest is not None and not (arena.cpu and source.service)
+        if arena.cpu:
+            return source.at_rest is not None and not source.service
+        return source.at_rest is not None or source.counts_backlog
 
     return [
         name

@@ -397,6 +397,7 @@ def test_the_backtest_replays_the_backlog_of_an_own_source_and_knows_no_other_va
     arena = Arena(1.0)
     assert feeds(declared, arena) == {"jobs": "backlog", "other": "0", "dead": "0"}
     assert not_in_a_trace(declared, arena) == ["other"]
+    assert not_in_a_trace(declared, replace(arena, cpu=True)) == ["jobs", "other", "dead"]
 
 
 @pytest.mark.parametrize(
