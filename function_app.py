@@ -73,7 +73,6 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         declared.values(),
         app.scaling.reader,
         settings.source_timeout_seconds,
-        app.scaling.platform_metrics,
         app.scaling.message_counts,
     )
     await _send(app.scaling.metrics_queue, messages.encode_metrics(collection.metrics))

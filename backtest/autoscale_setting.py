@@ -18,18 +18,16 @@ from backtest.autoscale_document import DEPLOY, find
 from backtest.autoscale_week import Begins, week
 from backtest.errors import BacktestError
 from shared.autoscaling import MetricRule, MetricRules
-from shared.autoscaling.declaring import (
-    AppServicePlan,
-    AzureMonitorMetric,
-    Cooldown,
-    Limits,
-    MetricSource,
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.declaring import AppServicePlan, Cooldown, Limits
+from shared.autoscaling.policies.schedule import WEEKDAYS
+from shared.autoscaling.sources import (
     PlanCapacity,
     ServiceBusQueue,
     ServiceBusSubscription,
+    Source,
     StorageQueue,
 )
-from shared.autoscaling.policies.schedule import WEEKDAYS
 from shared.values import durations
 from shared.values.text import number, whole
 
@@ -134,7 +132,7 @@ class Converted:
 
     name: str
     target: AppServicePlan
-    metrics: Mapping[str, MetricSource]
+    metrics: Mapping[str, Source]
     default: ConvertedProfile
     profiles: tuple[ConvertedProfile, ...]
     cooldown: Cooldown
@@ -146,7 +144,7 @@ class Converted:
 class _Collected:
     """The sources, cooldowns and notes that the conversion of profiles and rules collects."""
 
-    metrics: dict[str, MetricSource] = field(default_factory=dict)
+    metrics: dict[str, Source] = field(default_factory=dict)
     cooldowns: dict[str, set[float]] = field(default_factory=lambda: {"out": set(), "in": set()})
     owners: dict[str, list[str]] = field(default_factory=dict)
     """The namespaces or accounts that need a connection, by the name of the first connection."""
@@ -302,7 +300,7 @@ def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> Metric
             "or delete the rule"
         )
     metric, per_instance = _metric(trigger, place, collected)
-    if aggregation in SUMS and not isinstance(collected.metrics[metric], AzureMonitorMetric):
+    if aggregation in SUMS and collected.metrics[metric].series is None:
         collected.notes.append(
             f"{place}: {aggregation} of {metric} is read every 15 s instead of once a minute, so "
             "for the same load the value is about four times as high. Adjust the threshold"
@@ -362,9 +360,7 @@ def _metric(trigger: Mapping[str, Any], place: str, collected: _Collected) -> tu
     return name, per_instance
 
 
-def _source(
-    trigger: Mapping[str, Any], place: str, collected: _Collected
-) -> tuple[MetricSource, bool]:
+def _source(trigger: Mapping[str, Any], place: str, collected: _Collected) -> tuple[Source, bool]:
     uri, metric = str(trigger["metricresourceuri"]), str(trigger["metricname"])
     divides = str(trigger.get("divideperinstance")).lower() == "true"
     selected = _selected(trigger, place, collected)

@@ -22,7 +22,7 @@ from backtest.workload import Workload
 from local.demo.trace_files import Refused, read_table
 from local.demo.trace_values import is_absent, order_of_dates, time_of
 from shared.autoscaling import Resource
-from shared.autoscaling.declaring import AzureMonitorMetric, MetricSource
+from shared.autoscaling.sources import Source
 from shared.values.text import number
 
 TIME = re.compile(r"time|date")
@@ -37,13 +37,14 @@ Cell = tuple[str, str, str, str]
 """Place, column, time and value."""
 
 
-def is_cpu(source: MetricSource, resource: Resource) -> bool:
+def is_cpu(source: Source, resource: Resource) -> bool:
     """True if the source is the average CPU percentage of the instances of the target."""
-    if not isinstance(source, AzureMonitorMetric) or source.aggregation != "average":
+    series = source.series
+    if series is None or series.aggregation != "average":
         return False
-    plan = source.resource_id.rstrip("/").lower()
+    plan = series.resource_id.rstrip("/").lower()
     is_target = plan.endswith(f"/serverfarms/{resource.target.name}".lower())
-    return is_target and source.metric.lower() == "cpupercentage"
+    return is_target and series.metric.lower() == "cpupercentage"
 
 
 def load_cpu(path: Path, zone: tzinfo | None = None) -> Workload | None:

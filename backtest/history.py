@@ -26,7 +26,6 @@ from local.demo.trace_samples import MINUTE
 from local.demo.traces import minutes_of
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.learning.backlogs import counts_backlog
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
@@ -89,7 +88,7 @@ async def read_record(store: StateStore, resource_name: str) -> tuple[list[LogEn
 
 def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingState) -> list[Point]:
     """Backlog and capacity by time, oldest first, from the log and the kept samples."""
-    metric = next((n for n, s in resource.metrics.items() if counts_backlog(s)), None)
+    metric = next((n for n, s in resource.metrics.items() if s.counts_backlog), None)
     if metric is None:
         raise NoHistory(f"no metric of {resource.name} counts waiting items")
     by_time: dict[datetime, Point] = {}

@@ -21,7 +21,7 @@ from backtest.errors import BacktestError
 from backtest.rules_file import NOT_CONVERTED
 from shared.autoscaling import MetricRules
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.declaring import AzureMonitorMetric, Limits
+from shared.autoscaling.declaring import Limits
 from shared.settings import load
 from shared.settings.json_files import read_json
 
@@ -95,7 +95,7 @@ def _print_notes(converted: Converted) -> None:
     for note in converted.notes:
         sys.stderr.write(f"note: {note}\n")
     sys.stderr.write(f"Not converted: {'; '.join(converted.left_out) or 'nothing'}.\n")
-    unseen = [n for n, s in converted.metrics.items() if isinstance(s, AzureMonitorMetric)]
+    unseen = [n for n, s in converted.metrics.items() if s.series]
     if unseen:
         sys.stderr.write(
             f"A trace of arrivals has no data of {', '.join(unseen)}: see docs/backtest.md, "

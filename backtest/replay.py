@@ -26,10 +26,9 @@ from shared.autoscaling.actions import (
     settle,
 )
 from shared.autoscaling.deciding.decide import Decision, EntryKind
-from shared.autoscaling.deciding.validation import CONNECTED
-from shared.autoscaling.declaring import Goal, Mode, PushedMetric, Throughput
-from shared.autoscaling.learning.backlogs import counts_backlog
+from shared.autoscaling.declaring import Goal, Mode, Throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance
 
@@ -63,7 +62,7 @@ def _feed(resource: Resource, name: str, arena: Arena) -> Feed:
         return "incoming"
     if arena.backlog_metric is not None:
         return "backlog" if name == arena.backlog_metric else "0"
-    return "backlog" if counts_backlog(resource.metrics[name]) else "0"
+    return "backlog" if resource.source(name).counts_backlog else "0"
 
 
 def not_in_a_trace(resource: Resource, arena: Arena) -> list[str]:
@@ -71,11 +70,16 @@ def not_in_a_trace(resource: Resource, arena: Arena) -> list[str]:
 
     That there are neither dead letters nor scheduled messages is true of a trace of arrivals.
     """
-    unknown = PushedMetric | CONNECTED if arena.cpu else PushedMetric
+
+    def is_known(source: Source) -> bool:
+        if arena.cpu:
+            return source.at_rest is not None and not source.service
+        return source.at_rest is not None or source.counts_backlog
+
     return [
         name
         for name, feed in feeds(resource, arena).items()
-        if feed == "0" and isinstance(resource.metrics[name], unknown)
+        if feed == "0" and not is_known(resource.source(name))
     ]
 
 
@@ -145,8 +149,8 @@ class App:
         return metrics
 
     def _is_late(self, name: str) -> bool:
-        source = self.resource.metrics[name]
-        return isinstance(source, AzureMonitorMetric) and not source.streamed
+        source = self.resource.source(name)
+        return source.series is not None and not source.pushed
 
     def _published(self, sample: Metric, now: datetime) -> list[Metric]:
         """What Azure Monitor has published since the minute before, with this minute to come."""

@@ -16,7 +16,6 @@ from typing import Literal
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import ManualChange, Mode
-from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
 from shared.autoscaling.policies.recommendations import instances
 from shared.autoscaling.policy import Resource
@@ -98,7 +97,7 @@ class Safety:
         """Check that no scale-in happens while a metric is missing."""
         rule, history = self.resource.guards.missing_for(name), state.histories.get(name)
         latest = history.samples[-1].time if history and history.samples else None
-        usual_lag = usual_lag_seconds(self.resource.metrics[name])
+        usual_lag = self.resource.source(name).usual_lag_seconds
         fresh_from = decision.time - timedelta(seconds=rule.after_seconds + usual_lag)
         if latest is None or latest < fresh_from:
             missing = (

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import Resource
-from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric, MetricSource, is_pushed
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import Metric, MetricValue
+from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance_all
 
@@ -49,8 +49,8 @@ class _Replay:
         self.control = MemoryCapacityControl(
             lambda: self.now, {resource.target.name: resource.limits.minimum}
         )
-        self.reader = MemoryReader(lambda: self.now, {}, self.control)
         self.platform = MemoryPlatformMetrics(lambda: self.now, delay + MINUTE)
+        self.reader = MemoryReader(lambda: self.now, {}, self.control, self.platform)
         self.capacities: dict[datetime, int] = {}
 
     @property
@@ -61,9 +61,7 @@ class _Replay:
         while self.now < START + QUIET + BUSY + AFTER:
             self._work()
             self._publish()
-            collection = await metric_collector.collect(
-                [self.resource], self.reader, 1, self.platform
-            )
+            collection = await metric_collector.collect([self.resource], self.reader, 1)
             samples = [*collection.metrics, *self._pushed()]
             self.state = advance_all(self.resource, self.state, samples, self.now).step.state
             self._change()
@@ -85,12 +83,15 @@ class _Replay:
     def _publish(self) -> None:
         """The current values, and the points of the minutes so far."""
         for source in self.resource.metrics.values():
-            if isinstance(source, AzureMonitorMetric):
+            if source.series:
                 points = self.platform.points.setdefault(source, {})
                 start = self.now.replace(second=0)
                 points[start] = _measured(source, self.minutes[start])
                 for old in [time for time in points if time < self.now - timedelta(minutes=30)]:
                     del points[old]
+            elif path := getattr(source, "path", ""):
+                url = getattr(source, "url", "")
+                self.reader.documents[url] = _document(path, self.backlog)
             elif getattr(source, "count", "active") == "active":
                 self.reader.values[source] = self.backlog
             else:
@@ -100,7 +101,7 @@ class _Replay:
         """Samples that a sender sent once a minute, and that arrive late."""
         for name, source in self.resource.metrics.items():
             minute = self.minutes.get(self.now - self.delay - MINUTE)
-            if is_pushed(source) and minute is not None:
+            if source.pushed and minute is not None:
                 value = MetricValue(self.now - self.delay, _measured(source, minute))
                 yield Metric(self.resource.name, name, value)
 
@@ -111,22 +112,29 @@ class _Replay:
             self.control.capacities[self.resource.target.name] = desired.target
 
 
-def _measured(source: MetricSource, minute: _Minute) -> float:
+def _document(path: str, value: object) -> object:
+    """The smallest document that has the value at the path."""
+    for key in reversed(path.split(".")):
+        value = [None] * int(key) + [value] if key.isdigit() else {key: value}
+    return value
+
+
+def _measured(source: Source, minute: _Minute) -> float:
     """The value of a minute, by the name of the metric."""
-    if isinstance(source, HubMetric):
+    series = source.series
+    if series is None:
         return minute.backlog[-1]
-    assert isinstance(source, AzureMonitorMetric)
-    name = source.metric.lower()
-    if "incoming" in name or source.aggregation == "count":
+    name = series.metric.lower()
+    if "incoming" in name or series.aggregation == "count":
         return minute.arrived
     if "complete" in name:
         return minute.finished
     values = minute.cpu if "percentage" in name else minute.backlog
-    if source.aggregation == "total":
+    if series.aggregation == "total":
         return sum(values)
-    if source.aggregation == "maximum":
+    if series.aggregation == "maximum":
         return max(values)
-    return min(values) if source.aggregation == "minimum" else sum(values) / len(values)
+    return min(values) if series.aggregation == "minimum" else sum(values) / len(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +171,4 @@ def replay_state(resource: Resource, delay_minutes: int) -> ScalingState:
 
 def may_lag(resource: Resource) -> bool:
     """True if a source is read late or pushed. The others are read at the time of the decision."""
-    return any(
-        is_pushed(source) or isinstance(source, AzureMonitorMetric)
-        for source in resource.metrics.values()
-    )
+    return any(source.pushed or source.series for source in resource.metrics.values())

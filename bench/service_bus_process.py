@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
-from shared.autoscaling.declaring import ServiceBusSubscription
+from shared.autoscaling.sources import ServiceBusSubscription
 
 SUBSCRIPTIONS_PER_TOPIC = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from shared.autoscaling import (
     AppServicePlan,
@@ -17,6 +17,7 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.autoscaling.sources import Reading, Services, Source
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.sampling.trend_rows import Trend
 
@@ -26,6 +27,17 @@ TIMING = ActionTiming(
 )
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SOURCE = ServiceBusSubscription("orders", "billing")
+
+
+async def read(source: Source, services: Services) -> MetricValue:
+    """The one sample of a source."""
+    found = await source.read(Reading(services))
+    assert isinstance(found, MetricValue)
+    return found
+
+
+def not_asked() -> NoReturn:
+    raise AssertionError("nothing reads this part")
 
 
 async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:

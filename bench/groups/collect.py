@@ -11,12 +11,14 @@ from functools import partial
 from bench.measurement import Measurement
 from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
+from local.twins.autoscaling import MemoryReader
 from shared.adapters.readers import AzureReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
-from shared.autoscaling.declaring import CapacityTarget, MetricSource
+from shared.autoscaling.azure_monitor.together import PlatformMetrics
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.ports import MetricReader
+from shared.autoscaling.sources import Services, Source
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 
@@ -50,6 +52,14 @@ def no_breaker() -> BreakerStore:
     raise NotImplementedError("no source in this benchmark reads a circuit breaker")
 
 
+def no_platform() -> PlatformMetrics:
+    raise NotImplementedError("no source in this benchmark reads Azure Monitor")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 async def _measured(repeats: int) -> Sequence[float]:
     with service_bus(MANY, ANSWER_SECONDS) as connection_string:
         reader = AzureReader(
@@ -57,11 +67,13 @@ async def _measured(repeats: int) -> Sequence[float]:
             partial(ServiceBusConnection, connection_string=connection_string),
             Pauses(),
             no_breaker,
+            no_platform,
+            utc_now,
         )
         runs = [
             partial(_seconds, FEW, reader),
             partial(_seconds, MANY, reader),
-            partial(_seconds, FEW, Pauses()),
+            partial(_seconds, FEW, PausingReader(utc_now, {}, Pauses())),
         ]
         for run in runs:
             await run()  # The first run connects, which an instance does only once.
@@ -71,12 +83,20 @@ async def _measured(repeats: int) -> Sequence[float]:
             await reader.close()
 
 
+class PausingReader(MemoryReader):
+    """Reads sources that only wait."""
+
+    async def read(self, _source: Source) -> MetricValue:
+        await asyncio.sleep(ANSWER_SECONDS)
+        return MetricValue(utc_now(), 2)
+
+
 class Pauses:
-    """A metric source and a plan's capacity that only wait."""
+    """A plan's capacity that only waits."""
 
     async def read(self, _source: object) -> MetricValue:
         await asyncio.sleep(ANSWER_SECONDS)
-        return MetricValue(datetime.now(UTC), 2)
+        return MetricValue(utc_now(), 2)
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         raise NotImplementedError
@@ -84,7 +104,7 @@ class Pauses:
     async def close(self) -> None: ...
 
 
-async def _seconds(source_count: int, reader: MetricReader) -> float:
+async def _seconds(source_count: int, reader: Services) -> float:
     started = time.perf_counter()
     collection = await metric_collector.collect([_resource(source_count)], reader, TIMEOUT_SECONDS)
     seconds = time.perf_counter() - started
@@ -93,7 +113,7 @@ async def _seconds(source_count: int, reader: MetricReader) -> float:
 
 
 def _resource(source_count: int) -> Resource:
-    metrics: dict[str, MetricSource] = {
+    metrics: dict[str, Source] = {
         f"backlog-{number}": source for number, source in enumerate(sources(source_count))
     }
     return Resource(

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
+from typing import Any
 
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.declaring import CapacityTarget, MetricSource, PlanCapacity
+from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue
 from shared.autoscaling.ports import CapacityControl, Snapshot
+from shared.autoscaling.sources import IngestionBreaker, ServiceBusSource, Source, StorageQueue
 from shared.autoscaling.state import (
     DESIRED_ROW,
     LEARNED_ROW,
@@ -186,21 +190,51 @@ class MemoryCapacityControl:
 
 
 class MemoryReader:
-    """Reads the values that were set for each source. A source without a value raises
-    ReadFailed."""
+    """See Services. It reads the values that were set for each source, and ``documents`` by their
+    address. What has no value raises ReadFailed. ``platform`` stands for Azure Monitor; without it,
+    there are no samples.
+    """
 
     def __init__(
-        self, clock: Clock, values: Mapping[MetricSource, float], control: CapacityControl
+        self,
+        clock: Clock,
+        values: Mapping[Source, float],
+        control: CapacityControl,
+        platform: PlatformMetrics | None = None,
     ) -> None:
         self._clock = clock
         self.values = dict(values)
+        self.documents: dict[str, Any] = {}
         self._control = control
+        self._platform = Together(lambda: platform) if platform else None
 
-    async def read(self, source: MetricSource) -> MetricValue:
-        if isinstance(source, PlanCapacity):
-            return await self._control.read(source.plan)
+    async def read(self, source: Source) -> MetricValue:
+        """The value that was set for the source."""
         if source not in self.values:
             raise ReadFailed(f"{source} has no value")
         return MetricValue(self._clock(), self.values[source])
+
+    async def message_count(self, source: ServiceBusSource) -> MetricValue:
+        return await self.read(source)
+
+    async def queue_length(self, source: StorageQueue) -> MetricValue:
+        return await self.read(source)
+
+    async def breaker(self) -> MetricValue:
+        return await self.read(IngestionBreaker())
+
+    async def capacity(self, plan: AppServicePlan) -> MetricValue:
+        return await self._control.read(plan)
+
+    async def azure_monitor(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
+        return await self._platform.read(source) if self._platform else ()
+
+    async def get_json(self, url: str, _headers: Mapping[str, str]) -> tuple[Any, datetime | None]:
+        if url not in self.documents:
+            raise ReadFailed(f"no document was set for {url}")
+        return self.documents[url], self._clock()
+
+    def now(self) -> datetime:
+        return self._clock()
 
     async def close(self) -> None: ...

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from shared.autoscaling.declaring import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.queries import (
+    QUERY_EVERY,
+    MetricPoint,
+    Taken,
+    queried_span,
+    take,
+)
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformReading
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.platform_metrics import QUERY_EVERY, MetricPoint, Taken, queried_span, take
-from shared.autoscaling.ports import PlatformReading
+from shared.autoscaling.sources import Source
 
 
 class MemoryPlatformMetrics:
@@ -21,7 +28,7 @@ class MemoryPlatformMetrics:
     def __init__(self, clock: Callable[[], datetime], lag: timedelta = timedelta(0)) -> None:
         self._clock = clock
         self.lag = lag
-        self.points: dict[AzureMonitorMetric, dict[datetime, float]] = {}
+        self.points: dict[Source, dict[datetime, float]] = {}
         self.unpublished: set[datetime] = set()
         self.failing: dict[AzureMonitorMetric, str] = {}
         self._asked_at: dict[AzureMonitorMetric, datetime] = {}

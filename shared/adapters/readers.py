@@ -1,47 +1,35 @@
-"""Readers of metric sources: one for each Azure service, and AzureReader, which chooses among
-them."""
+"""What metric sources read with: one client for each connection, opened on first use."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from shared.adapters.azure.refusals import Access, AccessRefused, queue_access, service_bus_access
 from shared.adapters.azure.transport import retry_after_seconds, server_time
-from shared.autoscaling.declaring import (
-    IngestionBreaker,
-    MetricSource,
-    PlanCapacity,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
-    TopicSubscriptions,
-)
+from shared.adapters.web_documents import WebDocuments
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.ports import CapacityControl
+from shared.autoscaling.sources import ServiceBusSource, StorageQueue
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 
-ServiceBusSource = ServiceBusQueue | ServiceBusSubscription | TopicSubscriptions
-
-
-class _Client(Protocol):
-    async def read(self, source: Any) -> MetricValue: ...
-
-    async def close(self) -> None: ...
-
 
 @redacting
 class AzureReader:
-    """Reads any metric source. It opens one client for each connection, on first use."""
+    """See Services. The parts of the app that are given as functions are built on first use."""
 
     def __init__(
         self,
@@ -49,42 +37,63 @@ class AzureReader:
         service_bus: Callable[[str], ServiceBusConnection],
         control: CapacityControl,
         breaker: Callable[[], BreakerStore],
+        platform: Callable[[], PlatformMetrics],
+        now: Callable[[], datetime],
     ) -> None:
         self._storage = storage
         self._service_bus = service_bus
         self._control = control
         self._breaker = breaker
-        self._clients: dict[tuple[bool, str], _Client] = {}
+        self._platform = Together(platform)
+        self._documents = WebDocuments()
+        self._queues: dict[str, StorageQueueReader] = {}
+        self._namespaces: dict[str, ServiceBusReader] = {}
         self._closed = False
+        self._now = now
 
-    async def read(self, source: MetricSource) -> MetricValue:
-        if isinstance(source, PlanCapacity):
-            return await self._control.read(source.plan)
-        if isinstance(source, IngestionBreaker):
-            snapshot = await self._breaker().load()
-            is_closed = snapshot.breaker.mode is BreakerMode.CLOSED
-            return MetricValue(snapshot.read_at, float(not is_closed))
-        return await self._client(source).read(source)
+    async def message_count(self, source: ServiceBusSource) -> MetricValue:
+        self._check_open()
+        name = source.connection
+        if name not in self._namespaces:
+            self._namespaces[name] = ServiceBusReader(self._service_bus(name))
+        return await self._namespaces[name].read(source)
+
+    async def queue_length(self, source: StorageQueue) -> MetricValue:
+        self._check_open()
+        name = source.connection
+        if name not in self._queues:
+            self._queues[name] = StorageQueueReader(self._storage(name))
+        return await self._queues[name].read(source)
+
+    async def capacity(self, plan: AppServicePlan) -> MetricValue:
+        return await self._control.read(plan)
+
+    async def breaker(self) -> MetricValue:
+        snapshot = await self._breaker().load()
+        is_closed = snapshot.breaker.mode is BreakerMode.CLOSED
+        return MetricValue(snapshot.read_at, float(not is_closed))
+
+    async def azure_monitor(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
+        return await self._platform.read(source)
+
+    async def get_json(self, url: str, headers: Mapping[str, str]) -> tuple[Any, datetime | None]:
+        self._check_open()
+        return await self._documents.get_json(url, headers)
+
+    def now(self) -> datetime:
+        return self._now()
 
     async def close(self) -> None:
         self._closed = True
-        for client in self._clients.values():
-            await client.close()
+        for queue in self._queues.values():
+            await queue.close()
+        for namespace in self._namespaces.values():
+            await namespace.close()
+        await self._documents.close()
 
-    def _client(self, source: Any) -> _Client:
-        key = (isinstance(source, StorageQueue), source.connection)
+    def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("the reader is closed and opens no further clients")
-        if key not in self._clients:
-            self._clients[key] = self._open(source)
-        return self._clients[key]
-
-    def _open(self, source: Any) -> _Client:
-        if isinstance(source, StorageQueue):
-            return StorageQueueReader(self._storage(source.connection))
-        if isinstance(source, ServiceBusSource):
-            return ServiceBusReader(self._service_bus(source.connection))
-        raise TypeError(f"there is no reader for a source of type {type(source).__name__}")
 
 
 @contextmanager
@@ -124,51 +133,28 @@ class ServiceBusReader:
         self._waits_until = time.monotonic()
 
     async def read(self, source: ServiceBusSource) -> MetricValue:
-        name, where = _name_of(source), f"the namespace of {source.connection}"
+        kind, *path = source.place
+        name, where = f"{kind} {'/'.join(path)}", f"the namespace of {source.connection}"
         if (seconds := self._waits_until - time.monotonic()) > 0:
             raise ReadFailed(f"{where} throttles requests: {name} is read in {seconds:.0f} s")
+        properties_of = getattr(self._client, f"get_{kind}_runtime_properties")
         access = service_bus_access(self._connection, name, "Owner")
         with _answering(access, f"{name} does not exist in {where}"):
             try:
-                count = await self._count(source)
+                properties = await properties_of(*path, cls=self._described)
             except HttpResponseError as error:
                 self._waits_until = time.monotonic() + (retry_after_seconds(error.response) or 0)
                 raise
+        try:
+            count = getattr(properties, source.counted)
+        except AttributeError:  # the client expects each answer to contain counts
+            count = None
         if count is None:
             raise ReadFailed(f"{where} did not return the count of {name}: it may be throttling")
         return MetricValue(server_time(), float(count))
 
     async def close(self) -> None:
         await self._client.close()
-
-    async def _count(self, source: ServiceBusSource) -> int | None:
-        client, cls = self._client, self._described
-        properties: Any
-        if isinstance(source, ServiceBusQueue):
-            properties = await client.get_queue_runtime_properties(source.queue, cls=cls)
-        elif isinstance(source, TopicSubscriptions) or source.count == "scheduled":
-            properties = await client.get_topic_runtime_properties(source.topic, cls=cls)
-        else:
-            properties = await client.get_subscription_runtime_properties(
-                source.topic, source.subscription, cls=cls
-            )
-        if isinstance(source, TopicSubscriptions):
-            name = "subscription_count"
-        else:
-            name = f"{source.count}_message_count"
-        try:
-            count: int | None = getattr(properties, name)
-        except AttributeError:  # the client expects each answer to contain counts
-            return None
-        return count
-
-
-def _name_of(source: ServiceBusSource) -> str:
-    if isinstance(source, ServiceBusQueue):
-        return f"queue {source.queue}"
-    if isinstance(source, TopicSubscriptions):
-        return f"topic {source.topic}"
-    return f"subscription {source.topic}/{source.subscription}"
 
 
 @redacting

@@ -1,24 +1,19 @@
 """Everything that scaling_rules.py needs to declare resources, metrics, guards and policies."""
 
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.declaring import (
     AppServicePlan,
-    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
-    HubMetric,
-    IngestionBreaker,
     Limits,
     ManualChange,
     Missing,
     Mode,
-    PlanCapacity,
     RateLimit,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
     Throughput,
 )
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policies.backlog_target import BacklogTarget
 from shared.autoscaling.policies.capacity_thresholds import CapacityThresholds
 from shared.autoscaling.policies.combine import all_of, any_of, fallback, highest
@@ -36,6 +31,17 @@ from shared.autoscaling.policies.target_tracking import TargetTracking
 from shared.autoscaling.policies.threshold import Threshold
 from shared.autoscaling.policies.value_per_instance import ValuePerInstance
 from shared.autoscaling.policy import Observation, Policy, PolicyFunction, Recommendation, Resource
+from shared.autoscaling.sources import (
+    HttpJson,
+    HubMetric,
+    IngestionBreaker,
+    PlanCapacity,
+    Reading,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    Source,
+    StorageQueue,
+)
 
 __all__ = [
     "WEEKEND",
@@ -48,12 +54,14 @@ __all__ = [
     "Cooldown",
     "Goal",
     "Guards",
+    "HttpJson",
     "HubMetric",
     "IngestionBreaker",
     "Limits",
     "ManualChange",
     "MetricRule",
     "MetricRules",
+    "MetricValue",
     "Missing",
     "Mode",
     "Observation",
@@ -63,6 +71,7 @@ __all__ = [
     "Profile",
     "QueueAge",
     "RateLimit",
+    "Reading",
     "Recommendation",
     "Resource",
     "Rule",
@@ -70,6 +79,7 @@ __all__ = [
     "SeasonalFloor",
     "ServiceBusQueue",
     "ServiceBusSubscription",
+    "Source",
     "StorageQueue",
     "TargetTracking",
     "Threshold",

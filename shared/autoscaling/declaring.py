@@ -1,72 +1,28 @@
-"""The declarations in scaling_rules.py: metric sources, plans, limits, guards and the goal.
+"""The declarations in scaling_rules.py: plans, limits, guards and the goal.
 
 Capacities are whole instances. The names of all other quantities end in their unit.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, NOTHING
-from shared.values.bounds import AtLeastOne, Bounds, Flag, Name, matching, name_problem
+from shared.values.bounds import AtLeastOne, Bounds, Flag, matching, name_problem
 from shared.values.text import UUID
 
 DAY_SECONDS = 86_400
 PLAN_CAPACITY_MAX = 100
 """The most instances that any tier of App Service Plans has (Isolated v2)."""
 
-GRAIN = re.compile(r"P(?:([0-9]+)D|T(?:([0-9]+)H|([0-9]+)M))")
-"""A duration in days, hours or minutes, such as PT5M."""
-
-RESOURCE_ID = re.compile(
-    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/[^/]+(/[^/]+/[^/]+)+/?", re.I
-)
-SUCH_AN_ID = (
-    "must be a resource ID such as "
-    "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
-)
-
 UpToADay = Annotated[float, Bounds(0, DAY_SECONDS)]
-Count = Literal["active", "dead_letter", "scheduled"]
 
 
 def _part_of_an_id(value: object) -> str:
     return name_problem(value) or ("must be a name without slashes" if "/" in str(value) else "")
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceBusSubscription:
-    """The number of messages in a subscription of a Service Bus topic.
-
-    Scheduled messages wait in the topic, not in its subscriptions: ``count="scheduled"`` reads
-    the topic's count.
-    """
-
-    topic: Name
-    subscription: Name
-    count: Count = "active"
-    connection: Name = "ServiceBusConnection"
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceBusQueue:
-    """The number of messages in a Service Bus queue."""
-
-    queue: Name
-    count: Count = "active"
-    connection: Name = "ServiceBusConnection"
-
-
-@dataclass(frozen=True, slots=True)
-class StorageQueue:
-    """The approximate number of messages in a Storage queue, including invisible ones."""
-
-    queue: Name
-    connection: Name = "AzureWebJobsStorage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,81 +32,6 @@ class AppServicePlan:
     subscription_id: Annotated[str, matching(UUID, "must be a UUID, not a name")]
     resource_group: Annotated[str, _part_of_an_id]
     name: Annotated[str, _part_of_an_id]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanCapacity:
-    """The capacity that a plan is set to. The collector reads it for every resource."""
-
-    plan: AppServicePlan
-
-
-@dataclass(frozen=True, slots=True)
-class HubMetric:
-    """A metric that your own sender sends to the event hub, in the JSON format of the queue
-    ``metrics``.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class IngestionBreaker:
-    """The state of the circuit breaker of the Event Hub ingestion: 0 while closed, otherwise 1."""
-
-
-Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
-
-
-@dataclass(frozen=True, slots=True)
-class AzureMonitorMetric:
-    """A platform metric of ``resource_id``, read from Azure Monitor once a minute.
-
-    ``time_grain`` is an ISO 8601 duration. ``filter`` selects values of dimensions, such as
-    ``EntityName eq 'orders'``; without it, Azure Monitor aggregates over all dimensions.
-    ``streamed=True`` takes the metric from the event hub instead, where a diagnostic setting sends
-    it. Streamed records that are divided by a dimension are not read: see docs/events.md.
-    ``namespace`` is that of a custom metric, such as ``azure.applicationinsights``.
-    """
-
-    resource_id: Annotated[str, matching(RESOURCE_ID, SUCH_AN_ID)]
-    metric: Name
-    aggregation: Aggregation = "average"
-    time_grain: Annotated[str, matching(GRAIN, "must be a duration such as 'PT1M'")] = "PT1M"
-    filter: str = ""
-    streamed: Flag = False
-    namespace: str = ""
-
-
-PushedMetric = HubMetric | AzureMonitorMetric
-"""Sources that return no current value: those that send samples, and Azure Monitor, which returns
-the values of past minutes."""
-
-
-def is_pushed(source: object) -> bool:
-    """True if the source sends its samples to the event hub."""
-    return isinstance(source, HubMetric) or (
-        isinstance(source, AzureMonitorMetric) and source.streamed
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSubscriptions:
-    """The number of subscriptions of a Service Bus topic. The collector reads it."""
-
-    topic: Name
-    connection: Name = "ServiceBusConnection"
-
-
-ReadMetric = (
-    ServiceBusSubscription
-    | ServiceBusQueue
-    | StorageQueue
-    | PlanCapacity
-    | IngestionBreaker
-    | TopicSubscriptions
-)
-
-
-MetricSource = ReadMetric | PushedMetric
 
 
 CapacityTarget = AppServicePlan

@@ -16,7 +16,6 @@ from shared.autoscaling.declaring import (
     Guards,
     Limits,
     ManualChange,
-    MetricSource,
     Mode,
     Throughput,
 )
@@ -29,6 +28,7 @@ from shared.autoscaling.measurements import (
     WeekProfile,
     Window,
 )
+from shared.autoscaling.sources import NO_SOURCE, Source
 from shared.autoscaling.state import Desired
 from shared.values.bounds import Bounds, matching, problems_of
 from shared.values.calls import error_text
@@ -374,7 +374,7 @@ class Resource:
 
     name: Annotated[str, matching(NAME)]
     target: CapacityTarget
-    metrics: Mapping[str, MetricSource]
+    metrics: Mapping[str, Source]
     policy: PolicyFunction
     limits: Limits = Limits()
     cooldown: Cooldown = Cooldown()
@@ -386,6 +386,10 @@ class Resource:
     throughput: Throughput = Throughput()
     mode: Mode = Mode.ACTIVE
     on_manual_change: ManualChange = ManualChange.ADOPT
+
+    def source(self, name: str | None) -> Source:
+        """The source of a metric; one that says nothing if the metric is not declared."""
+        return self.metrics.get(name or "", NO_SOURCE)
 
     @property
     def kept_history_seconds(self) -> float:

@@ -1,15 +1,14 @@
-"""The ports of the flows: state store, metric reader, capacity control and permissions."""
+"""The ports of the flows: state store, queue sender, capacity control and permissions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
-from shared.autoscaling.declaring import AzureMonitorMetric, CapacityTarget, MetricSource
-from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.state import Override, ScalingState
 
@@ -79,42 +78,6 @@ class StateStore(Protocol):
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         """Delete the entries older than ``before``, and return their number."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class MetricReader(Protocol):
-    """Reads metric sources."""
-
-    async def read(self, source: MetricSource) -> MetricValue:
-        """The current value of the source, with the time by the source's own clock.
-
-        Raises ReadFailed if the source does not exist or has no value, and the client's own error
-        if the service does not answer. The capacity of a plan raises the errors of
-        ``CapacityControl``.
-        """
-        ...
-
-    async def close(self) -> None: ...
-
-
-PlatformReading = tuple[MetricValue, ...] | ReadFailed
-
-
-class PlatformMetrics(Protocol):
-    """Reads metrics of Azure Monitor."""
-
-    async def read(
-        self, sources: Sequence[AzureMonitorMetric]
-    ) -> Mapping[AzureMonitorMetric, PlatformReading]:
-        """The samples that are new since the last call, oldest first, or why there is no answer.
-
-        A sample may be older than one that was returned before. None is returned twice by the same
-        object; another object, as after a restart, returns the last minutes again. A source that is
-        not due yet is left out. The failure of one source does not affect others. ReadDenied is
-        returned once, and again only if its message changes or after the source could be read.
-        """
         ...
 
     async def close(self) -> None: ...

@@ -14,7 +14,6 @@ from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.lag import fixed_grain, usual_lag_seconds
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
     backlog_name,
@@ -164,7 +163,8 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
 
 def _learned(resource: Resource, state: ScalingState) -> ScalingState:
     throughput = resource.throughput
-    grain = fixed_grain(resource.metrics.get(throughput.counted_metric or ""))
+    series = resource.source(throughput.counted_metric).series
+    grain = series.interval if series else None
     limit = fall_limit(resource, state)
     return learn_from_counts(state, throughput, backlog_name(resource), limit, grain)
 
@@ -177,7 +177,7 @@ def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool
         if name == counted:
             continue
         # A metric without any sample counts as missing once the app has had time to read one.
-        since = now - span(usual_lag_seconds(source))
+        since = now - span(source.usual_lag_seconds)
         if not is_missing(samples or samples_of(state, CAPACITY_METRIC)[:1], rule, since):
             return False
     return True

@@ -79,7 +79,7 @@ async def dry_run(app: App, resource: Name = "") -> Answer:
     """Show the decision that the rules would make now."""
     timeout = app.settings.source_timeout_seconds
     scaling = app.scaling
-    read = (scaling.store, scaling.reader, timeout, scaling.platform_metrics)
+    read = (scaling.store, scaling.reader, timeout)
     previews = [
         (await preview.make_preview(each, *read)).to_dict() for each in _named(app, resource)
     ]
@@ -101,9 +101,7 @@ async def validate(
     if connect:
         timeout = app.settings.source_timeout_seconds
         access = (app.scaling.reader, app.scaling.permissions, app.scaling.store)
-        checks = await connected.check_all(
-            resources, *access, timeout, app.scaling.platform_metrics
-        )
+        checks = await connected.check_all(resources, *access, timeout)
         if app.settings.ingestion.hub is not None:
             checks += await app.ingestion.check_hub()
         checks = [

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from shared import settings as settings_module
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.autoscaling import removed
-from shared.autoscaling.deciding.validation import connections, needs_hub, problems
-from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
+from shared.autoscaling.deciding.validation import connections, needs_hub, problems, sources
 from shared.autoscaling.learning.counts import namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
@@ -69,14 +68,9 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     if data_set_periods:
         _attempt(all_problems, partial(loaded.service_bus, PROCESSING_CONNECTION))
     outage_classes = _attempt(all_problems, partial(outages, loaded))
-    needed = {(StorageQueue, HOST_STORAGE), *connections(declared)}
-    connects: Mapping[type, Callable[[str], object]] = {
-        StorageQueue: loaded.storage,
-        ServiceBusQueue: loaded.service_bus,
-        ServiceBusSubscription: loaded.service_bus,
-    }
-    for kind, name in sorted(needed, key=str):
-        _attempt(all_problems, partial(connects[kind], name))
+    for service, name in sorted({("storage", HOST_STORAGE), *connections(declared)}):
+        connection = loaded.storage if service == "storage" else loaded.service_bus
+        _attempt(all_problems, partial(connection, name))
     all_problems += _attempt(all_problems, partial(_wrong_entities, loaded, declared or ())) or []
     own_handling = _attempt(all_problems, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
@@ -94,9 +88,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
 def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]:
     """A problem for each queue or topic that the key of its connection does not allow. Raises
     SettingsError."""
-    sources = [source for each in declared for source in each.metrics.values()]
-    used = [(each.connection, each.queue) for each in sources if isinstance(each, ServiceBusQueue)]
-    used += [(s.connection, s.topic) for s in sources if isinstance(s, ServiceBusSubscription)]
+    used = [(each.connection, each.entity) for each in sources(declared) if each.entity]
     if loaded.processing_period_hours:
         queues = (loaded.processing_queue, loaded.working_queue)
         used += [(PROCESSING_CONNECTION, queue) for queue in queues]
@@ -110,7 +102,7 @@ def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]
 
 def _bus_hosts(loaded: Settings, declared: Sequence[Resource]) -> Mapping[str, str]:
     """The host name of each Service Bus connection that the rules name."""
-    names = {name for kind, name in connections(declared) if kind is not StorageQueue}
+    names = {name for service, name in connections(declared) if service == "service_bus"}
     return {name: loaded.service_bus(name).host for name in sorted(names)}
 
 

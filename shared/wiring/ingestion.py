@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.breaker import BreakerTimes
@@ -290,12 +289,14 @@ def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:
     monitored: dict[tuple[str, str], tuple[SubscribedMetric, ...]] = {}
     for resource in resources:
         for name, source in resource.metrics.items():
-            if isinstance(source, HubMetric):
+            if not (source.pushed and source.needs_hub):
+                continue
+            if (series := source.series) is None:
                 pushed.add((resource.name, name))
-            elif isinstance(source, AzureMonitorMetric) and source.streamed:
-                at = key(source.resource_id, source.metric)
+            else:
+                at = key(series.resource_id, series.metric)
                 subscribed = SubscribedMetric(
-                    resource.name, name, source.aggregation, source.time_grain
+                    resource.name, name, series.aggregation, series.time_grain
                 )
                 monitored[at] = (*monitored.get(at, ()), subscribed)
     return MetricSubscriptions(frozenset(pushed), monitored)

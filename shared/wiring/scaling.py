@@ -5,16 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 
 from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.declaring import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.flows.message_counts import MessageCounts
 from shared.autoscaling.ports import (
     CapacityControl,
-    MetricReader,
     Permissions,
-    PlatformMetrics,
     QueueSender,
     StateStore,
 )
+from shared.autoscaling.sources import Services
 from shared.wiring.parts import Parts
 
 SEND_SECONDS_MAX = 20
@@ -46,7 +45,7 @@ class ScalingParts(Parts):
         return self._app.open(ArmPermissions, self._app.settings.arm_endpoint)
 
     @cached_property
-    def reader(self) -> MetricReader:
+    def reader(self) -> Services:
         from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
         settings, ingestion = self._app.settings, self._app.ingestion
@@ -56,15 +55,12 @@ class ScalingParts(Parts):
             settings.service_bus,
             self.control,
             lambda: ingestion.breaker_store,
+            lambda: self.platform_metrics,
+            self._app.now,
         )
 
     @cached_property
-    def platform_metrics(self) -> PlatformMetrics | None:
-        """None if no rule reads a metric of Azure Monitor: its client is heavy to import."""
-        declared = self._app.resources.values()
-        sources = [source for resource in declared for source in resource.metrics.values()]
-        if not any(isinstance(s, AzureMonitorMetric) and not s.streamed for s in sources):
-            return None
+    def platform_metrics(self) -> PlatformMetrics:
         from shared.adapters.arm.platform_metrics import AzurePlatformMetrics  # noqa: PLC0415  heavy
 
         settings = self._app.settings

@@ -38,7 +38,7 @@ from shared.adapters.spark.livy import SynapseClient
 from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
-from shared.autoscaling.declaring import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.cli.main import main
 from shared.datasets.errors import ManageRightMissing
 from shared.ingestion.errors import StoreUnavailable

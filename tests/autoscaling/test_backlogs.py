@@ -28,12 +28,10 @@ from shared.autoscaling import (
 from shared.autoscaling.actions import confirm
 from shared.autoscaling.deciding.guards import Context, nothing_finished
 from shared.autoscaling.deciding.samples import observe
-from shared.autoscaling.declaring import Count, HubMetric, TopicSubscriptions
 from shared.autoscaling.learning.backlogs import (
     AGE_AT_MOST,
     Unfallen,
     age_minutes,
-    counts_backlog,
     fall_limit,
     stalls,
     unfallen,
@@ -44,6 +42,7 @@ from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.operating.presenting import status
 from shared.autoscaling.policy import Observation
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.sources import NO_SOURCE, Count, HubMetric, TopicSubscriptions
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
 from shared.autoscaling.transition import Transition, advance_all
 from shared.web.attention import attention
@@ -294,11 +293,11 @@ def test_long_items_teach_that_most_minutes_finish_none() -> None:
         (HubMetric(), False),
         (AzureMonitorMetric(BUS, "ActiveMessages"), False),
         (IngestionBreaker(), False),
-        (None, False),
+        (NO_SOURCE, False),
     ],
 )
 def test_a_backlog_is_a_count_of_items_that_workers_can_take(source: Any, counts: bool) -> None:
-    assert counts_backlog(source) is counts
+    assert source.counts_backlog is counts
 
 
 @pytest.mark.parametrize(("seconds", "is_known"), [(-15, True), (0, True), (15, False)])

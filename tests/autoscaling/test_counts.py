@@ -26,7 +26,6 @@ from shared.autoscaling import (
     Throughput,
 )
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.flows.message_counts import (
     ABANDONED,
     INCOMING,
@@ -38,6 +37,7 @@ from shared.autoscaling.learning.counts import COMPLETED, namespace_ids, with_co
 from shared.autoscaling.learning.subscription_share import BusyMinute, share_of
 from shared.autoscaling.learning.throughput import counted_rate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.sources import Source
 from tests.builders import NOW, SOURCE, resource
 
 MINUTE = timedelta(minutes=1)
@@ -53,7 +53,7 @@ CPU = AzureMonitorMetric(
 POLICY = QueueAge("backlog", until_known=Threshold("backlog", 100, 10))
 
 
-def workers(source: MetricSource = SOURCE, **changes: Any) -> Resource:
+def workers(source: Source = SOURCE, **changes: Any) -> Resource:
     return resource(**{"metrics": {"backlog": source}, "policy": POLICY, **changes})
 
 
@@ -65,7 +65,7 @@ def workers(source: MetricSource = SOURCE, **changes: Any) -> Resource:
         (ServiceBusQueue("o'clock"), "o''clock"),
     ],
 )
-def test_the_count_of_a_queue_or_topic_is_added(source: MetricSource, entity: str) -> None:
+def test_the_count_of_a_queue_or_topic_is_added(source: Source, entity: str) -> None:
     counted = with_counts(workers(source), NAMESPACES)
     expected = AzureMonitorMetric(
         BUS, "CompleteMessage", "total", filter=f"EntityName eq '{entity}'"
@@ -248,11 +248,12 @@ async def test_a_missing_role_is_logged_once_in_the_days_that_it_is_missing(
         arm.metrics.add(BUS, "CompleteMessage", "AbandonMessage").readable = False
         arm.metrics.add(CPU.resource_id, "CpuPercentage").readable = False
         platform = AzurePlatformMetrics(arm.base_url, 5, lambda: now)
-        reader = MemoryReader(lambda: now, {}, MemoryCapacityControl(lambda: now, {}))
+        control = MemoryCapacityControl(lambda: now, {})
+        reader = MemoryReader(lambda: now, {}, control, platform)
         counts = MessageCounts()
         with caplog.at_level(logging.INFO, "shared"):
             for _ in range(60):
-                await collect([counted, plain], reader, 5, platform, counts)
+                await collect([counted, plain], reader, 5, counts)
                 now += timedelta(minutes=20)
         await platform.close()
     about = [line for line in caplog.messages if "Monitoring Reader" in line]

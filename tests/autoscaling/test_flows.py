@@ -13,7 +13,7 @@ import pytest
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Guards, Limits, ManualChange, Missing, Mode, ServiceBusQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.declaring import CapacityTarget, HubMetric, MetricSource
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import (
     BadMessage,
     CapacityDelayed,
@@ -37,6 +37,7 @@ from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.sources import HubMetric, Source
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
 from shared.notifications.news import NewsKind
 from shared.notifications.selection import NotificationIntervals
@@ -529,7 +530,7 @@ async def test_a_source_that_fails_or_does_not_answer_is_skipped_and_never_zero(
     hanging, failing = ServiceBusQueue("hanging"), ServiceBusQueue("failing")
 
     class Reader(MemoryReader):
-        async def read(self, source: MetricSource) -> MetricValue:
+        async def read(self, source: Source) -> MetricValue:
             if source == hanging:
                 await asyncio.Event().wait()
             return await super().read(source)
@@ -549,7 +550,7 @@ async def test_a_source_that_fails_or_does_not_answer_is_skipped_and_never_zero(
 
 
 async def test_pushed_metrics_are_not_read() -> None:
-    sources: dict[str, MetricSource] = {"backlog": SOURCE, "pushed": HubMetric()}
+    sources: dict[str, Source] = {"backlog": SOURCE, "pushed": HubMetric()}
     control = MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
     reader = MemoryReader(lambda: NOW, {SOURCE: 42.0}, control)
     collection = await metric_collector.collect([resource(metrics=sources)], reader, 1)

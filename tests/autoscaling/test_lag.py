@@ -21,15 +21,15 @@ from shared.autoscaling import (
     Resource,
     Threshold,
 )
+from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, observe
-from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.flows import check_connections
-from shared.autoscaling.lag import LAG_SECONDS_MAX, usual_lag_seconds
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.staleness import silent_after_seconds
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ActionStatus, ScalingState
 from tests.builders import NOW, ago, desired, metric, resource, sample
 
@@ -41,7 +41,7 @@ CPU = AzureMonitorMetric(PLAN, "CpuPercentage")
 RULES = MetricRules((MetricRule("cpu", "<", 30, "in", window_seconds=300),))
 
 
-def workers(source: MetricSource = CPU, **changes: Any) -> Resource:
+def workers(source: Source = CPU, **changes: Any) -> Resource:
     return resource(**{"metrics": {"cpu": source}, "policy": RULES, **changes})
 
 
@@ -94,7 +94,7 @@ def test_late_samples_are_accepted_for_as_long_as_the_lag_is_usual() -> None:
 
 def test_a_longer_interval_is_usually_known_later() -> None:
     five = AzureMonitorMetric(PLAN, "CpuPercentage", time_grain="PT5M")
-    assert usual_lag_seconds(five) == LAG_SECONDS_MAX + 240
+    assert five.usual_lag_seconds == LAG_SECONDS_MAX + 240
 
 
 def test_the_page_calls_a_metric_silent_when_decisions_do() -> None:
@@ -102,7 +102,7 @@ def test_the_page_calls_a_metric_silent_when_decisions_do() -> None:
     assert silent_after_seconds(workers(HubMetric()), "cpu") == 180
 
 
-def shown(source: MetricSource) -> dict[str, Any]:
+def shown(source: Source) -> dict[str, Any]:
     snapshot = Snapshot("plan-1", known(240), NOW)
     status = presenting.status(workers(source), snapshot, None)
     (metric,) = status["metrics"]
@@ -117,13 +117,13 @@ def test_the_status_shows_how_far_a_metric_of_azure_monitor_lags_behind() -> Non
 async def test_a_check_of_connections_reads_metrics_of_azure_monitor() -> None:
     platform = MemoryPlatformMetrics(lambda: NOW, timedelta(minutes=1))
     control = MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
-    reader, store = MemoryReader(lambda: NOW, {}, control), MemoryStateStore(lambda: NOW)
+    reader, store = MemoryReader(lambda: NOW, {}, control, platform), MemoryStateStore(lambda: NOW)
     found = []
     for points in (None, {}, {ago(240): 41.5}):
         platform.restart()
         platform.points = {} if points is None else {CPU: points}
         access = (reader, Allowed(), store)
-        checks = await check_connections.check_all([workers()], *access, 1, platform)
+        checks = await check_connections.check_all([workers()], *access, 1)
         found += [(c["ok"], c["told"]) for c in checks if c["what"] == "metric cpu"]
     assert found == [
         (False, f"ReadFailed: {PLAN}: no answer for CpuPercentage"),

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import AzureMonitorMetric
-from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.platform_metrics import (
+from shared.autoscaling.azure_monitor.queries import (
     METRICS_MAX,
     RESOURCES_MAX,
     RETRY_AFTER_MAX,
@@ -27,6 +26,7 @@ from shared.autoscaling.platform_metrics import (
     take,
     throttled,
 )
+from shared.autoscaling.measurements import MetricValue
 from tests.builders import NOW
 
 MINUTE = timedelta(minutes=1)

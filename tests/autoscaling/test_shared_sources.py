@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
-from shared.autoscaling.declaring import MetricSource
+from shared.autoscaling.azure_monitor.together import (
+    PlatformMetrics,
+    PlatformReading,
+    Together,
+)
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_samples, encode_metrics
+from shared.autoscaling.sources import Source
 from tests.builders import NOW, SOURCE, ago, metric, resource, sample
 
 CPU = AzureMonitorMetric(
@@ -24,12 +31,12 @@ CPU = AzureMonitorMetric(
 
 
 class CountingReader(MemoryReader):
-    def __init__(self) -> None:
+    def __init__(self, platform: PlatformMetrics | None = None) -> None:
         control = MemoryCapacityControl(lambda: NOW, {"plan-1": 2, "plan-2": 3})
-        super().__init__(lambda: NOW, {SOURCE: 42.0}, control)
-        self.reads: Counter[MetricSource] = Counter()
+        super().__init__(lambda: NOW, {SOURCE: 42.0}, control, platform)
+        self.reads: Counter[Source] = Counter()
 
-    async def read(self, source: MetricSource) -> MetricValue:
+    async def read(self, source: Source) -> MetricValue:
         self.reads[source] += 1
         return await super().read(source)
 
@@ -60,18 +67,47 @@ async def test_samples_of_azure_monitor_reach_every_metric_that_names_them() -> 
     platform = MemoryPlatformMetrics(lambda: NOW, timedelta(minutes=1))
     platform.points[CPU] = {ago(120): 40.0, ago(60): 50.0}
     resources = [resource(name, metrics={"cpu": CPU}) for name in ("plan-1", "plan-2")]
-    collection = await metric_collector.collect(resources, CountingReader(), 1, platform)
+    collection = await metric_collector.collect(resources, CountingReader(platform), 1)
     found = [m for m in collection.metrics if m.name == "cpu"]
     values = (sample(40, 60), sample(50, 0))
     assert found == [Metric(name, "cpu", v) for name in ("plan-1", "plan-2") for v in values]
     assert collection.failures == ()
 
 
+async def test_metrics_of_azure_monitor_that_are_read_together_share_one_call() -> None:
+    """A read that gives up ends neither the call nor the reads of the others."""
+    asked, answer = list[Sequence[AzureMonitorMetric]](), asyncio.Event()
+
+    class Slow(MemoryPlatformMetrics):
+        async def read(
+            self, sources: Sequence[AzureMonitorMetric]
+        ) -> Mapping[AzureMonitorMetric, PlatformReading]:
+            asked.append(tuple(sources))
+            await answer.wait()
+            return await super().read(sources)
+
+    platform = Slow(lambda: NOW, timedelta(minutes=1))
+    memory = replace(CPU, metric="MemoryPercentage")
+    platform.points = {CPU: {ago(60): 50.0}, memory: {ago(60): 60.0}}
+    together = Together(lambda: platform)
+    gives_up, waits = (asyncio.create_task(together.read(each)) for each in (CPU, memory))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    answer.set()
+    assert await waits == (sample(60, 0),)
+    assert asked == [(CPU, memory)]
+    alone = asyncio.create_task(together.read(CPU))
+    await asyncio.sleep(0)
+    alone.cancel()  # it was the only one, so the call ends
+    assert await together.read(memory) == ()
+
+
 async def test_a_streamed_metric_of_azure_monitor_is_not_read() -> None:
     streamed = AzureMonitorMetric(CPU.resource_id, CPU.metric, streamed=True)
     platform = MemoryPlatformMetrics(lambda: NOW)
     resources = [resource(metrics={"cpu": streamed})]
-    collection = await metric_collector.collect(resources, CountingReader(), 1, platform)
+    collection = await metric_collector.collect(resources, CountingReader(platform), 1)
     assert [m.name for m in collection.metrics] == [CAPACITY_METRIC]
     assert collection.failures == ()
 
@@ -83,9 +119,7 @@ async def test_an_azure_monitor_that_hangs_does_not_hold_back_other_sources() ->
             raise AssertionError
 
     mixed = resource(metrics={"backlog": SOURCE, "cpu": CPU})
-    collection = await metric_collector.collect(
-        [mixed], CountingReader(), 0.02, Hanging(lambda: NOW)
-    )
+    collection = await metric_collector.collect([mixed], CountingReader(Hanging(lambda: NOW)), 0.02)
     assert {m.name for m in collection.metrics} == {CAPACITY_METRIC, "backlog"}
     assert [(f.metric_name, f.reason) for f in collection.failures] == [
         ("cpu", "no answer within 0.04 s")
@@ -98,7 +132,7 @@ async def test_a_broken_client_of_azure_monitor_fails_its_metrics_only() -> None
             raise RuntimeError("broken")
 
     mixed = resource(metrics={"backlog": SOURCE, "cpu": CPU})
-    collection = await metric_collector.collect([mixed], CountingReader(), 1, Broken(lambda: NOW))
+    collection = await metric_collector.collect([mixed], CountingReader(Broken(lambda: NOW)), 1)
     assert {m.name for m in collection.metrics} == {CAPACITY_METRIC, "backlog"}
     assert [(f.metric_name, f.reason) for f in collection.failures] == [
         ("cpu", "RuntimeError: broken")

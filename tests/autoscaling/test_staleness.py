@@ -9,12 +9,13 @@ import pytest
 
 from shared.autoscaling import AzureMonitorMetric, Guards, Mode, Resource, Throughput
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.declaring import HubMetric, Missing, Then
+from shared.autoscaling.declaring import Missing, Then
 from shared.autoscaling.learning.counts import COMPLETED, with_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import Override, ScalingState
 from shared.cli import tables
 from shared.web.attention import attention

@@ -31,7 +31,7 @@ from shared.autoscaling import (
     any_of,
 )
 from shared.autoscaling.deciding.validation import connections, misread_totals, problems
-from shared.autoscaling.declaring import TopicSubscriptions
+from shared.autoscaling.sources import TopicSubscriptions
 from tests.builders import SOURCE, plan, resource
 
 WEB_APP = (
@@ -220,8 +220,8 @@ def test_the_connections_of_all_declared_sources_are_listed() -> None:
         "c": PlanCapacity(plan()),
     }
     assert connections([resource(metrics=sources)]) == {
-        (type(SOURCE), "ServiceBusConnection"),
-        (StorageQueue, "Other"),
+        ("service_bus", "ServiceBusConnection"),
+        ("storage", "Other"),
     }
 
 

@@ -10,7 +10,7 @@ from backtest.faults import FaultRates, replay_with_faults
 from backtest.progress import Progress
 from backtest.rules_file import Rules, load_rules
 from shared.autoscaling import Cooldown, Guards, Observation, RateLimit, Recommendation
-from shared.autoscaling.declaring import StorageQueue
+from shared.autoscaling.sources import StorageQueue
 from tests.backtest.arenas import SHIPPED_RULES, arena, bursty, workload
 from tests.simulation.test_mutants import Mutant, in_place_of, mutated, target
 

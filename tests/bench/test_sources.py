@@ -10,8 +10,7 @@ from backtest.autoscale_setting import STATISTICS, UNITS
 from bench.groups.sources import resources
 from bench.imported_settings import SETTINGS, imported
 from bench.returning import DELAYS_MINUTES, may_lag, replay
-from shared.autoscaling import AzureMonitorMetric, lag
-from shared.autoscaling.declaring import is_pushed
+from shared.autoscaling.azure_monitor import lag
 
 ALL = resources()
 LAGGING = [name for name, resource in ALL.items() if may_lag(resource)]
@@ -30,10 +29,9 @@ def test_sources_that_are_read_directly_bring_the_capacity_out_and_back(name: st
 
 def test_a_streamed_metric_returns_at_every_delay_too() -> None:
     pulled = imported("average")
-    metrics = {n: replace(s, streamed=True) for n, s in pulled.metrics.items()
-               if isinstance(s, AzureMonitorMetric)}  # fmt: skip
+    metrics = {n: replace(s, streamed=True) for n, s in pulled.metrics.items() if s.series}  # type: ignore[type-var]
     streamed = replace(pulled, metrics=metrics)
-    assert all(map(is_pushed, metrics.values()))
+    assert all(source.pushed for source in metrics.values())
     assert [m for m in (0, 4, 10) if not replay(streamed, m).returned] == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from shared.adapters.azure import invocation
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
-from shared.autoscaling.flows.metric_collector import PLATFORM_TIMES_LONGER
+from shared.autoscaling import AzureMonitorMetric
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
 from shared.values.durations import time_span
@@ -83,7 +83,7 @@ def test_a_hang_costs_minutes_and_every_function_ends_before_its_worker_is_repla
         for name in ("ArmTimeoutSeconds", "SourceTimeoutSeconds")
         if (bounds := SETTINGS[name].bounds)
     )
-    collect = PLATFORM_TIMES_LONGER * read + SEND_SECONDS_MAX
+    collect = AzureMonitorMetric.time_limits * read + SEND_SECONDS_MAX
     for seconds in (BATCH_SECONDS_MAX, scale, collect, SENDING_SECONDS_MAX):
         assert seconds <= INVOCATION_SECONDS_MAX - 30
 

@@ -37,14 +37,14 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.declaring import Count, MetricSource
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
+from shared.autoscaling.sources import Count, Source
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.stores import RowBreakerStore
 from shared.settings import Settings, SettingsError
-from tests.builders import NOW, plan
+from tests.builders import NOW, not_asked, plan, read
 from tests.emulators.rig import Bus, running_bus
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
@@ -318,7 +318,9 @@ async def reader(
     }
     settings = loaded(**environ)
     breakers = RowBreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
-    reader = AzureReader(settings.storage, settings.service_bus, control, lambda: breakers)
+    reader = AzureReader(
+        settings.storage, settings.service_bus, control, lambda: breakers, not_asked, not_asked
+    )
     yield reader
     await reader.close()
     await breakers.close()
@@ -338,9 +340,9 @@ async def reader(
     ],
 )
 async def test_each_source_is_read_with_the_servers_time(
-    reader: AzureReader, source: MetricSource, value: float
+    reader: AzureReader, source: Source, value: float
 ) -> None:
-    reading = await reader.read(source)
+    reading = await read(source, reader)
     assert reading.value == value
     assert abs(reading.time - datetime.now(UTC)) < timedelta(seconds=5)
 
@@ -401,8 +403,10 @@ async def test_a_breaker_that_is_not_closed_is_read_as_one(mode: BreakerMode, va
         nothing.service_bus,
         MemoryCapacityControl(lambda: NOW, {}),
         lambda: breakers,
+        not_asked,
+        not_asked,
     )
-    assert await reader.read(IngestionBreaker()) == MetricValue(NOW, value)
+    assert await read(IngestionBreaker(), reader) == MetricValue(NOW, value)
 
 
 async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azurite) -> None:
@@ -410,7 +414,7 @@ async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azu
         queue.create_queue()
         for _ in range(3):
             queue.send_message("work")
-    assert (await reader.read(StorageQueue("backlog-queue"))).value == 3
+    assert (await read(StorageQueue("backlog-queue"), reader)).value == 3
 
 
 @pytest.mark.parametrize(
@@ -422,22 +426,22 @@ async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azu
     ],
 )
 async def test_a_source_that_does_not_exist_raises_an_error_instead_of_reading_zero(
-    reader: AzureReader, source: MetricSource, message: str
+    reader: AzureReader, source: Source, message: str
 ) -> None:
     with pytest.raises(ReadFailed, match=message):
-        await reader.read(source)
+        await read(source, reader)
 
 
 async def test_an_error_names_the_setting_of_a_missing_connection(reader: AzureReader) -> None:
     with pytest.raises(SettingsError, match="Other__fullyQualifiedNamespace"):
-        await reader.read(ServiceBusQueue("work", connection="Other"))
+        await read(ServiceBusQueue("work", connection="Other"), reader)
 
 
 async def test_a_throttled_request_to_a_namespace_is_retried(
     bus: ServiceBusAdminStandIn, reader: AzureReader
 ) -> None:
     bus.fail_next(refusal(429, retry_after_seconds=1))
-    assert (await reader.read(ServiceBusQueue("work"))).value == 42
+    assert (await read(ServiceBusQueue("work"), reader)).value == 42
 
 
 @dataclass
@@ -507,10 +511,10 @@ async def test_a_namespace_that_asks_to_wait_is_not_asked_again_before(
 ) -> None:
     bus.fail_next(refusal(429, "slow down", retry_after_seconds=60))
     with pytest.raises(ReadFailed, match="429: slow down"):
-        await reader.read(ServiceBusQueue("work"))
+        await read(ServiceBusQueue("work"), reader)
     for source in (ServiceBusQueue("work"), ServiceBusSubscription("orders", "billing")):
         with pytest.raises(ReadFailed, match=r"throttles requests: .* is read in \d\d s"):
-            await reader.read(source)
+            await read(source, reader)
     assert len(bus.requests) == 1
 
 
@@ -553,20 +557,25 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
         found = namespace(proxy)
         control = AppServiceControl(found)
         reader = AzureReader(
-            found.storage, found.service_bus, control, lambda: MemoryBreakerStore(lambda: NOW)
+            found.storage,
+            found.service_bus,
+            control,
+            lambda: MemoryBreakerStore(lambda: NOW),
+            not_asked,
+            not_asked,
         )
         facts = ServiceBusQueueReader(found.service_bus("ServiceBusConnection"))
         permissions = ArmPermissions(found.arm_endpoint)
         states = TableStateStore(found.storage("AzureWebJobsStorage"))
         asked: list[Awaitable[object]] = [
-            reader.read(ServiceBusQueue("work")),
-            reader.read(ServiceBusSubscription("orders", "billing")),
+            read(ServiceBusQueue("work"), reader),
+            read(ServiceBusSubscription("orders", "billing"), reader),
             facts.facts("work"),
             control.read(plan()),
             control.change(plan(), 5),
         ]
         if reply is XHTML:  # these clients retry for seconds
-            asked += [reader.read(StorageQueue("work")), permissions.lacking(plan())]
+            asked += [read(StorageQueue("work"), reader), permissions.lacking(plan())]
             asked += [states.load("plan-1")]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for each in (reader, control, facts, states, permissions):

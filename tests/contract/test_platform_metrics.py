@@ -14,10 +14,10 @@ from local.azure_apis.arm import ArmStandIn
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.adapters.arm.platform_metrics import AzurePlatformMetrics, batch_address
 from shared.autoscaling import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.queries import RESOURCES_MAX
+from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.platform_metrics import RESOURCES_MAX
-from shared.autoscaling.ports import PlatformMetrics
 from tests.builders import NOW
 
 MINUTE = timedelta(minutes=1)

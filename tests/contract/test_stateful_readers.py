@@ -28,12 +28,12 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.declaring import Count, MetricSource
 from shared.autoscaling.errors import CapacityRefused, ReadFailed
+from shared.autoscaling.sources import Count, Source
 from shared.datasets.entities import QueueDescription
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection, StorageConnection
-from tests.builders import plan
+from tests.builders import not_asked, plan, read
 from tests.contract.faulty_network import Network
 from tests.contract.stateful import SideBySide, run_machine
 
@@ -71,7 +71,12 @@ class Services:
         self.control = MemoryCapacityControl(lambda: self.network.now, {"plan-1": 2})
         breakers = MemoryBreakerStore(lambda: self.network.now)
         self.reader = AzureReader(
-            lambda _: self.storage, lambda _: connection, self.control, lambda: breakers
+            lambda _: self.storage,
+            lambda _: connection,
+            self.control,
+            lambda: breakers,
+            not_asked,
+            not_asked,
         )
         self.queue_reader = ServiceBusQueueReader(connection)
         self.queues = queue_service(self.storage)
@@ -141,9 +146,7 @@ class ReadersMachine(SideBySide):
                 scheduled = ServiceBusSubscription(topic, other, "scheduled")
                 self.memory.values[scheduled] = float(on_topic.scheduled)
 
-    def count(
-        self, path: str, counts: EntityCounts, source: Callable[[Count], MetricSource]
-    ) -> None:
+    def count(self, path: str, counts: EntityCounts, source: Callable[[Count], Source]) -> None:
         self.services.given.by_path[path] = counts
         for kind in KINDS:
             self.memory.values[source(kind)] = float(getattr(counts, kind))
@@ -180,7 +183,7 @@ class ReadersMachine(SideBySide):
 
     @rule(kind=KIND)
     def everything_is_read(self, kind: Count) -> None:
-        sources: tuple[MetricSource, ...] = (
+        sources: tuple[Source, ...] = (
             *[ServiceBusQueue(name, kind) for name in QUEUE_NAMES],
             *[ServiceBusSubscription(topic, name, kind) for topic, name in SUBSCRIPTIONS],
             StorageQueue(self.storage_queue),
@@ -189,8 +192,8 @@ class ReadersMachine(SideBySide):
         )
         for source in sources:
             self.both(
-                lambda source=source: self.memory.read(source),  # type: ignore[misc]
-                lambda source=source: self.services.reader.read(source),  # type: ignore[misc]
+                lambda source=source: read(source, self.memory),  # type: ignore[misc]
+                lambda source=source: read(source, self.services.reader),  # type: ignore[misc]
             )
         for name in QUEUE_NAMES:
             self.both(

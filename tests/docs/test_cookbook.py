@@ -64,9 +64,9 @@ def decided(
     return decide(resource, ScalingState(histories, **changes), now)
 
 
-def test_the_cookbook_has_ten_recipes_and_the_app_accepts_each() -> None:
-    assert len(RECIPES) == 10
-    for number in range(1, 11):
+def test_the_cookbook_has_eleven_recipes_and_the_app_accepts_each() -> None:
+    assert len(RECIPES) == 11
+    for number in range(1, 12):
         assert problems([recipe(number)]) == []
 
 
@@ -87,6 +87,7 @@ def test_the_cookbook_has_ten_recipes_and_the_app_accepts_each() -> None:
         (8, 3, {"orders": 400, "dead": rising(47, 3, NOON)}, 3),
         (10, 2, {"orders": 150}, 3),
         (10, 3, {"orders": 120}, 3),
+        (11, 4, {"open_jobs": 70}, 7),
     ],
 )
 def test_a_recipe_decides_as_its_sentence_says(

@@ -18,8 +18,8 @@ import pytest
 from local.functions_host import HostConfig
 from local.functions_host.host_json import read_host_json
 from local.functions_host.schedule import parse_schedule
-from shared.autoscaling.flows.metric_collector import monitored_sources_of, sources_of
-from shared.autoscaling.platform_metrics import QUERY_EVERY
+from shared.autoscaling.azure_monitor.queries import QUERY_EVERY
+from shared.autoscaling.flows.metric_collector import sources_of
 from shared.wiring.app import App
 from tests.builders import NOW
 from tests.infra.bicep import BicepFile
@@ -98,12 +98,14 @@ def test_the_executions_of_the_scaling_logic_follow_from_the_sources_of_the_depl
     None
 ):
     (resource,) = App(deployed_settings()).resources.values()
-    each_time = len(sources_of(resource)) * executions("metric_collector")
+    of_azure_monitor = [source for source in sources_of(resource).values() if source.series]
+    others = len(sources_of(resource)) - len(of_azure_monitor)
+    each_time = others * executions("metric_collector")
     tick = interval_seconds("MetricCollectorSchedule")
     due = math.ceil(QUERY_EVERY.total_seconds() / tick) * tick  # at the next collection
-    of_azure_monitor = len(monitored_sources_of(resource)) * MONTH_SECONDS / due
-    assert executions("scaling_logic") == each_time + of_azure_monitor
-    assert monitored_sources_of(resource), "the templates name the namespace"
+    each_minute = len(of_azure_monitor) * MONTH_SECONDS / due
+    assert executions("scaling_logic") == each_time + each_minute
+    assert of_azure_monitor, "the templates name the namespace"
 
 
 @pytest.mark.parametrize(("cost", "formula", "stated"), COSTS, ids=[name for name, *_ in COSTS])

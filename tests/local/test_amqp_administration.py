@@ -17,7 +17,7 @@ from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 from shared.adapters.readers import ServiceBusReader
-from shared.autoscaling.declaring import ServiceBusSubscription
+from shared.autoscaling.sources import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 
 

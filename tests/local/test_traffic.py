@@ -16,7 +16,7 @@ from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.workload import Workload
 from shared.adapters.readers import ServiceBusReader
-from shared.autoscaling.declaring import ServiceBusSubscription
+from shared.autoscaling.sources import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 
 BACKLOG = ServiceBusSubscription(profile.TOPIC, profile.SUBSCRIPTION)

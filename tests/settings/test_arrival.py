@@ -42,7 +42,6 @@ from shared.adapters.tables.rows import EVENTS, TABLE_NAMES, TableRows
 from shared.adapters.tables.table import Table
 from shared.adapters.telemetry import export
 from shared.autoscaling import AppServicePlan, HubMetric, Mode, ServiceBusSubscription
-from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.flows import notify
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling
@@ -298,9 +297,7 @@ ROWS = {
     "ServiceBusNamespaceIds": Row(
         NAMESPACE_ID,
         [NAMESPACE_ID],
-        lambda app: [
-            s.resource_id for s in of(app).metrics.values() if isinstance(s, AzureMonitorMetric)
-        ],
+        lambda app: [s.series.resource_id for s in of(app).metrics.values() if s.series],
     ),
     "PlanningStepSeconds": Row("77", 77, lambda app: of(app).policy.step_seconds),
     "DryRun": Row("true", Mode.DRY_RUN, lambda app: of(app).mode),
@@ -755,7 +752,7 @@ class Asked(Exception):
         lambda app: app.scaling.control.change(of(app).target, 3),
         lambda app: app.scaling.permissions.lacking(of(app).target),
         lambda app: app.scaling.platform_metrics.read(
-            [s for s in of(app).metrics.values() if isinstance(s, AzureMonitorMetric)]
+            [s for s in of(app).metrics.values() if s.series]
         ),
         lambda app: app.ingestion.switch.turn(on=False),
     ],

@@ -9,11 +9,11 @@ from typing import Any
 
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformReading
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_samples, encode_metric, encode_metrics
-from shared.autoscaling.ports import PlatformReading
 from shared.autoscaling.state import ScaleAction
 from tests.simulation.world import World
 

@@ -38,10 +38,11 @@ from local.twins.nightly import MemoryInputs, MemoryRunStore, MemorySubmitter
 from local.twins.notifications import MemoryNotificationStore
 from local.twins.rows import MemoryRows
 from shared.adapters.tables import rows, runs, scaling, trends
-from shared.autoscaling.declaring import Limits, MetricSource, ServiceBusSubscription
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import override
 from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.sources import ServiceBusSubscription, Source
 from shared.autoscaling.state import Override
 from shared.ingestion.errors import BadEvent, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage
@@ -124,7 +125,7 @@ class App:
         self.submitter = MemorySubmitter()
         self.control = MemoryCapacityControl(self.clock, {"plan-1": 2, "plan-2": 2})
         self.backlog = ServiceBusSubscription("orders", "billing")
-        values: dict[MetricSource, float] = {self.backlog: 300.0, SOURCE: 5.0}
+        values: dict[Source, float] = {self.backlog: 300.0, SOURCE: 5.0}
         self.reader = MemoryReader(self.clock, values, self.control)
         self._install()
 

@@ -11,10 +11,10 @@ import pytest
 
 from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import TableStateStore
-from shared.autoscaling.declaring import HubMetric
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.settings.connections import StorageConnection
 from shared.web import http

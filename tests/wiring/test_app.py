@@ -18,7 +18,7 @@ from shared.ingestion.model import Effect, Event
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
-from tests.builders import NOW
+from tests.builders import NOW, read
 from tests.contract.ingestion import commit
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
@@ -89,7 +89,7 @@ async def test_a_closed_reader_opens_no_client() -> None:
     (resource,) = app.resources.values()
     (source,) = resource.metrics.values()
     with pytest.raises(RuntimeError, match="the reader is closed"):
-        await reader.read(source)
+        await read(source, reader)
 
 
 async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter() -> None:

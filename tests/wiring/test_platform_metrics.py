@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.azure_apis.arm import ArmStandIn
-from shared.autoscaling import AzureMonitorMetric
+from shared.autoscaling.flows.reading import read_source
 from shared.autoscaling.learning.counts import COMPLETED
 from shared.settings import SettingsError
 from shared.wiring.app import App
@@ -30,8 +30,7 @@ async def test_the_shipped_rules_read_the_messages_that_azure_monitor_counts() -
             (resource,) = app.resources.values()
             assert resource.throughput.counted_metric == COMPLETED
             source = resource.metrics[COMPLETED]
-            assert app.scaling.platform_metrics is not None
-            assert await app.scaling.platform_metrics.read([source]) == {source: ()}  # type: ignore[list-item]
+            assert await read_source(source, app.scaling.reader, 5) == []
 
 
 async def test_the_namespace_is_the_one_that_the_connection_names() -> None:
@@ -41,8 +40,8 @@ async def test_the_namespace_is_the_one_that_the_connection_names() -> None:
     async with App(environ) as app:
         (resource,) = app.resources.values()
         source = resource.metrics[COMPLETED]
-        assert isinstance(source, AzureMonitorMetric)
-        assert source.resource_id.endswith("/bus-2")
+        assert source.series is not None
+        assert source.series.resource_id.endswith("/bus-2")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ async def test_azure_monitor_is_not_asked_where_nothing_needs_it(changes: dict[s
     async with App({**EXAMPLE, **changes}) as app:
         (resource,) = app.resources.values()
         assert COMPLETED not in resource.metrics
-        assert app.scaling.platform_metrics is None
+        assert not any(source.series for source in resource.metrics.values())
 
 
 def test_an_id_that_is_not_one_of_a_namespace_is_refused() -> None:

@@ -30,10 +30,8 @@ from azure.mgmt.core import AsyncARMPipelineClient
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access
 from shared.adapters.azure.transport import is_loopback, retry_after_seconds, transport_for
-from shared.autoscaling.declaring import AzureMonitorMetric
-from shared.autoscaling.errors import ReadDenied, ReadFailed
-from shared.autoscaling.lag import grain_of
-from shared.autoscaling.platform_metrics import (
+from shared.autoscaling.azure_monitor.lag import grain_of
+from shared.autoscaling.azure_monitor.queries import (
     DENIED_FOR,
     QUERY_EVERY,
     MetricPoint,
@@ -47,7 +45,9 @@ from shared.autoscaling.platform_metrics import (
     take,
     throttled,
 )
-from shared.autoscaling.ports import PlatformReading
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformReading
+from shared.autoscaling.errors import ReadDenied, ReadFailed
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 

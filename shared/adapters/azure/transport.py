@@ -83,8 +83,8 @@ def retry_after_seconds(response: Any) -> float | None:
         text = headers.get(name, "")
         if WAIT.fullmatch(text):
             seconds = float(text) * unit
-        elif name == "retry-after" and (until := _http_time(text)):
-            now = _http_time(headers.get("date", "")) or datetime.now(UTC)  # noqa: TID251  no other
+        elif name == "retry-after" and (until := http_time(text)):
+            now = http_time(headers.get("date", "")) or datetime.now(UTC)  # noqa: TID251  no other
             seconds = max((until - now).total_seconds(), 0.0)
         else:
             continue
@@ -116,7 +116,7 @@ class ServerTimeTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core
         response = await super().send(request, **kwargs)
         if _is_foreign(request, response, has_body=not kwargs.get("stream")):
             raise ForeignAnswer(response)
-        if date := _http_time(response.headers.get("Date", "")):
+        if date := http_time(response.headers.get("Date", "")):
             _server_time.set(date)
         return response
 
@@ -142,7 +142,8 @@ def transport_for(url: str) -> AioHttpTransport:
     return LoopbackTransport() if is_loopback(url) else ServerTimeTransport()
 
 
-def _http_time(text: str) -> datetime | None:
+def http_time(text: str) -> datetime | None:
+    """The time in a header such as ``Date``; None if it is none."""
     with suppress(ValueError, TypeError, OverflowError):
         return parsedate_to_datetime(text).astimezone(UTC)
     return None

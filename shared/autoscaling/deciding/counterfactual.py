@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
 
+from shared.autoscaling.azure_monitor.lag import lag_of
 from shared.autoscaling.deciding.decide import (
     REVOKED,
     Decision,
@@ -23,8 +24,6 @@ from shared.autoscaling.deciding.decide import (
 from shared.autoscaling.deciding.guards import GUARDS, Context, already_requested
 from shared.autoscaling.deciding.levels import Outcome, turning_levels
 from shared.autoscaling.deciding.samples import observe, window_start
-from shared.autoscaling.declaring import AzureMonitorMetric, IngestionBreaker
-from shared.autoscaling.lag import lag_of
 from shared.autoscaling.learning.backlogs import unfallen
 from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policy import Resource, members, said
@@ -162,12 +161,11 @@ def _turns(
 
 def _highest(resource: Resource, name: str, history: Window) -> float:
     """No value of the metric can be higher, or is to be expected to be higher."""
-    source, seen = resource.metrics[name], max(sample.value for sample in history.samples)
-    if isinstance(source, IngestionBreaker):
-        return 1.0
-    percent = isinstance(source, AzureMonitorMetric) and "percent" in source.metric.lower()
-    if percent or name in said(resource.policy, "utilisation_names"):
-        return max(SHARE_MAX, seen)
+    highest, seen = resource.source(name).highest, max(sample.value for sample in history.samples)
+    if highest is None and name in said(resource.policy, "utilisation_names"):
+        highest = SHARE_MAX
+    if highest is not None:
+        return max(highest, seen)
     return max(PLAUSIBLE, PLAUSIBLE_FACTOR * seen)
 
 
@@ -181,7 +179,7 @@ def _first_varied(resource: Resource, state: ScalingState, decision: Decision, n
     for member in members(resource.policy):
         if said(member, "followed_metric") == name:
             return len(samples) - 1
-    lag = lag_of(resource.metrics.get(name), state.histories[name], decision.time)
+    lag = lag_of(resource.source(name), state.histories[name], decision.time)
     start = window_start(resource, state, decision.time, lag)
     return sum(1 for sample in samples if sample.time < start)
 

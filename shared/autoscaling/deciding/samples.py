@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from shared.autoscaling.azure_monitor.lag import NO_LAG, lag_of, moved
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.lag import NO_LAG, lag_of, moved, usual_lag_seconds
 from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
@@ -214,7 +214,7 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
 
     Decisions do not use counts of items, so a sample of a count may be as old as the history.
     """
-    usual_lag = usual_lag_seconds(resource.metrics.get(name))
+    usual_lag = resource.source(name).usual_lag_seconds
     counts = name == resource.throughput.counted_metric
     kept = resource.kept_history_seconds
     return (kept if counts else resource.window_seconds) + usual_lag, kept + usual_lag

@@ -15,28 +15,19 @@ from typing import Any
 
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import (
-    AppServicePlan,
-    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
-    HubMetric,
-    IngestionBreaker,
     Limits,
     ManualChange,
-    MetricSource,
     Mode,
-    PlanCapacity,
     RateLimit,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
     Throughput,
-    is_pushed,
 )
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
+    MEASURE_MAX,
     MetricValue,
     Window,
 )
@@ -53,15 +44,14 @@ from shared.autoscaling.policy import (
     named_metrics,
     unknown_metric,
 )
+from shared.autoscaling.sources import RESERVED, Source, plan_problems
 from shared.autoscaling.state import ScalingState
-from shared.values.bounds import Bounds, problems_of
+from shared.values.bounds import Bounds, Check, flag_problem, problems_of
 from shared.values.calls import answers, error_text
 from shared.values.text import METRIC_NAME, quoted
 
 CHECK_SECONDS_MAX = 3.0
 """The policies of all resources together are checked within this time."""
-
-PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 
 KINDS = {
     "limits": Limits,
@@ -70,7 +60,6 @@ KINDS = {
     "goal": Goal,
     "throughput": Throughput,
 }
-CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 
 
 def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]:
@@ -100,19 +89,26 @@ def _find(resource: object, position: int, found: list[str]) -> None:
         found.append(f"resources[{position}] = {quoted(resource)}: must be a Resource")
 
 
+def sources(resources: object) -> Iterator[Source]:
+    """The sources of all resources; what is no source is left out."""
+    for resource in resources if isinstance(resources, list | tuple) else ():
+        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping):
+            yield from (each for each in resource.metrics.values() if isinstance(each, Source))
+
+
 def needs_hub(resources: object) -> bool:
     """True if any resource has a source that only an event hub can feed."""
-    return any(
-        is_pushed(each) or isinstance(each, IngestionBreaker) for each in _sources(resources)
-    )
+    return any(source.needs_hub for source in sources(resources))
 
 
-def connections(resources: object) -> set[tuple[type, str]]:
-    """The kind and the connection name of each declared source; invalid ones are left out."""
+def connections(resources: object) -> set[tuple[str, str]]:
+    """The kind of service and the connection name of each declared source; invalid ones are left
+    out.
+    """
     return {
-        (type(source), source.connection)
-        for source in _sources(resources)
-        if isinstance(source, CONNECTED) and isinstance(source.connection, str)
+        (source.service, source.connection)
+        for source in sources(resources)
+        if source.service and isinstance(source.connection, str)
     }
 
 
@@ -162,15 +158,8 @@ def misread_totals(resources: Iterable[Resource]) -> list[str]:
         "TargetTracking"
         for resource in resources
         for name in described(resource.policy).utilisation_names
-        if _is_total(resource.metrics.get(name))
+        if resource.source(name).is_total
     ]
-
-
-def _is_total(source: MetricSource | None) -> bool:
-    """True if the source is known to give one value for all instances together."""
-    if isinstance(source, AzureMonitorMetric):
-        return source.aggregation in ("total", "count")
-    return source is not None and not isinstance(source, HubMetric)
 
 
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
@@ -223,13 +212,7 @@ def _bounds(resource: Resource) -> Iterator[str]:
 
 
 def _target(resource: Resource) -> Iterator[str]:
-    yield from _plan("target", resource.target)
-
-
-def _plan(place: str, plan: object) -> Iterator[str]:
-    if not isinstance(plan, AppServicePlan):
-        yield f"{place} = {quoted(plan)}: must be an {PLAN}"
-    yield from problems_of(plan, f"{place}.")
+    yield from plan_problems("target", resource.target)
 
 
 def _limits(resource: Resource) -> Iterator[str]:
@@ -282,22 +265,57 @@ def _metrics(resource: Resource) -> Iterator[str]:
             yield f"metrics[{name!r}]: this name is reserved for the capacity of the target"
         elif not isinstance(name, str) or not METRIC_NAME.fullmatch(name):
             yield f"metrics[{name!r}]: the name must match {METRIC_NAME.pattern}"
-        for problem in _source(source):
+        for problem in _source_problems(source):
             yield f"metrics[{name!r}]{problem}"
 
 
-def _source(source: MetricSource) -> Iterator[str]:
-    if not isinstance(source, MetricSource):
-        yield f" = {source!r}: must be a metric source such as ServiceBusQueue('orders')"
+def _source_problems(source: object) -> list[str]:
+    """The problems of a source, whose class may be the user's own."""
+    found = list[str]()
+    try:
+        found.extend(_source(source))
+    except BaseException as error:
+        found.append(f": cannot be checked: {error_text(error)}")
+    return found
+
+
+def _source(source: object) -> Iterator[str]:
+    if not isinstance(source, Source):
+        yield f" = {quoted(source)}: must be a metric source such as ServiceBusQueue('orders')"
         return
-    if isinstance(source, PlanCapacity):
-        yield from _plan(".plan", source.plan)
-    yield from problems_of(source, ".")
-    if isinstance(source, AzureMonitorMetric):
-        for key in ("filter", "namespace"):
-            value = getattr(source, key)
-            if not isinstance(value, str) or (value and source.streamed):
-                yield f".{key} = {quoted(value)}: must be text, and empty for a streamed metric"
+    if type(source).read is Source.read and not source.pushed:
+        yield ".read: must be defined as async def read(self, at)"
+    for name in sorted(RESERVED & _own_names(type(source))):
+        yield f".{name}: Source uses this name itself. Choose another one"
+        return
+    wrong = [f".{problem}" for problem in source.problems()]
+    yield from wrong or _wrong_facts(source)
+
+
+def _own_names(kind: type[Source]) -> set[str]:
+    """The names that the user's own classes define."""
+    own = [vars(each) for each in kind.__mro__ if not each.__module__.startswith("shared.")]
+    return {name for each in own for name in (*each, *each.get("__annotations__", ()))}
+
+
+FACTS: Mapping[str, Check] = {
+    "counts_backlog": flag_problem,
+    "is_total": flag_problem,
+    "usual_lag_seconds": Bounds(0, HISTORY_SECONDS_MAX).problem,
+    "highest": lambda value: "" if value is None else Bounds(0, MEASURE_MAX).problem(value),
+    "roles": lambda value: "" if _are_names(value) else "must be a tuple of names of roles",
+}
+"""What a source says about itself, and how that is checked."""
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+
+
+def _wrong_facts(source: Source) -> Iterator[str]:
+    for key, check in FACTS.items():
+        if must := check(getattr(source, key)):
+            yield f".{key} = {quoted(getattr(source, key))}: {must}"
 
 
 def _guards(resource: Resource) -> Iterator[str]:

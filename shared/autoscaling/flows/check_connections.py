@@ -8,34 +8,33 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from shared.autoscaling.declaring import AzureMonitorMetric, CapacityTarget, MetricSource
-from shared.autoscaling.errors import CapacityRefused, ReadFailed
-from shared.autoscaling.flows.metric_collector import monitored_sources_of, sources_of
+from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.errors import CapacityRefused
+from shared.autoscaling.flows.metric_collector import sources_of
+from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_source
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import MetricReader, Permissions, PlatformMetrics, StateStore
+from shared.autoscaling.ports import Permissions, StateStore
+from shared.autoscaling.sources import Services, Source
 
 
 async def check_all(
     resources: Iterable[Resource],
-    reader: MetricReader,
+    services: Services,
     permissions: Permissions,
     store: StateStore,
     timeout_seconds: float,
-    platform: PlatformMetrics | None = None,
 ) -> list[dict[str, Any]]:
     """One result for each check: ``resource, what, ok, told``. The checks change nothing."""
-    checks: list[tuple[Resource, str, Awaitable[str]]] = []
+    checks: list[Awaitable[dict[str, Any]]] = []
     for resource in resources:
-        checks.append((resource, "state", _state(store, resource)))
-        for name, source in sources_of(resource).items():
-            checks.append((resource, f"metric {name}", _value(reader, source)))
-        for name, source in monitored_sources_of(resource).items():
-            checks.append((resource, f"metric {name}", _platform_value(platform, source)))
-        plan = resource.target
-        checks.append((resource, f"plan {plan.name}", _plan(permissions, plan)))
-    return await asyncio.gather(
-        *(check(timeout_seconds, resource.name, what, told) for resource, what, told in checks)
-    )
+        name, plan = resource.name, resource.target
+        checks.append(check(timeout_seconds, name, "state", _state(store, resource)))
+        for metric, source in sources_of(resource).items():
+            read = read_source(source, services, timeout_seconds)
+            checks.append(_read(name, f"metric {metric}", source, read))
+        told = _plan(permissions, plan)
+        checks.append(check(timeout_seconds, name, f"plan {plan.name}", told))
+    return await asyncio.gather(*checks)
 
 
 async def _state(store: StateStore, resource: Resource) -> str:
@@ -51,20 +50,28 @@ async def _plan(permissions: Permissions, plan: CapacityTarget) -> str:
     return "may be read and changed"
 
 
-async def _value(reader: MetricReader, source: MetricSource) -> str:
-    reading = await reader.read(source)
-    return f"reads {reading.value:g}"
+async def _read(subject: str, what: str, source: Source, read: Awaitable[Answer]) -> dict[str, Any]:
+    """The result of the check of a source."""
+    answer = await read
+    return {
+        "resource": subject,
+        "what": what,
+        "ok": not isinstance(answer, str),
+        "told": _told(source, answer),
+    }
 
 
-async def _platform_value(platform: PlatformMetrics | None, source: AzureMonitorMetric) -> str:
-    assert platform is not None, "there is a reader where a rule needs one"
-    readings = await platform.read([source])
-    reading = readings.get(source, ())
-    if isinstance(reading, ReadFailed):
-        raise reading
-    if not reading:
+def _told(source: Source, answer: Answer) -> str:
+    if isinstance(answer, str):
+        roles = ", ".join(source.roles) if is_own(source) else ""
+        return f"{answer}. The app's identity needs {roles}" if roles else answer
+    if not answer:
         return "is readable, and has no value of the last minutes"
-    return f"reads {reading[-1].value:g}, up to {reading[-1].time:%H:%M} UTC"
+    newest = answer[-1]
+    if isinstance(newest, Undated):
+        return f"reads {newest.value:g}, without a server's time"
+    until = f", up to {newest.time:%H:%M} UTC" if source.series else ""
+    return f"reads {newest.value:g}{until}"
 
 
 async def check(

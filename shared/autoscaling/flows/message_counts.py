@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from shared.autoscaling.declaring import MetricSource, TopicSubscriptions
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.learning.counts import (
     COMPLETED,
     NAMESPACES_SETTING,
+    count_of,
     counted_backlog,
-    counting_source,
-    shared_topic,
+    counting_series,
+    siblings,
     why_not_counted,
     with_finishing_workers,
 )
@@ -27,6 +26,7 @@ from shared.autoscaling.measurements import (
     MetricValue,
 )
 from shared.autoscaling.policy import Resource
+from shared.autoscaling.sources import Source
 
 log = logging.getLogger(__name__)
 
@@ -62,23 +62,24 @@ class MessageCounts:
         self._failing_at: dict[str, datetime] = {}
         self._told: dict[str, set[str]] = {}
 
-    def sources(self, resource: Resource) -> Mapping[str, MetricSource]:
+    def sources(self, resource: Resource) -> Mapping[str, Source]:
         """The sources that must be read in addition to the metrics of the resource."""
-        completed, topic = counting_source(resource), shared_topic(resource)
-        if completed is None:
+        completed, backlog = counting_series(resource), counted_backlog(resource)
+        if completed is None or backlog is None:
             return NOTHING
-        abandoned = {ABANDONED: replace(completed, metric="AbandonMessage")}
-        if topic is None:
+        namespace_id = completed.resource_id
+        abandoned = {ABANDONED: count_of(backlog, namespace_id, "AbandonMessage")}
+        if backlog.siblings is None:
             return abandoned
         return {
             **abandoned,
-            INCOMING: replace(completed, metric="IncomingMessages"),
-            SUBSCRIPTIONS: TopicSubscriptions(topic.topic, topic.connection),
+            INCOMING: count_of(backlog, namespace_id, "IncomingMessages"),
+            SUBSCRIPTIONS: backlog.siblings,
         }
 
     def logged(self, resource: Resource) -> Set[str]:
         """The readings of the resource whose failures this class logs."""
-        return READINGS.keys() if counting_source(resource) else frozenset()
+        return READINGS.keys() if counting_series(resource) else frozenset()
 
     def adjusted(
         self,
@@ -90,7 +91,7 @@ class MessageCounts:
 
         ``failures`` maps the name of each failed reading to the reason.
         """
-        if counting_source(resource) is None:
+        if counting_series(resource) is None:
             self._tell_if_uncounted(resource)
             return metrics
         by_name: dict[str, list[MetricValue]] = {}
@@ -99,7 +100,7 @@ class MessageCounts:
         self._tell_failures(resource, failures, worked=COMPLETED in by_name or INCOMING in by_name)
         others = [m for m in metrics if m.name not in (COMPLETED, *HELPERS)]
         count = by_name.get(SUBSCRIPTIONS)
-        if shared_topic(resource) is None or (count and count[-1].value == 1):
+        if siblings(resource) is None or (count and count[-1].value == 1):
             values = self._finishing(resource, by_name)
         else:
             values = self._of_subscription(resource, by_name)

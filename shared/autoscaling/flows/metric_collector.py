@@ -1,28 +1,29 @@
 """metric_collector: reads all sources concurrently. A failing source does not affect the others.
 
-A source that several metrics name is read once, and all of them get its samples.
+A source that several metrics name is read once, and all of them get its samples. A source of the
+user's own class is read once for each object, because only its class knows what makes two equal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from shared.autoscaling.declaring import (
-    AzureMonitorMetric,
-    MetricSource,
-    PlanCapacity,
-    PushedMetric,
-    is_pushed,
-)
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.flows.message_counts import HELPERS, MessageCounts
+from shared.autoscaling.flows.reading import (
+    OWN_READS,
+    Answer,
+    OwnReads,
+    is_own,
+    read_source,
+)
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import MetricReader, PlatformMetrics
+from shared.autoscaling.sources import PlanCapacity, Services, Source
 
 log = logging.getLogger(__name__)
 
@@ -44,119 +45,55 @@ class Collection:
     failures: tuple[SourceFailure, ...]
 
 
-PLATFORM_TIMES_LONGER = 2
-"""All requests to Azure Monitor together may take this many times the time-out of a source, so that
-they do not delay the other sources for longer. Each single request has the time-out of a source.
-"""
-
-Answer = Sequence[MetricValue] | str
-"""The samples of a source, or the reason for having none."""
-Answers = Mapping[MetricSource, Answer]
-
-
 async def collect(
     resources: Iterable[Resource],
-    reader: MetricReader,
+    services: Services,
     timeout_seconds: float,
-    platform: PlatformMetrics | None = None,
     counts: MessageCounts | None = None,
+    own: OwnReads = OWN_READS,
 ) -> Collection:
     """Read all sources: the samples of each that answers in time, and a failure of each other one.
 
-    ``platform`` reads the metrics of Azure Monitor. Without it, they are left out. ``counts`` turns
-    the counts of topics into those of subscriptions.
+    ``counts`` turns the counts of topics into those of subscriptions. A value without a time gets
+    the time at which the capacity of its plan was read, by the clock of Azure Resource Manager; if
+    the capacity could not be read either, that of the app's own clock.
     """
-    resources, counts = list(resources), counts or MessageCounts()
-    wanted = [
-        (resource.name, name, source)
-        for resource in resources
-        for name, source in {**_all_sources_of(resource), **counts.sources(resource)}.items()
-    ]
-    sources = list(dict.fromkeys(source for *_, source in wanted))
-    current = [s for s in sources if not isinstance(s, PushedMetric)]
-    monitored = [s for s in sources if isinstance(s, AzureMonitorMetric)]
-    from_platform, read = await asyncio.gather(
-        _monitored(monitored, platform, PLATFORM_TIMES_LONGER * timeout_seconds),
-        asyncio.gather(*(_read(source, reader, timeout_seconds) for source in current)),
-    )
-    answers: Answers = {**from_platform, **dict(zip(current, read, strict=True))}
-    samples = defaultdict[str, list[Metric]](list)
-    for sample in _samples(wanted, answers):
-        samples[sample.resource_name].append(sample)
-    collected, failures = list[Metric](), list(_failures(wanted, answers))
-    for resource in resources:
-        own = {f.metric_name: f.reason for f in failures if f.resource_name == resource.name}
-        collected += counts.adjusted(resource, samples[resource.name], own)
-        for name in own.keys() - counts.logged(resource):
-            text = f"{name} could not be read, so it is skipped: {own[name]}"
+    counts = counts or MessageCounts()
+    wanted = [(each, {**sources_of(each), **counts.sources(each)}) for each in resources]
+    distinct = {_key(source): source for _, named in wanted for source in named.values()}
+    read = (read_source(source, services, timeout_seconds, own) for source in distinct.values())
+    answers = dict(zip(distinct, await asyncio.gather(*read), strict=True))
+    collected, shown = list[Metric](), list[SourceFailure]()
+    for resource, named in wanted:
+        found = {name: answers[_key(source)] for name, source in named.items()}
+        failures = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+        collected += counts.adjusted(resource, list(_samples(resource, found, services)), failures)
+        for name in failures.keys() - counts.logged(resource):
+            text = f"{name} could not be read, so it is skipped: {failures[name]}"
             log_action(log, "source_failed", resource.name, text, logging.WARNING)
-    shown = tuple(failure for failure in failures if failure.metric_name not in HELPERS)
-    return Collection(tuple(collected), shown)
+        shown += [SourceFailure(resource.name, *each) for each in failures.items()]
+    visible = tuple(failure for failure in shown if failure.metric_name not in HELPERS)
+    return Collection(tuple(collected), visible)
 
 
-def _samples(wanted: Iterable[tuple[str, str, MetricSource]], answers: Answers) -> Iterator[Metric]:
-    for resource_name, name, source in wanted:
-        answer = answers.get(source, ())
-        if not isinstance(answer, str):
-            yield from (Metric(resource_name, name, value) for value in answer)
+def _key(source: Source) -> Hashable:
+    return id(source) if is_own(source) else (type(source), source)
 
 
-def _failures(
-    wanted: Iterable[tuple[str, str, MetricSource]], answers: Answers
-) -> Iterator[SourceFailure]:
-    for resource_name, name, source in wanted:
-        answer = answers.get(source, ())
-        if isinstance(answer, str):
-            yield SourceFailure(resource_name, name, answer)
+def _samples(
+    resource: Resource, answers: Mapping[str, Answer], services: Services
+) -> Iterator[Metric]:
+    """The samples of a resource. The capacity, whose time the undated ones get, comes first."""
+    capacity_at: datetime | None = None
+    for name, answer in answers.items():
+        for each in () if isinstance(answer, str) else answer:
+            time = each.time if isinstance(each, MetricValue) else capacity_at or services.now()
+            if name == CAPACITY_METRIC:
+                capacity_at = time
+            yield Metric(resource.name, name, MetricValue(time, each.value))
 
 
-def sources_of(resource: Resource) -> dict[str, MetricSource]:
-    """The sources with a current value that the collector reads. The capacity of the target comes
-    first."""
-    every = _all_sources_of(resource)
-    return {n: s for n, s in every.items() if not isinstance(s, PushedMetric)}
-
-
-def monitored_sources_of(resource: Resource) -> dict[str, AzureMonitorMetric]:
-    """The metrics of Azure Monitor that the collector reads."""
-    every = _all_sources_of(resource)
-    return {n: s for n, s in every.items() if isinstance(s, AzureMonitorMetric)}
-
-
-def _all_sources_of(resource: Resource) -> dict[str, MetricSource]:
-    declared = {n: s for n, s in resource.metrics.items() if not is_pushed(s)}
+def sources_of(resource: Resource) -> dict[str, Source]:
+    """The sources that the collector reads. The capacity of the target comes first."""
+    declared = {name: source for name, source in resource.metrics.items() if not source.pushed}
     return {CAPACITY_METRIC: PlanCapacity(resource.target), **declared}
-
-
-async def _monitored(
-    sources: Sequence[AzureMonitorMetric],
-    platform: PlatformMetrics | None,
-    timeout_seconds: float,
-) -> Answers:
-    if platform is None or not sources:
-        return {}
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            found = await platform.read(sources)
-    except TimeoutError:
-        return dict.fromkeys(sources, f"no answer within {timeout_seconds:g} s")
-    except Exception as error:
-        return dict.fromkeys(sources, _reason(error))
-    return {
-        source: _reason(answer) if isinstance(answer, Exception) else answer
-        for source, answer in found.items()
-    }
-
-
-async def _read(source: MetricSource, reader: MetricReader, timeout_seconds: float) -> Answer:
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            return (await reader.read(source),)
-    except TimeoutError:
-        return f"no answer within {timeout_seconds:g} s"
-    except Exception as error:
-        return _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

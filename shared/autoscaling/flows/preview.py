@@ -16,7 +16,8 @@ from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThread
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import MetricReader, PlatformMetrics, Snapshot, StateStore
+from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
 
 
@@ -40,15 +41,14 @@ class Preview:
 async def make_preview(
     resource: Resource,
     store: StateStore,
-    reader: MetricReader,
+    services: Services,
     timeout_seconds: float,
-    platform: PlatformMetrics | None = None,
     threads: PolicyThreads = POLICY_THREADS,
 ) -> Preview:
     """Read every source and the state, decide, and explain the decision. The metric of a source
     that fails is missing, as in a real decision.
     """
-    collection = await metric_collector.collect([resource], reader, timeout_seconds, platform)
+    collection = await metric_collector.collect([resource], services, timeout_seconds)
     snapshot = await store.load(resource.name)
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)
     for metric in collection.metrics:

@@ -12,18 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import assert_never
 
-from shared.autoscaling.declaring import (
-    IngestionBreaker,
-    MetricSource,
-    PlanCapacity,
-    PushedMetric,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
-    TopicSubscriptions,
-)
 from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
@@ -56,21 +45,8 @@ def backlog_name(resource: Resource) -> str | None:
     backlogs = [said(member, "backlog_metric") for member in members(resource.policy)]
     named = tuple(name for name in backlogs if name is not None)
     candidates = named or named_metrics(resource.policy) or tuple(resource.metrics)
-    names = {name for name in candidates if counts_backlog(resource.metrics.get(name))}
+    names = {name for name in candidates if resource.source(name).counts_backlog}
     return names.pop() if len(names) == 1 else None
-
-
-def counts_backlog(source: MetricSource | None) -> bool:
-    """True if the source counts waiting items; not for dead letters and scheduled messages."""
-    if isinstance(source, StorageQueue):
-        return True
-    if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
-        return source.count == "active"
-    if source is None or isinstance(
-        source, PlanCapacity | IngestionBreaker | TopicSubscriptions | PushedMetric
-    ):
-        return False
-    assert_never(source)  # a new kind of source needs an answer above
 
 
 def age_minutes(evidence: Evidence) -> float | None:
@@ -136,7 +112,7 @@ def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
     before = {stall.metric: stall for stall in state.learned.stalls}
     for name, source in resource.metrics.items():
         samples = state.histories.get(name, NO_SAMPLES).samples
-        if not samples or samples[-1].value <= 0 or not counts_backlog(source):
+        if not samples or samples[-1].value <= 0 or not source.counts_backlog:
             continue
         known = before.get(name)
         found = _stall(name, samples, known)

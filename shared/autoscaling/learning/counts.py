@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from shared.autoscaling.declaring import (
-    AzureMonitorMetric,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
-)
-from shared.autoscaling.learning.backlogs import backlog_name, counts_backlog
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policy import Resource
+from shared.autoscaling.sources import Series, Source
 
 COMPLETED = "completed-messages"
 """The name of the metric that is added to a resource."""
@@ -55,11 +51,7 @@ def with_counts(resource: Resource, namespace_ids: Mapping[str, str]) -> Resourc
     namespace_id = namespace_ids.get(backlog.connection, "")
     if not namespace_id:
         return resource
-    entity = backlog.queue if isinstance(backlog, ServiceBusQueue) else backlog.topic
-    quoted = entity.replace("'", "''")
-    source = AzureMonitorMetric(
-        namespace_id, "CompleteMessage", "total", filter=f"EntityName eq '{quoted}'"
-    )
+    source = count_of(backlog, namespace_id, "CompleteMessage")
     return replace(
         resource,
         metrics={**resource.metrics, COMPLETED: source},
@@ -67,7 +59,13 @@ def with_counts(resource: Resource, namespace_ids: Mapping[str, str]) -> Resourc
     )
 
 
-def counted_backlog(resource: Resource) -> ServiceBusQueue | ServiceBusSubscription | None:
+def count_of(backlog: Source, namespace_id: str, metric: str) -> AzureMonitorMetric:
+    """The count that Azure Monitor has of the queue or topic of a backlog."""
+    quoted = backlog.entity.replace("'", "''")
+    return AzureMonitorMetric(namespace_id, metric, "total", filter=f"EntityName eq '{quoted}'")
+
+
+def counted_backlog(resource: Resource) -> Source | None:
     """The backlog whose finished messages Azure Monitor can count.
 
     None if the throughput is set by hand, if another metric counts items, or if there is no such
@@ -77,24 +75,23 @@ def counted_backlog(resource: Resource) -> ServiceBusQueue | ServiceBusSubscript
     declared = throughput.counted_metric
     if throughput.rate_per_instance_minute is not None or declared not in (None, COMPLETED):
         return None
-    source = resource.metrics.get(backlog_name(resource) or "")
-    return source if isinstance(source, ServiceBusQueue | ServiceBusSubscription) else None
+    source = resource.source(backlog_name(resource))
+    return source if source.entity else None
 
 
-def counting_source(resource: Resource) -> AzureMonitorMetric | None:
+def counting_series(resource: Resource) -> Series | None:
     """The metric that ``with_counts`` added; None if it added none."""
     if resource.throughput.completed_metric != COMPLETED or counted_backlog(resource) is None:
         return None
-    source = resource.metrics.get(COMPLETED)
-    return source if isinstance(source, AzureMonitorMetric) else None
+    return resource.source(COMPLETED).series
 
 
-def shared_topic(resource: Resource) -> ServiceBusSubscription | None:
-    """The subscription whose topic may have other subscriptions; None if no topic is counted."""
-    if counting_source(resource) is None:
-        return None
+def siblings(resource: Resource) -> Source | None:
+    """The number of the subscriptions that Azure Monitor counts together; None if no topic is
+    counted.
+    """
     backlog = counted_backlog(resource)
-    return backlog if isinstance(backlog, ServiceBusSubscription) else None
+    return backlog.siblings if backlog and counting_series(resource) else None
 
 
 def why_not_counted(resource: Resource) -> str:
@@ -105,11 +102,13 @@ def why_not_counted(resource: Resource) -> str:
     backlog = counted_backlog(resource)
     if backlog is not None:
         return f"{NAMESPACES_SETTING} has no namespace of {backlog.connection}"
-    names = [name for name, source in resource.metrics.items() if counts_backlog(source)]
+    names = [name for name, source in resource.metrics.items() if source.counts_backlog]
     if backlog_name(resource) is None and len(names) > 1:
         return f"the policy reads several backlogs ({', '.join(names)})"
-    if any(isinstance(resource.metrics[name], StorageQueue) for name in names):
+    if any(resource.source(name).service == "storage" for name in names):
         return "Azure Monitor has no such counts of storage queues"
+    if names:
+        return f"Azure Monitor has no such counts of {type(resource.source(names[0])).__name__}"
     return "the policy reads no backlog"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.autoscaling.learning.backlogs import backlog_name, counts_backlog
-from shared.autoscaling.learning.counts import counting_source, why_not_counted
+from shared.autoscaling.learning.backlogs import backlog_name
+from shared.autoscaling.learning.counts import counting_series, why_not_counted
 from shared.autoscaling.policies.queue_age import UNSURE_GROWTH_MAX, QueueAge
 from shared.autoscaling.policy import Resource, members
 
@@ -20,7 +20,7 @@ def first_hour(resource: Resource) -> str:
 
     The text is empty if the throughput is set by hand, or if the resource reads no queue.
     """
-    queues = [name for name, source in resource.metrics.items() if counts_backlog(source)]
+    queues = [name for name, source in resource.metrics.items() if source.counts_backlog]
     if not queues or resource.throughput.rate_per_instance_minute is not None:
         return ""
     unset = "The throughput of an instance is not set."
@@ -31,9 +31,9 @@ def first_hour(resource: Resource) -> str:
 
 
 def _counts(resource: Resource) -> str:
-    source, declared = counting_source(resource), resource.throughput.counted_metric
-    if source is not None:
-        namespace = source.resource_id.rpartition("/")[2]
+    series, declared = counting_series(resource), resource.throughput.counted_metric
+    if series is not None:
+        namespace = series.resource_id.rpartition("/")[2]
         return (
             f"Azure Monitor counts finished messages in {namespace}, one to four minutes late. "
             "Three counted minutes in which all instances are busy make it sure."

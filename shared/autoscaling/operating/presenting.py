@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import Field, fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,8 +21,6 @@ from shared.autoscaling.deciding.decide import (
     effective_override,
 )
 from shared.autoscaling.deciding.samples import known_capacity
-from shared.autoscaling.declaring import MetricSource, is_pushed
-from shared.autoscaling.lag import usual_lag_seconds
 from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes, unfallen
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
@@ -48,8 +46,11 @@ from shared.autoscaling.operating.shown import (
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.sources import Source
 from shared.autoscaling.state import Desired, Override, RulesInForce, ScalingState
+from shared.values.redaction import redacted
 from shared.values.shown import shown
+from shared.values.text import one_line
 
 DECISION = EntryKind.DECISION
 
@@ -214,11 +215,11 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
         yield {
             "name": name,
             "source": _source(source),
-            "pushed": is_pushed(source),
+            "pushed": source.pushed,
             "value": latest.value if latest else None,
             "time": format_time(latest.time) if latest else None,
             "age_seconds": age,
-            "lag_seconds": age if usual_lag_seconds(source) else None,
+            "lag_seconds": age if source.usual_lag_seconds else None,
             "stale": silent,
             "meanwhile": meanwhile(resource, state, name, now) if silent else None,
         }
@@ -238,8 +239,12 @@ def _latest(history: Window) -> MetricValue | None:
     return history.samples[-1] if history.samples else None
 
 
-def _source(source: MetricSource) -> str:
-    fields = asdict(source)
-    fields.pop("connection", None)
-    named = "/".join(str(value) for value in fields.values())
-    return f"{type(source).__name__} {named}".rstrip()
+def _source(source: Source) -> str:
+    """The class and the fields of a source, without those that its class hides from ``repr``."""
+    declared: Sequence[Field[Any]] = fields(source) if is_dataclass(source) else ()
+    shown = [each.name for each in declared if each.repr and each.name != "connection"]
+    try:
+        values = [str(getattr(source, name)) for name in shown]
+    except Exception:  # the class may be the user's own
+        values = []
+    return redacted(one_line(f"{type(source).__name__} {'/'.join(values)}".rstrip()))

@@ -15,8 +15,7 @@ from datetime import datetime
 from shared.autoscaling.deciding.decide import effective_mode, effective_override
 from shared.autoscaling.deciding.guards import waited_seconds
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
-from shared.autoscaling.declaring import AzureMonitorMetric, Mode
-from shared.autoscaling.lag import usual_lag_seconds
+from shared.autoscaling.declaring import Mode
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState
@@ -32,11 +31,10 @@ def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: da
 
 def silent_after_seconds(resource: Resource, name: str) -> float:
     """The age of the newest sample, in seconds, at which the metric counts as silent."""
-    guards, source = resource.guards, resource.metrics.get(name)
+    guards, source = resource.guards, resource.source(name)
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
-        is_monitored = isinstance(source, AzureMonitorMetric)
-        return math.inf if is_monitored else resource.kept_history_seconds
-    return guards.missing_for(name).after_seconds + usual_lag_seconds(source)
+        return math.inf if source.series else resource.kept_history_seconds
+    return guards.missing_for(name).after_seconds + source.usual_lag_seconds
 
 
 def meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shared.autoscaling.declaring import AzureMonitorMetric
-from shared.autoscaling.lag import grain_of, usual_lag_seconds
+from shared.autoscaling.azure_monitor.lag import grain_of
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.measurements import NOTHING, MetricValue, span
 
 QUERY_EVERY = timedelta(seconds=55)
@@ -228,7 +228,7 @@ def combined(values: Sequence[float], aggregation: str) -> float:
 
 def queried_span(source: AzureMonitorMetric) -> timedelta:
     """The time that a query covers: the usual lag, ``SETTLED_AFTER``, and one interval."""
-    return span(usual_lag_seconds(source)) + grain_of(source.time_grain) + SETTLED_AFTER
+    return span(source.usual_lag_seconds) + grain_of(source.time_grain) + SETTLED_AFTER
 
 
 # --- throttling -------------------------------------------------------------------------------

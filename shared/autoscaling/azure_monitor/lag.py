@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.measurements import Window, span
+from shared.autoscaling.sources import Source
 from shared.values.durations import iso
 
 LAG_SECONDS_MAX = 900.0
@@ -31,21 +31,14 @@ def grain_of(time_grain: str) -> timedelta:
     return iso(time_grain)
 
 
-def fixed_grain(source: object) -> timedelta | None:
-    """The length of a source's intervals; None if its samples have no fixed intervals."""
-    return grain_of(source.time_grain) if isinstance(source, AzureMonitorMetric) else None
+def usual_lag_seconds(interval: timedelta) -> float:
+    """The longest lag of such a metric that still counts as usual."""
+    return LAG_SECONDS_MAX + (interval - A_MINUTE).total_seconds()
 
 
-def usual_lag_seconds(source: object) -> float:
-    """The longest lag of a source that still counts as usual, in seconds; 0 for most sources."""
-    if not isinstance(source, AzureMonitorMetric):
-        return 0.0
-    return LAG_SECONDS_MAX + (grain_of(source.time_grain) - A_MINUTE).total_seconds()
-
-
-def lag_of(source: object, history: Window, now: datetime) -> timedelta:
+def lag_of(source: Source, history: Window, now: datetime) -> timedelta:
     """The age of the newest sample, but at most the usual lag of the source."""
-    usual, newest = usual_lag_seconds(source), history.latest
+    usual, newest = source.usual_lag_seconds, history.latest
     if not usual or newest is None:
         return NO_LAG
     return min(max(now - newest.time, NO_LAG), span(usual))

@@ -1,0 +1,134 @@
+"""Reads one source so that nothing that it does affects another one.
+
+The ``read`` of a user's own class runs in a daemon thread with an event loop of its own, because it
+may block. There is at most one such thread for each source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from inspect import isawaitable
+from numbers import Real
+from typing import Any
+
+from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.measurements import MEASURE_MAX, MetricValue
+from shared.autoscaling.sources import Reading, Services, Source
+from shared.values.calls import DaemonCall, error_text
+from shared.values.redaction import redacted
+from shared.values.text import one_line, quoted
+
+SAMPLES_MAX = 1000
+"""The most samples that one read may return."""
+TEXT_LENGTH_MAX = 700
+
+
+@dataclass(frozen=True, slots=True)
+class Undated:
+    """A value of which no server has stated the time."""
+
+    value: float
+
+
+Answer = Sequence[MetricValue | Undated] | str
+"""The samples of a source, or the reason for having none."""
+
+
+def is_own(source: Source) -> bool:
+    """True if the class of the source is the user's."""
+    return not type(source).__module__.startswith("shared.")
+
+
+class OwnReads:
+    """The threads in which the users' own sources are read."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, DaemonCall[Any]] = {}
+
+    async def read(self, source: Source, at: Reading, seconds: float) -> Any:
+        """What the source returns. Raises TimeoutError, and ReadFailed while an earlier read still
+        runs.
+        """
+        earlier = self._running.get(id(source))
+        if earlier is not None and not earlier.finished.done():
+            raise ReadFailed(
+                "an earlier read has not ended. If the source blocks, give what it calls a time "
+                "limit"
+            )
+        call = DaemonCall(lambda: asyncio.run(_read(source, at, seconds)))
+        self._running[id(source)] = call
+        if not await call.ends_within(seconds):
+            raise TimeoutError
+        del self._running[id(source)]
+        return call.finished.result()
+
+
+OWN_READS = OwnReads()
+"""The threads of this process."""
+
+
+async def _read(source: Source, at: Reading, seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            found: Any = source.read(at)
+            return await found if isawaitable(found) else found
+    except TimeoutError as error:
+        if limit.expired():
+            raise
+        raise ReadFailed("a time limit of the source itself has passed") from error
+
+
+async def read_source(
+    source: Source, services: Services, timeout_seconds: float, own: OwnReads = OWN_READS
+) -> Answer:
+    """The samples of the source, or in one line why there are none. Raises nothing."""
+    seconds = timeout_seconds * source.time_limits
+    at = Reading(services)
+    try:
+        if is_own(source):
+            found = await own.read(source, at, seconds)
+        else:
+            async with asyncio.timeout(seconds):
+                found = await source.read(at)
+        return _samples(found, at.server_time)
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except Exception as error:  # of any class: the source may be the user's own
+        return one_line(error_text(error), TEXT_LENGTH_MAX)
+
+
+def _samples(found: object, server_time: datetime | None) -> Sequence[MetricValue | Undated]:
+    """What a source returned, as samples. Raises ReadFailed if it is anything else."""
+    if isinstance(found, list | tuple):
+        if len(found) > SAMPLES_MAX:
+            raise ReadFailed(f"returned {len(found)} samples: must be at most {SAMPLES_MAX}")
+        return [_dated(each) for each in found]
+    if isinstance(found, MetricValue):
+        return (_dated(found),)
+    value = _number(found)
+    return (Undated(value) if server_time is None else MetricValue(server_time, value),)
+
+
+def _dated(sample: object) -> MetricValue:
+    if not isinstance(sample, MetricValue):
+        raise ReadFailed(f"returned {_shown(sample)} among its samples: must be a MetricValue")
+    time = sample.time
+    if not isinstance(time, datetime) or time.utcoffset() != timedelta(0):
+        raise ReadFailed(f"returned a sample of the time {_shown(time)}: must be a time in UTC")
+    return MetricValue(time, _number(sample.value))
+
+
+def _number(value: object) -> float:
+    """The value of a measurement. A bool is no number."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        known = float(value)
+        if 0 <= known <= MEASURE_MAX:  # false for NaN, too
+            return known
+    raise ReadFailed(f"returned {_shown(value)}: must be a number from 0 to {MEASURE_MAX:g}")
+
+
+def _shown(value: object) -> str:
+    return redacted(quoted(value))

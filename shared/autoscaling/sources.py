@@ -1,0 +1,391 @@
+"""Metric sources: the base class, and those that need no metric of Azure Monitor.
+
+A source describes itself and reads itself. Nothing else asks for its class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from shared.autoscaling.declaring import AppServicePlan
+from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.measurements import NOTHING, MetricValue
+from shared.values.bounds import Flag, Name, problems_of
+from shared.values.text import number, quoted
+
+T = TypeVar("T")
+Count = Literal["active", "dead_letter", "scheduled"]
+PLAN = "AppServicePlan(subscription_id, resource_group, name)"
+
+
+class Services(Protocol):
+    """The services that sources read. Each client is opened once, on first use."""
+
+    async def message_count(self, source: ServiceBusSource) -> MetricValue:
+        """The count of a Service Bus entity. Raises ReadFailed if the entity does not exist."""
+        ...
+
+    async def queue_length(self, source: StorageQueue) -> MetricValue: ...
+
+    async def capacity(self, plan: AppServicePlan) -> MetricValue:
+        """Raises the errors of ``CapacityControl``."""
+        ...
+
+    async def breaker(self) -> MetricValue: ...
+
+    async def azure_monitor(self, source: Any) -> Sequence[MetricValue]:
+        """The new samples of an AzureMonitorMetric; see ``PlatformMetrics``. Sources that are read
+        at the same time share requests.
+        """
+        ...
+
+    async def get_json(self, url: str, headers: Mapping[str, str]) -> tuple[Any, datetime | None]:
+        """The document, and the time of the server if it states one."""
+        ...
+
+    def now(self) -> datetime:
+        """The time by the app's own clock."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Reading:
+    """What a source reads with. Each read of a source has its own.
+
+    ``server_time`` is the time of the newest answer of ``get_json``, by the server's clock.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self.server_time: datetime | None = None
+
+    async def get_json(self, url: str, headers: Mapping[str, str] = NOTHING) -> Any:
+        """The JSON document at the address.
+
+        An answer has at most 1 MiB. A redirect may lead to another path of the same host only.
+        Raises ReadFailed.
+        """
+        document, time = await self.using(lambda services: services.get_json(url, headers))
+        self.server_time = time or self.server_time
+        return document
+
+    async def using(self, call: Callable[[Services], Awaitable[T]]) -> T:
+        """The result of a call, which runs in the event loop of the clients."""
+
+        async def called() -> T:
+            return await call(self._services)
+
+        if asyncio.get_running_loop() is self._loop:
+            return await called()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), self._loop))
+
+
+Read = float | MetricValue | Sequence[MetricValue]
+"""What a source may return: its current value, a value with its time, or several of them."""
+
+
+class Series(NamedTuple):
+    """A metric of Azure Monitor, which has one value for each interval in which something happened.
+
+    The resource ID keeps its case; ``interval`` is the time that ``time_grain`` stands for.
+    """
+
+    resource_id: str
+    metric: str
+    aggregation: str
+    time_grain: str
+    interval: timedelta
+
+
+class Source:
+    """Where the samples of a metric come from.
+
+    To read a number of your own, derive a class, decorate it with ``@dataclass(frozen=True)``, and
+    define ``read``. The other names may stay as they are, or become attributes or properties.
+    """
+
+    __slots__ = ()
+
+    counts_backlog: bool = False
+    """True if the value is the number of items that wait for the instances."""
+    usual_lag_seconds: float = 0.0
+    """The longest age of a new sample that is still usual. Windows and guards account for it."""
+    highest: float | None = None
+    """No value can be higher. An explanation of a decision names no level above it."""
+    roles: tuple[str, ...] = ()
+    """The roles that the app's identity needs on what is read."""
+    connection: str = ""
+    """The name of the connection in the settings."""
+
+    async def read(self, at: Reading) -> Read:
+        """The current value, or samples with their times.
+
+        ``at`` reads for the source, and ends with it. A value without a time gets the time of the
+        server that answered ``at.get_json``. Any error, and a value that is not a number of at
+        least 0, means that the metric is missing; it is never taken for zero.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no read(self, at)")
+
+    def problems(self) -> Iterable[str]:
+        """What is wrong with the declaration, each such as "url = '': must be an address": fields
+        that violate their bounds (see ``shared.values.bounds``)."""
+        return problems_of(self)
+
+    # --- what the sources of the app tell about themselves, in addition ---
+
+    service: Literal["", "storage", "service_bus"] = ""
+    """The kind of the connection."""
+    needs_hub: bool = False
+    """True if there are samples only if the app reads an event hub."""
+    time_limits: int = 1
+    """The read may take this many times ``SourceTimeoutSeconds``."""
+
+    @property
+    def is_total(self) -> bool:
+        """True if the value is known to be one for all instances together."""
+        return self.counts_backlog
+
+    @property
+    def pushed(self) -> bool:
+        """True if the samples are sent to the app, so that the app does not read them."""
+        return False
+
+    @property
+    def at_rest(self) -> float | None:
+        """The value while nothing goes wrong, if it is known. The backtest replays it."""
+        return None
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """For a source on Service Bus: the kind of its entity, and the path of it."""
+        return ()
+
+    @property
+    def entity(self) -> str:
+        """The Service Bus queue or topic to which the source belongs."""
+        return self.place[1] if self.place else ""
+
+    @property
+    def siblings(self) -> Source | None:
+        """For a subscription: the source that counts the subscriptions of its topic."""
+        return None
+
+    @property
+    def series(self) -> Series | None:
+        """The metric of Azure Monitor from which the samples come."""
+        return None
+
+
+RESERVED = frozenset(name for name in vars(Source) if not name.startswith("_")) - {
+    *("read", "problems", "counts_backlog", "is_total", "usual_lag_seconds", "highest"),
+    *("roles", "connection"),
+}
+"""The names that a class of the user must not use for something else."""
+NO_SOURCE = Source()
+"""Stands for a metric that is not declared, such as the capacity."""
+
+
+class ServiceBusSource(Source):
+    """A source that a Service Bus namespace counts. ``counted`` is the property that is read."""
+
+    __slots__ = ()
+
+    service = "service_bus"
+    roles = ("Azure Service Bus Data Owner",)
+    is_total = True
+
+    @property
+    def counted(self) -> str:
+        raise NotImplementedError
+
+    async def read(self, at: Reading) -> Read:
+        return await at.using(lambda services: services.message_count(self))
+
+
+class _MessageCount(ServiceBusSource):
+    """The messages of a queue or subscription, by their state."""
+
+    __slots__ = ()
+
+    count: Count
+
+    @property
+    def counts_backlog(self) -> bool:  # type: ignore[override]
+        """Dead letters and scheduled messages do not wait for the instances."""
+        return self.count == "active"
+
+    @property
+    def at_rest(self) -> float | None:
+        return None if self.counts_backlog else 0.0
+
+    @property
+    def counted(self) -> str:
+        return f"{self.count}_message_count"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBusSubscription(_MessageCount):
+    """The number of messages in a subscription of a Service Bus topic.
+
+    Scheduled messages wait in the topic, not in its subscriptions: ``count="scheduled"`` reads
+    the topic's count.
+    """
+
+    topic: Name
+    subscription: Name
+    count: Count = "active"
+    connection: Name = "ServiceBusConnection"
+
+    @property
+    def siblings(self) -> Source:
+        return TopicSubscriptions(self.topic, self.connection)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        if self.count == "scheduled":
+            return "topic", self.topic
+        return "subscription", self.topic, self.subscription
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBusQueue(_MessageCount):
+    """The number of messages in a Service Bus queue."""
+
+    queue: Name
+    count: Count = "active"
+    connection: Name = "ServiceBusConnection"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return "queue", self.queue
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSubscriptions(ServiceBusSource):
+    """The number of subscriptions of a Service Bus topic. The collector reads it."""
+
+    topic: Name
+    connection: Name = "ServiceBusConnection"
+    counted = "subscription_count"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return "topic", self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class StorageQueue(Source):
+    """The approximate number of messages in a Storage queue, including invisible ones."""
+
+    queue: Name
+    connection: Name = "AzureWebJobsStorage"
+    counts_backlog = True
+    service = "storage"
+    roles = ("Storage Queue Data Reader",)
+
+    async def read(self, at: Reading) -> Read:
+        return await at.using(lambda services: services.queue_length(self))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCapacity(Source):
+    """The capacity that a plan is set to. The collector reads it for every resource."""
+
+    plan: AppServicePlan
+    is_total = True
+
+    async def read(self, at: Reading) -> Read:
+        return await at.using(lambda services: services.capacity(self.plan))
+
+    def problems(self) -> Iterable[str]:
+        return plan_problems("plan", self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class HubMetric(Source):
+    """A metric that your own sender sends to the event hub, in the JSON format of the queue
+    ``metrics``.
+    """
+
+    pushed = True
+    needs_hub = True
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionBreaker(Source):
+    """The state of the circuit breaker of the Event Hub ingestion: 0 while closed, otherwise 1."""
+
+    is_total = True
+    needs_hub = True
+    highest = 1.0
+    at_rest = 0.0
+
+    async def read(self, at: Reading) -> Read:
+        return await at.using(lambda services: services.breaker())
+
+
+@dataclass(frozen=True, slots=True)
+class HttpJson(Source):
+    """A number in a JSON document that a web server answers with.
+
+    ``path`` leads to the number: keys and positions separated by dots, such as
+    ``data.result.0.value.1``. A text that is a number counts as one. ``headers`` are sent with the
+    request. They and a query string may contain secrets, which are not shown.
+    """
+
+    url: str
+    path: str
+    counts_backlog: Flag = field(default=False, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    async def read(self, at: Reading) -> Read:
+        found = await at.get_json(self.url, self.headers)
+        for key in self.path.split("."):
+            try:
+                found = found[int(key) if isinstance(found, list) else key]
+            except (LookupError, TypeError, ValueError):
+                raise ReadFailed(f"the answer has no {quoted(key)} of {self.path}") from None
+        if isinstance(found, str):
+            return number(found)
+        if type(found) not in (int, float):
+            raise ReadFailed(f"{self.path} is {quoted(found)}: must be a number")
+        return float(found)
+
+    def problems(self) -> Iterable[str]:
+        if wrong := url_problem(self.url):
+            yield f"url: {wrong}"
+        if not isinstance(self.path, str) or not all(self.path.split(".")):
+            yield f"path = {quoted(self.path)}: must be keys and positions, such as data.0.value"
+        yield from problems_of(self)
+        texts = isinstance(self.headers, Mapping) and [*self.headers, *self.headers.values()]
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            yield "headers: must be a dict of texts, such as {'Authorization': …}"
+
+
+def url_problem(url: object) -> str:
+    """Why the value is not the address of a web server; empty if it is one.
+
+    The text does not repeat the address, which may contain a secret.
+    """
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        port_is_valid = parts.port != 0
+    except ValueError:
+        return "is not an address such as https://jobs.example.com/open"
+    if parts.scheme in ("http", "https") and parts.hostname and port_is_valid:
+        return ""
+    return "must be an address such as https://jobs.example.com/open"
+
+
+def plan_problems(place: str, plan: object) -> Iterator[str]:
+    """The problems of a value that is to be a plan."""
+    if not isinstance(plan, AppServicePlan):
+        yield f"{place} = {quoted(plan)}: must be an {PLAN}"
+    yield from problems_of(plan, f"{place}.")
