@@ -18,7 +18,7 @@ from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric, MetricSo
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.state import ScalingState
-from shared.autoscaling.transition import advance_all
+from shared.autoscaling.transition import advance
 
 START = datetime(2026, 3, 2, 20, 0, tzinfo=UTC)
 """A Monday evening, outside office hours."""
@@ -65,7 +65,7 @@ class _Replay:
                 [self.resource], self.reader, 1, self.platform
             )
             samples = [*collection.metrics, *self._pushed()]
-            self.state = advance_all(self.resource, self.state, samples, self.now).step.state
+            self.state = advance(self.resource, self.state, samples, self.now).state
             self._change()
             self.capacities[self.now] = self.capacity
             self.now += TICK

@@ -27,10 +27,10 @@ from shared.autoscaling import ServiceBusSubscription, TargetTracking
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
+from shared.autoscaling.messages import decode_action, decode_samples
 from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
-from tests.builders import resource
+from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
 ENVIRON = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
@@ -92,13 +92,13 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
         await each.close()
 
 
-async def test_metric_collector_puts_one_message_per_metric(app: App) -> None:
+async def test_metric_collector_puts_one_message_per_resource(app: App) -> None:
     await app.call("metric_collector", Mock(spec=func.TimerRequest))
-    sent = [decode_metric(body) for body in app.metrics.texts]
-    assert sent == [
+    (body,) = app.metrics.texts
+    assert decode_samples(body).metrics == (
         Metric("plan-1", CAPACITY_METRIC, MetricValue(NOW, 2)),
         Metric("plan-1", BACKLOG, MetricValue(NOW, 500)),
-    ]
+    )
 
 
 async def test_samples_lead_to_one_change_of_the_plan_even_if_the_action_is_redelivered(

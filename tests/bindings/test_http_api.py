@@ -35,7 +35,7 @@ from shared.web import http, panels
 from shared.web.board import Board, RecentLog
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
-from tests.builders import NOW, resource
+from tests.builders import NOW, as_message, resource
 from tests.ingestion.test_redrive import store_with
 from tests.memory_stores import MemoryBreakerStore, MemoryIngestionStore
 from tests.web.test_panels import days
@@ -72,7 +72,7 @@ async def install_twins(app: App) -> None:
         now = NOW + timedelta(minutes=minute)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", 200.0)):
             sample = Metric(PLAN, name, MetricValue(now, value))
-            await scaling_logic.process_sample(sample, {PLAN: resource()}, store)
+            await scaling_logic.process_samples(as_message(sample), {PLAN: resource()}, store)
 
     async def trends() -> list[panels.TrendSeries]:
         return panels.trends(days())

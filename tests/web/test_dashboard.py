@@ -21,7 +21,7 @@ from shared.web.board import Board, RecentLog, put_override, read
 from shared.web.fields import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
 from shared.web.page import page
-from tests.builders import NOW, resource
+from tests.builders import NOW, as_message, resource
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
 JSON_TYPE = {"content-type": "application/json"}
@@ -57,7 +57,9 @@ class World:
         self.now += timedelta(minutes=1)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", backlog)):
             sent = Metric("plan-1", name, MetricValue(self.now, value))
-            await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
+            await scaling_logic.process_samples(
+                as_message(sent), {"plan-1": self.resource}, self.store
+            )
 
     async def get(self, path: str, **query: str) -> Any:
         reply = await read(self.board, request_for(path, **query))

@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.autoscaling.messages import SCHEMA_VERSION
 from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import (
-    SCHEMA_VERSION,
     Decoded,
     Findings,
     MetricSubscriptions,
