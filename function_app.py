@@ -12,6 +12,7 @@ import azure.functions as func
 from shared.adapters.azure.deferred_log import lines
 from shared.adapters.azure.invocation import InvocationGuard
 from shared.autoscaling import flows, messages
+from shared.autoscaling.declaring import QueueMetric
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.ports import QueueSender
 from shared.datasets import arrivals, processing
@@ -36,6 +37,7 @@ from shared.wiring.scaling import SEND_SECONDS_MAX
 functions = func.FunctionApp()
 refused = func.Blueprint()  # type: ignore[no-untyped-call]
 scaling = func.Blueprint()  # type: ignore[no-untyped-call]
+senders = func.Blueprint()  # type: ignore[no-untyped-call]
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 nightly = func.Blueprint()  # type: ignore[no-untyped-call]
@@ -75,7 +77,7 @@ async def settings_problems(req: func.HttpRequest) -> func.HttpResponse:
 @scaling.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
 @guard_invocation
 async def metric_collector(timer: func.TimerRequest) -> None:
-    """Read all metric sources and send one message for each metric that was read.
+    """Read all metric sources and send one message for each resource.
 
     If they cannot be sent, the next run sends newer ones.
     """
@@ -96,11 +98,14 @@ async def scaling_logic(message: func.QueueMessage) -> None:
 
     If the action cannot be sent, the message is delivered again, and the action is sent then.
     """
-    samples = messages.decode_samples(_text(message))
-    store = app.scaling.store
-    action = await flows.scaling_logic.process_samples(samples, declared, store, version)
-    if action is not None:
-        await _send(app.scaling.actions_queue, [messages.encode_action(action)])
+    await _decide(message, sent=False)
+
+
+@senders.queue_trigger(arg_name="message", queue_name="samples", connection=HOST_STORAGE)
+@guard_invocation
+async def samples_received(message: func.QueueMessage) -> None:
+    """The same for the samples of a ``QueueMetric``, which senders outside the app send."""
+    await _decide(message, sent=True)
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions", connection=HOST_STORAGE)
@@ -136,6 +141,13 @@ async def reconciler(timer: func.TimerRequest) -> None:
 async def metrics_poison(message: func.QueueMessage) -> None:
     """Record in the decision log that a metric could not be processed, and why."""
     await flows.poison.run_metric(_poison("metrics", message), declared, app.scaling.store)
+
+
+@senders.queue_trigger(arg_name="message", queue_name="samples-poison", connection=HOST_STORAGE)
+@guard_invocation
+async def samples_poison(message: func.QueueMessage) -> None:
+    """Record in the decision log that a sample of a sender could not be processed, and why."""
+    await flows.poison.run_metric(_poison("samples", message), declared, app.scaling.store)
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions-poison", connection=HOST_STORAGE)
@@ -235,6 +247,14 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
     """Set or clear an override of the rules."""
     request, name = _request(req), req.route_params["name"]
     return _response(await board.put_override(app.web.board, name, request, uuid4().hex))
+
+
+@senders.route("resources/{name}/metrics", methods=["POST"])
+@guard_invocation
+async def push_metrics(req: func.HttpRequest) -> func.HttpResponse:
+    """Take samples of metrics that are declared as `QueueMetric()`."""
+    name, queue = req.route_params["name"], app.scaling.samples_queue
+    return _response(await board.push_metrics(app.web.board, name, _request(req), queue))
 
 
 @ingestion.event_hub_message_trigger(
@@ -357,12 +377,21 @@ if failure is not None:
     functions.register_functions(refused)
 else:
     functions.register_functions(scaling)
+    if any(isinstance(s, QueueMetric) for each in declared.values() for s in each.metrics.values()):
+        functions.register_functions(senders)
     if settings.ingestion.hub is not None:
         functions.register_functions(ingestion)
     if settings.processing_period_hours:
         functions.register_functions(data_sets)
     if settings.nightly.submitter:
         functions.register_functions(nightly)
+
+
+async def _decide(message: func.QueueMessage, *, sent: bool) -> None:
+    samples, store = messages.decode_samples(_text(message)), app.scaling.store
+    action = await flows.scaling_logic.process_samples(samples, declared, store, version, sent=sent)
+    if action is not None:
+        await _send(app.scaling.actions_queue, [messages.encode_action(action)])
 
 
 async def _send(queue: QueueSender, texts: Sequence[str]) -> None:

@@ -172,7 +172,7 @@ def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             *_parameters("path", endpoint.in_path),
             *_parameters("query", endpoint.in_query),
         ],
-        **_body(endpoint),
+        **_body(endpoint, schemas),
         "responses": {
             str(status): _reply(status, content, schemas)
             for status, content in sorted(replies.items())
@@ -195,7 +195,10 @@ def _schema(field: Field) -> JsonSchema:
     return field.schema if field.default is None else {**field.schema, "default": field.default}
 
 
-def _body(endpoint: Endpoint) -> dict[str, Any]:
+def _body(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+    if endpoint.body:
+        content = {JSON: {"schema": schemas.of(endpoint.body)}}
+        return {"requestBody": {"required": True, "content": content}}
     if not endpoint.in_body:
         return {}
     schema = {

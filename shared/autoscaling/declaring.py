@@ -70,6 +70,13 @@ class HubMetric:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueMetric:
+    """A metric that your own sender sends to the queue ``samples``, or to the app by HTTP, in the
+    JSON format of the queue ``metrics``.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class IngestionBreaker:
     """The state of the circuit breaker of the Event Hub ingestion: 0 while closed, otherwise 1."""
 
@@ -97,14 +104,14 @@ class AzureMonitorMetric:
     namespace: str = ""
 
 
-PushedMetric = HubMetric | AzureMonitorMetric
+PushedMetric = HubMetric | QueueMetric | AzureMonitorMetric
 """Sources that return no current value: those that send samples, and Azure Monitor, which returns
 the values of past minutes."""
 
 
 def is_pushed(source: object) -> bool:
-    """True if the source sends its samples to the event hub."""
-    return isinstance(source, HubMetric) or (
+    """True if the samples are sent to the app."""
+    return isinstance(source, HubMetric | QueueMetric) or (
         isinstance(source, AzureMonitorMetric) and source.streamed
     )
 

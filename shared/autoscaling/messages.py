@@ -96,6 +96,38 @@ def _time_and_value(metric: Metric) -> tuple[str, float]:
     return format_time(metric.value.time), metric.value.value
 
 
+def decode_samples(body: str, resource_name: str = "") -> Samples:
+    """The samples of a message of either version, or of a list of such messages of one resource.
+
+    ``resource_name`` is the resource that all of them must name; by default, that of the first.
+    Raises BadMessage if no sample is valid.
+    """
+    document = _document(body, "metric")
+    is_list = isinstance(document, list)
+    metrics, refused = list[Metric](), list[BadMessage]()
+    for place, fields in enumerate(document if is_list else [document]):
+        try:
+            one = _samples(fields)
+            resource_name = resource_name or one.resource_name
+            if one.resource_name != resource_name:
+                wrong = f"resource_name is {quoted(one.resource_name)}"
+                raise BadMessage(
+                    f"{wrong}, must be {quoted(resource_name)} as in the address or "
+                    "in the first message"
+                )
+            metrics += one.metrics
+            refused += one.refused
+        except BadMessage as error:
+            refused.append(BadMessage(f"[{place}] {error}") if is_list else error)
+    if not metrics:
+        raise all_refused(refused or [BadMessage("samples: must hold at least one sample")])
+    if (count := len({metric.name for metric in metrics})) > METRICS_OF_A_MESSAGE_MAX:
+        raise BadMessage(
+            f"samples: {count} metrics; a message may have at most {METRICS_OF_A_MESSAGE_MAX}"
+        )
+    return Samples(resource_name, tuple(metrics), tuple(refused))
+
+
 def _metric(fields: Mapping[str, Any]) -> Metric:
     value = _field(fields, "value", dict, "metric")
     return Metric(
@@ -105,28 +137,20 @@ def _metric(fields: Mapping[str, Any]) -> Metric:
     )
 
 
-def decode_samples(body: str) -> Samples:
-    """The samples of a message of either version. Raises BadMessage if none of them is valid."""
-    fields = _decode(body, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
+def _samples(document: object) -> Samples:
+    fields = _versioned(document, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
     if fields["schema_version"] == SCHEMA_VERSION:
         metric = _metric(fields)
         return Samples(metric.resource_name, (metric,))
     resource_name = _field(fields, "resource_name", str, "samples")
     metrics, refused = list[Metric](), list[BadMessage]()
     samples: dict[str, Any] = _field(fields, "samples", dict, "samples")
-    if len(samples) > METRICS_OF_A_MESSAGE_MAX:
-        raise BadMessage(
-            f"samples: {len(samples)} metrics; a message may have at most "
-            f"{METRICS_OF_A_MESSAGE_MAX}"
-        )
     for name, pairs in samples.items():
         for pair in pairs if isinstance(pairs, list) else [pairs]:
             try:
                 metrics.append(Metric(resource_name, name, _pair(name, pair)))
             except BadMessage as error:
                 refused.append(error)
-    if not metrics:
-        raise all_refused(refused or [BadMessage("samples: must hold at least one sample")])
     return Samples(resource_name, tuple(metrics), tuple(refused))
 
 
@@ -156,7 +180,7 @@ def encode_action(action: ScaleAction) -> str:
 
 def decode_action(body: str) -> ScaleAction:
     """Raises BadMessage, which names the field, its value and what the value must be."""
-    fields = _decode(body, "action")
+    fields = _versioned(_document(body, "action"), "action", (SCHEMA_VERSION,))
     return ScaleAction(
         resource_name=_field(fields, "resource_name", str, "action"),
         target=_counted(fields, "target", CAPACITY_SANE_MAX),
@@ -169,9 +193,10 @@ def decode_action(body: str) -> ScaleAction:
 def named_resource(body: str) -> str | None:
     """The resource that a message names, even if the rest of the message is invalid."""
     try:
-        fields = json.loads(_text(body))
+        document = json.loads(_text(body))
     except (ValueError, RecursionError):
         return None
+    fields = document[0] if document and isinstance(document, list) else document
     name = fields.get("resource_name") if isinstance(fields, dict) else None
     return name if isinstance(name, str) else None
 
@@ -192,11 +217,14 @@ def _encode(fields: Mapping[str, Any], version: int = SCHEMA_VERSION) -> str:
     return json.dumps({"schema_version": version, **fields}, separators=(",", ":"))
 
 
-def _decode(body: str, kind: str, versions: Sequence[int] = (SCHEMA_VERSION,)) -> dict[str, Any]:
+def _document(body: str, kind: str) -> Any:
     try:
-        fields = json.loads(_text(body))
+        return json.loads(_text(body))
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"{kind}: neither JSON nor JSON in base64 ({error})") from error
+
+
+def _versioned(fields: object, kind: str, versions: Sequence[int]) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadMessage(f"{kind}: must be a JSON object, is {quoted(fields)}")
     version = fields.get("schema_version")

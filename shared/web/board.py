@@ -16,6 +16,7 @@ from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import (
+    BadMessage,
     OverrideRefused,
     StateConflict,
     StateUnreadable,
@@ -23,7 +24,13 @@ from shared.autoscaling.errors import (
 )
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
-from shared.autoscaling.flows.common import find
+from shared.autoscaling.flows.common import declared_samples, find
+from shared.autoscaling.messages import (
+    REFUSED_SHOWN_MAX,
+    all_refused,
+    decode_samples,
+    encode_metrics,
+)
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.overrides import (
     DURATION_PATTERN,
@@ -38,11 +45,12 @@ from shared.autoscaling.operating.shown import (
     ResourceUnreadable,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import StateStore
+from shared.autoscaling.ports import QueueSender, StateStore
 from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
+from shared.values.text import TimeText
 from shared.web.endpoint import BODY_REFUSED, Endpoint, replies
-from shared.web.fields import Choice, Field, Flag, Number, Text, Whole, in_body, in_query
+from shared.web.fields import Choice, Field, Flag, Number, Text, Whole, in_body, in_query, json_body
 from shared.web.http import Refused, Reply, Request, error_reply, in_time, json_reply
 
 POINTS_MAX = 360
@@ -253,6 +261,54 @@ async def put_override(board: Board, name: str, request: Request, change_id: str
     return await _answer(name, put(), _unwritten_message)
 
 
+class SampleTime(TypedDict):
+    """A value and its time."""
+
+    time: TimeText
+    value: float
+
+
+class SampleSent(TypedDict):
+    """One sample, with ``schema_version`` 1. See docs/messages.md for version 2."""
+
+    schema_version: int
+    resource_name: str
+    name: str
+    value: SampleTime
+
+
+class SamplesSent(TypedDict):
+    """How many samples were taken, and why others were not."""
+
+    resource: str
+    accepted: int
+    refused: list[str]
+
+
+async def push_metrics(board: Board, name: str, request: Request, queue: QueueSender) -> Reply:
+    """Check samples of a QueueMetric, and put the valid ones into the queue ``samples``."""
+
+    async def push() -> SamplesSent:
+        resource = find(board.resources, name)
+        try:
+            read = decode_samples(json_body(request).decode("utf-8", "replace"), resource.name)
+        except BadMessage as error:
+            raise Refused(400, str(error)) from error
+        metrics, refused = declared_samples(read, resource, sent=True)
+        if not metrics:
+            raise Refused(400, str(all_refused(refused)))
+        await queue.send_texts(encode_metrics(metrics))
+        told = [str(error) for error in refused[:REFUSED_SHOWN_MAX]]
+        return {"resource": resource.name, "accepted": len(metrics), "refused": told}
+
+    return await _answer(name, push(), _unsent_message)
+
+
+def _unsent_message(name: str, error: Exception) -> str:
+    log.warning("[samples_not_sent] %s: %s: %s", name, type(error).__name__, error)
+    return f"it is not known whether the samples were sent; send them again: {_reason(error)}"
+
+
 def _unwritten_message(name: str, error: Exception) -> str:
     if isinstance(error, StateUnreadable):  # raised before anything is written
         return str(error)
@@ -310,6 +366,12 @@ ENDPOINTS = (
         about=f"Up to {POINTS_MAX} points of capacity and metrics.",
         in_path=(NAME,),
         in_query=(HOURS,),
+    ),
+    Endpoint(
+        "push_metrics",
+        replies(SamplesSent, 400, 404, *BODY_REFUSED, 503),
+        in_path=(NAME,),
+        body=SampleSent | list[SampleSent],
     ),
     Endpoint(
         "override",

@@ -60,6 +60,8 @@ class Endpoint:
     in_path: tuple[Field, ...] = ()
     in_query: tuple[Field, ...] = ()
     in_body: tuple[Field, ...] = ()
+    body: Any = None
+    """The type of a body that is not an object of ``in_body``."""
     body_example: Mapping[str, Any] = field(default_factory=dict)
     path: str = ""
     name: str = ""

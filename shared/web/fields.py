@@ -231,16 +231,21 @@ def _value(document: Mapping[str, Any], field: Field) -> Any:
 
 
 def _object(request: Request) -> dict[str, Any]:
+    try:
+        document = json.loads(json_body(request))
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refused(400, "the body must be a JSON object")
+    return document
+
+
+def json_body(request: Request) -> bytes:
+    """The body of a request with JSON, not parsed. Raises Refused."""
     if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise Refused(415, "content-type: must be application/json")
     if request.lost_its_body:
         raise Refused(411, NO_LENGTH)
     if len(request.body) > BODY_BYTES_MAX:
         raise Refused(413, f"the body must have at most {BODY_BYTES_MAX} bytes")
-    try:
-        document = json.loads(request.body)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise Refused(400, "the body must be a JSON object")
-    return document
+    return request.body

@@ -49,7 +49,7 @@ class App:
         self.reader = MemoryReader(lambda: self.now, {source: 500.0}, self.control)
         self.module = module
         scaling = module.app.scaling
-        self.metrics, self.actions = MemoryQueueSender(), MemoryQueueSender()
+        self.metrics, self.actions, self.samples = (MemoryQueueSender() for _ in range(3))
         scaling.metrics_queue, scaling.actions_queue = self.metrics, self.actions
         scaling.store, scaling.control, scaling.reader = self.store, self.control, self.reader
         self.trends = module.app.nightly.trends = Mock(delete_older=AsyncMock(return_value=3))

@@ -268,7 +268,7 @@ MUTANTS += [
         f"snapshot.state.desired, {LOCAL}",
         4,
     ),
-    scaling("transition.advance", "as_of(state, now)", "state", 88),
+    scaling("transition.advance", "as_of(state, now)", "state", 28),
     scaling("actions.as_of", "history.samples[-1].time > latest", "False", 4),
     scaling("actions.as_of", "desired is not None and", "False and", 1594),
     # --- a plan that is slower than its time-out, messages that are late

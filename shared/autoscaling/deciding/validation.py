@@ -28,6 +28,7 @@ from shared.autoscaling.declaring import (
     MetricSource,
     Mode,
     PlanCapacity,
+    QueueMetric,
     RateLimit,
     ServiceBusQueue,
     ServiceBusSubscription,
@@ -106,7 +107,8 @@ def needs_hub(resources: object) -> bool:
     """True if any resource has a source that only an event hub can feed."""
     declared = resources if isinstance(resources, list | tuple) else ()
     return any(
-        is_pushed(source) or isinstance(source, IngestionBreaker)
+        (is_pushed(source) and not isinstance(source, QueueMetric))
+        or isinstance(source, IngestionBreaker)
         for resource in declared
         if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
         for source in resource.metrics.values()
@@ -172,7 +174,7 @@ def _is_total(source: MetricSource | None) -> bool:
     """True if the source is known to give one value for all instances together."""
     if isinstance(source, AzureMonitorMetric):
         return source.aggregation in ("total", "count")
-    return source is not None and not isinstance(source, HubMetric)
+    return source is not None and not isinstance(source, HubMetric | QueueMetric)
 
 
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:

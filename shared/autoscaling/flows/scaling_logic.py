@@ -15,7 +15,7 @@ from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import (
-    check_metric_name,
+    declared_samples,
     find,
     log_action,
     log_standing,
@@ -38,23 +38,19 @@ async def process_samples(
     store: StateStore,
     version: str | None = None,
     threads: PolicyThreads = POLICY_THREADS,
+    *,
+    sent: bool = False,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
     send, if any. ``version`` is the version of the rules: while another version is in force, the
-    samples are only stored.
+    samples are only stored. ``sent`` says that they come from a sender outside the app.
 
     Invalid samples are logged and do not affect the others. If the policy does not answer in time,
     the samples are stored, and the capacity is held. Raises BadMessage if no sample is
     valid, and StateConflict after too many conflicts.
     """
     resource = find(resources, samples.resource_name)
-    metrics, refused = list[Metric](), list(samples.refused)
-    for metric in samples.metrics:
-        try:
-            check_metric_name(resource, metric.name)
-            metrics.append(metric)
-        except BadMessage as error:
-            refused.append(error)
+    metrics, refused = declared_samples(samples, resource, sent=sent)
     if not metrics:
         raise all_refused(refused)
     attempts = count()

@@ -197,7 +197,7 @@ def _own(fields: object, subscriptions: MetricSubscriptions) -> Reading:
     if (resource_name, name) not in subscriptions.pushed:
         raise BadEvent(
             f"scaling_rules.py does not declare the metric {quoted(name)} of "
-            f"{quoted(resource_name)} as HubMetric()"
+            f"{quoted(resource_name)} as HubMetric(); send a QueueMetric() to the queue samples"
         )
     value = fields.get("value")
     if not isinstance(value, dict):
