@@ -207,7 +207,7 @@ GOOD: Sequence[tuple[str, dict[str, Any], Any]] = (
 )
 
 
-class FrozenQueue:
+class FrozenQueue(MemoryQueueSender):
     async def send_texts(self, _texts: Sequence[str]) -> None:
         await asyncio.Event().wait()
 
