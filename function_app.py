@@ -23,7 +23,7 @@ from shared.notifications import flow as notification_flow
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
-from shared.web import board, breaker_http, dead_letters_http, page, settings_http
+from shared.web import board, breaker_http, dead_letters_http, page, samples_http, settings_http
 from shared.web.http import Reply, Request
 from shared.web.operation import Operation
 from shared.wiring.app import App
@@ -34,6 +34,7 @@ from shared.wiring.scaling import SEND_SECONDS_MAX
 functions = func.FunctionApp()
 refused = func.Blueprint()  # type: ignore[no-untyped-call]
 scaling = func.Blueprint()  # type: ignore[no-untyped-call]
+senders = func.Blueprint()  # type: ignore[no-untyped-call]
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 nightly = func.Blueprint()  # type: ignore[no-untyped-call]
@@ -65,7 +66,7 @@ async def settings_check(timer: func.TimerRequest) -> None:
 @scaling.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
 @guard_invocation
 async def metric_collector(timer: func.TimerRequest) -> None:
-    """Read all metric sources and send one message for each metric that was read.
+    """Read all metric sources and send one message for each resource.
 
     If they cannot be sent, the next run sends newer ones.
     """
@@ -85,11 +86,14 @@ async def scaling_logic(message: func.QueueMessage) -> None:
 
     If the action cannot be sent, the message is delivered again, and the action is sent then.
     """
-    samples = messages.decode_samples(_text(message))
-    store = app.scaling.store
-    action = await flows.scaling_logic.process_samples(samples, declared, store, version)
-    if action is not None:
-        await _send(app.scaling.actions_queue, [messages.encode_action(action)])
+    await _decide(message, sent=False)
+
+
+@senders.queue_trigger(arg_name="message", queue_name="samples", connection=HOST_STORAGE)
+@guard_invocation
+async def samples_received(message: func.QueueMessage) -> None:
+    """The same for the samples of a ``QueueMetric``, which senders outside the app send."""
+    await _decide(message, sent=True)
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions", connection=HOST_STORAGE)
@@ -125,6 +129,13 @@ async def reconciler(timer: func.TimerRequest) -> None:
 async def metrics_poison(message: func.QueueMessage) -> None:
     """Record in the decision log that a metric could not be processed, and why."""
     await flows.poison.run_metric(_poison("metrics", message), declared, app.scaling.store)
+
+
+@senders.queue_trigger(arg_name="message", queue_name="samples-poison", connection=HOST_STORAGE)
+@guard_invocation
+async def samples_poison(message: func.QueueMessage) -> None:
+    """Record in the decision log that a sample of a sender could not be processed, and why."""
+    await flows.poison.run_metric(_poison("samples", message), declared, app.scaling.store)
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions-poison", connection=HOST_STORAGE)
@@ -263,6 +274,7 @@ def _answering(
 
 serve(refused, lambda: failure.problems if failure else (), settings_http.settings_problems)
 serve(scaling, lambda: app.web.board, *page.OPERATIONS, *board.OPERATIONS)
+serve(senders, lambda: app.web.sample_receiver, samples_http.push_metrics)
 serve(ingestion, lambda: app.web.board, board.breakers)
 serve(ingestion, lambda: app.ingestion.breaker_controller, *breaker_http.OPERATIONS)
 serve(ingestion, lambda: app.ingestion.dead_letter_service, *dead_letters_http.OPERATIONS)
@@ -271,12 +283,21 @@ if failure is not None:
     functions.register_functions(refused)
 else:
     functions.register_functions(scaling)
+    if any(source.is_sent for each in declared.values() for source in each.metrics.values()):
+        functions.register_functions(senders)
     if settings.ingestion.hub is not None:
         functions.register_functions(ingestion)
     if settings.processing_period_hours:
         functions.register_functions(data_sets)
     if settings.nightly.submitter:
         functions.register_functions(nightly)
+
+
+async def _decide(message: func.QueueMessage, *, sent: bool) -> None:
+    samples, store = messages.decode_samples(_text(message)), app.scaling.store
+    action = await flows.scaling_logic.process_samples(samples, declared, store, version, sent=sent)
+    if action is not None:
+        await _send(app.scaling.actions_queue, [messages.encode_action(action)])
 
 
 async def _send(queue: QueueSender, texts: Sequence[str]) -> None:

@@ -45,6 +45,7 @@ class FaultRates:
 
     # for each sample
     sample_dropped: float = 0.05
+    # for each message with the samples of a minute
     sample_late: float = 0.05
     sample_doubled: float = 0.05
     # for each scale action
@@ -88,7 +89,7 @@ class FaultyApp(App):
         self._random = Random(seed)  # noqa: S311  reproducible faults, not secrets
         self._store = AppState(self)
         self._scalers = Scalers()
-        self._late_samples: list[tuple[int, Metric]] = []
+        self._late_samples: list[tuple[int, list[Metric]]] = []
         self._late_actions: list[tuple[int, ScaleAction]] = []
         self._late_requests: list[tuple[int, int]] = []
         self._blackout_until = self._outage_until = self._minute = -1
@@ -127,8 +128,8 @@ class FaultyApp(App):
         if minute > self._outage_until:
             for action in _due(self._late_actions, minute):
                 self.carry_out(action, minute, now)
-            for metric in _due(self._late_samples, minute):
-                self.receive(metric, minute, now)
+            for metrics in _due(self._late_samples, minute):
+                self.receive(metrics, minute, now)
             super().end(minute, now, seen)
 
     def _simulate_operators(self) -> None:
@@ -165,18 +166,12 @@ class FaultyApp(App):
     def samples(self, now: datetime, seen: Minute) -> list[Metric]:
         if self._minute <= self._blackout_until:
             return []
-        return [m for metric in super().samples(now, seen) for m in self._delivered(metric)]
-
-    def _delivered(self, metric: Metric) -> list[Metric]:
-        rates = self._rates
-        if self._happens("samples_dropped", rates.sample_dropped):
-            return []
+        rates, samples = self._rates, super().samples(now, seen)
+        read = [m for m in samples if not self._happens("samples_dropped", rates.sample_dropped)]
         if self._happens("samples_late", rates.sample_late):
-            self._late_samples.append((self._minute + self._later(), metric))
+            self._late_samples.append((self._minute + self._later(), read))
             return []
-        if self._happens("samples_doubled", rates.sample_doubled):
-            return [metric, metric]
-        return [metric]
+        return read * 2 if self._happens("samples_doubled", rates.sample_doubled) else read
 
     def decided(self, decision: Decision) -> None:
         super().decided(decision)

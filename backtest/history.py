@@ -5,7 +5,7 @@ If an interval ends with a backlog, all instances were busy, so  arrivals = chan
 could be served. The replay then assumes the minimum, none. Quiet times are therefore replayed with
 too little load.
 
-The decision log holds the time, the capacity and the sample of each decision. If the instance rate
+The decision log holds the capacity and the samples of each decision. If the instance rate
 is not given, the learned rate is used.
 """
 
@@ -34,7 +34,7 @@ from shared.settings import SettingsError, parse
 from shared.wiring.remedies import with_remedy
 
 ENTRIES_MAX = 200_000
-"""Four decisions a minute for a month."""
+"""A decision every 15 s for a month."""
 
 GAP = timedelta(minutes=FILLED_MINUTES_MAX)
 
@@ -93,10 +93,10 @@ def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingSta
         raise NoHistory(f"no metric of {resource.name} counts waiting items")
     by_time: dict[datetime, Point] = {}
     for entry in entries:
-        if entry.kind is not EntryKind.DECISION or entry.metric != metric:
+        if entry.kind is not EntryKind.DECISION or entry.current is None:
             continue
-        if entry.current is not None and entry.value is not None:
-            by_time[entry.time] = Point(entry.time, entry.value, entry.current)
+        for sample in entry.seen.get(metric, ()):
+            by_time[sample.time] = Point(sample.time, sample.value, entry.current)
     for point in _kept(state, metric):
         by_time.setdefault(point.time, point)
     return sorted(by_time.values(), key=lambda point: point.time)

@@ -123,8 +123,7 @@ class App:
         self.orders: list[Order] = []
         self.rule_error = ""
         self.false_alarms = 0
-        fed = feeds(resource, plan.arena).items()
-        self._feeds = sorted(fed, key=lambda one: one[1] == "backlog")
+        self._feeds = feeds(resource, plan.arena)
         self._unpublished: list[tuple[datetime, Metric]] = []
         self._delays = Random(0)  # noqa: S311  reproducible delays, not secrets
 
@@ -135,15 +134,13 @@ class App:
 
     def end(self, minute: int, now: datetime, seen: Minute) -> None:
         """The collector takes its samples; the timer of the reconciler comes round."""
-        for metric in self.samples(now, seen):
-            self.receive(metric, minute, now)
+        self.receive(self.samples(now, seen), minute, now)
         self.reconcile(minute, now)
 
     def samples(self, now: datetime, seen: Minute) -> list[Metric]:
-        """Capacity first, so that decisions know it; then what is not backlog, then what is."""
         name = self.resource.name
         metrics = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
-        for metric, feed in self._feeds:
+        for metric, feed in self._feeds.items():
             sample = Metric(name, metric, MetricValue(now, seen.of(feed)))
             metrics += self._published(sample, now) if self._is_late(metric) else [sample]
         return metrics
@@ -160,10 +157,11 @@ class App:
         self._unpublished = [each for each in self._unpublished if each[0] > now]
         return due
 
-    def receive(self, metric: Metric, minute: int, now: datetime) -> None:
+    def receive(self, metrics: Sequence[Metric], minute: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""
-        step = advance(self.resource, self.state, metric, now)
-        self.state = step.state
+        step = advance(self.resource, self.state, metrics, now)
+        for state in (step.decided_on, step.state):  # one message may confirm, and decide anew
+            self.state = state or self.state
         if step.decision is not None:
             self.decided(step.decision)
             if step.decision.applies and step.state.desired is not None:
@@ -257,7 +255,7 @@ def replay(
     timing: ActionTiming = TIMING,
     progress: Callable[[int], None] = ignore,
 ) -> Replay:
-    """From the minimum of instances on, one decision per minute and metric."""
+    """From the minimum of instances on, one decision per minute."""
     app = App(in_arena(resource, arena), Plan(arena), timing)
     return run(app, arena, workload, progress)
 

@@ -24,6 +24,7 @@ from bench.filled_storage import QUEUE_NAME, lean_transport, state_store
 from shared.adapters.tables.scaling import LOG_PREFIX, TABLE_NAME
 from shared.adapters.tables.scaling_rows import STATE_START
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.messages import Samples
 
 LEASE_SECONDS = 600
 TEMPLATE = fleet.resource("template")
@@ -68,7 +69,9 @@ async def product_rows(connection_string: str, storage: Storage) -> Rows:
     samples = [fleet.sample(TEMPLATE.name, now - timedelta(seconds=age)) for age in ages]
     async with state_store(connection_string) as store:
         for metric in [fleet.capacity(TEMPLATE.name, now), *samples]:
-            await scaling_logic.process_sample(metric, {TEMPLATE.name: TEMPLATE}, store)
+            await scaling_logic.process_samples(
+                Samples(metric.resource_name, (metric,)), {TEMPLATE.name: TEMPLATE}, store
+            )
     query = storage.table.query_entities(f"PartitionKey eq '{TEMPLATE.name}'")
     rows = {row["RowKey"]: dict(row) async for row in query}
     logged = [row for key, row in rows.items() if key.startswith(LOG_PREFIX)]

@@ -14,6 +14,7 @@ from bench import fleet
 from local.azurite import Azurite
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.messages import Samples
 from shared.settings.connections import StorageConnection
 
 QUEUE_NAME = "metrics"
@@ -52,7 +53,8 @@ async def _write_capacities(connection_string: str, now: datetime) -> None:
     async with state_store(connection_string) as store:
         await store.load("nobody")  # The first call creates the table.
         runs = [
-            scaling_logic.process_sample(each, resources, store) for each in fleet.capacities(now)
+            scaling_logic.process_samples(Samples(each.resource_name, (each,)), resources, store)
+            for each in fleet.capacities(now)
         ]
         await asyncio.gather(*runs)
 

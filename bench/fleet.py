@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import encode_metric
+from shared.autoscaling.messages import encode_samples
 
 RESOURCE_COUNT = 50
 SAMPLES_PER_RESOURCE = 20
@@ -32,7 +32,7 @@ def messages(now: datetime) -> Iterator[str]:
     for number in range(SAMPLES_PER_RESOURCE):
         time = now - STEP * (SAMPLES_PER_RESOURCE - number)
         for each in resources():
-            yield encode_metric(sample(each.name, time))
+            yield encode_samples([sample(each.name, time)])
 
 
 def capacity(resource_name: str, now: datetime) -> Metric:

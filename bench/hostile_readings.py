@@ -29,7 +29,7 @@ from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import Metric, MetricValue
-from shared.autoscaling.messages import encode_metric
+from shared.autoscaling.messages import Samples, encode_samples
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import to_effect
 from shared.ingestion.model import OutboxMessage, Stream
@@ -56,7 +56,9 @@ async def _measured(connection_string: str, count: int) -> dict[str, float]:
         await store.load("nobody")  # The first call creates the table.
         one = fleet.resource(RESOURCE)
         capacity = fleet.capacity(RESOURCE, datetime.now(UTC))
-        await scaling_logic.process_sample(capacity, {RESOURCE: one}, store)
+        await scaling_logic.process_samples(
+            Samples(capacity.resource_name, (capacity,)), {RESOURCE: one}, store
+        )
         async with hosted_app(FunctionsHost(APP_DIR, settings=settings, config=CONFIG)):
             await _decided_after((), connection_string, store, queue, 51)
             alone = await _decided_after((), connection_string, store, queue, 52)
@@ -89,7 +91,7 @@ async def _decided_after(
     await sender.close()
     fresh = Metric(RESOURCE, METRIC, MetricValue(datetime.now(UTC), value))
     began = time.perf_counter()
-    await queue.send_message(encode_metric(fresh))
+    await queue.send_message(encode_samples([fresh]))
     async with asyncio.timeout(LIMIT_SECONDS):
         while not await _is_decided(store, value):  # noqa: ASYNC110  a table has to be polled
             await asyncio.sleep(0.02)

@@ -89,7 +89,7 @@ def steps_until_learned(readings: Readings, seed: int = 1) -> tuple[int, int]:
             ("backlog", START + MINUTE * step + timedelta(seconds=10), 500.0),
         ]:
             metric = Metric("plan", name, MetricValue(time, value))
-            state = advance(RESOURCE, state, metric, max(time, START + MINUTE * step)).state
+            state = advance(RESOURCE, state, [metric], max(time, START + MINUTE * step)).state
         estimate = counted_rate(state.learned.work)
         rate = estimate.likely if estimate and estimate.sure else None
         if rate is not None and not first_known:

@@ -18,7 +18,7 @@ from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
-from shared.autoscaling.transition import advance_all
+from shared.autoscaling.transition import advance
 
 START = datetime(2026, 3, 2, 20, 0, tzinfo=UTC)
 """A Monday evening, outside office hours."""
@@ -63,7 +63,7 @@ class _Replay:
             self._publish()
             collection = await metric_collector.collect([self.resource], self.reader, 1)
             samples = [*collection.metrics, *self._pushed()]
-            self.state = advance_all(self.resource, self.state, samples, self.now).step.state
+            self.state = advance(self.resource, self.state, samples, self.now).state
             self._change()
             self.capacities[self.now] = self.capacity
             self.now += TICK

@@ -37,7 +37,7 @@ The functions for breakers and dead letters exist only if `EventHubConnection` i
 
 ## Bodies
 
-Send a body with the content type `application/json`, of at most 16 KiB. `breaker_close` also takes a form, which the page of the breaker sends. An unknown field is an error.
+Send a body with the content type `application/json`, of at most 16 KiB. `breaker_close` also takes a form, which the page of the breaker sends. An unknown field is an error. `push_metrics` takes one [sample](messages.md#queue-samples) or a list, and answers how many it took and why it refused others.
 
 | field | of | value | meaning |
 |---|---|---|---|

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict, get_args, get_origin
 
 from local.json_schema import UNIONS, Schemas, plain
-from shared.web import board, breaker_http, dead_letters_http, page
+from shared.web import board, breaker_http, dead_letters_http, page, samples_http
 from shared.web.given import Given, schemas
 from shared.web.http import Reply, error_reply
 from shared.web.operation import Operation
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 FUNCTIONS = (
     *page.OPERATIONS,
     *board.OPERATIONS,
+    samples_http.push_metrics,
     board.breakers,
     *breaker_http.OPERATIONS,
     *dead_letters_http.OPERATIONS,
@@ -122,7 +123,7 @@ def _operation(operation: Operation, types: Schemas) -> dict[str, Any]:
             if place in given
             for parameter in _parameters(place, given[place])
         ],
-        **(_body(given["body"]) if "body" in given else {}),
+        **_body(operation, types),
         "responses": dict(_responses(operation, types)),
     }
 
@@ -155,7 +156,12 @@ def example(model: type[Given]) -> dict[str, Any]:
     return found
 
 
-def _body(model: type[Given]) -> dict[str, Any]:
+def _body(operation: Operation, types: Schemas) -> dict[str, Any]:
+    if operation.document:
+        content: dict[str, Any] = {JSON: {"schema": types.of(operation.document)}}
+        return {"requestBody": {"required": True, "content": content}}
+    if (model := operation.given.get("body")) is None:
+        return {}
     schema = {
         "type": "object",
         "properties": schemas(model),

@@ -17,6 +17,7 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.autoscaling.messages import Samples, decode_samples, encode_samples
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.sampling.trend_rows import Trend
@@ -61,6 +62,22 @@ def sample(value: float, seconds_ago: float = 0) -> MetricValue:
 
 def metric(value: float, seconds_ago: float = 0, name: str = "backlog") -> Metric:
     return Metric("plan-1", name, sample(value, seconds_ago))
+
+
+def as_message(*metrics: Metric) -> Samples:
+    """The samples as the message of one resource."""
+    return Samples(metrics[0].resource_name, metrics)
+
+
+def encode_metric(metric: Metric) -> str:
+    """The text of a message with a single sample."""
+    return encode_samples([metric])
+
+
+def decode_metric(body: str) -> Metric:
+    """The only sample of a message."""
+    (metric,) = decode_samples(body).metrics
+    return metric
 
 
 def plan(name: str = "plan-1") -> AppServicePlan:

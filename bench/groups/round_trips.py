@@ -16,6 +16,7 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.messages import Samples
 from shared.settings.connections import StorageConnection
 
 MINIMUM = {"capacity_sample": 2, "hold": 2, "duplicate": 1, "scale": 2}
@@ -48,7 +49,9 @@ async def _life(
     counts = {}
     for case, metric in _cases(name, start).items():
         with counter.counting() as requests:
-            action = await scaling_logic.process_sample(metric, resources, store)
+            action = await scaling_logic.process_samples(
+                Samples(metric.resource_name, (metric,)), resources, store
+            )
         assert (action is not None) == (case == "scale"), f"{case} led to {action}"
         counts[case] = requests
     return counts

@@ -113,11 +113,11 @@ def _sampled(
     app: App, tick: int, now: datetime, backlog: float, capacity: int, at_once: bool
 ) -> int:
     """Receive the samples, and return the capacity that is then ordered."""
-    for metric in app.samples(now, Minute(backlog)):
-        if metric.name == CAPACITY_METRIC:
-            app.receive(replace(metric, value=MetricValue(now, float(capacity))), tick, now)
-        else:
-            app.receive(metric, tick, now)
+    read = MetricValue(now, float(capacity))
+    samples = app.samples(now, Minute(backlog))
+    app.receive(
+        [replace(m, value=read) if m.name == CAPACITY_METRIC else m for m in samples], tick, now
+    )
     desired = app.state.desired
     if at_once and desired is not None and desired.pending:
         app.settle(Settlement(EntryKind.CONFIRMED, "the capacity reads as ordered"), now)

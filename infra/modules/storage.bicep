@@ -17,6 +17,8 @@ var undeliveredContainerName = 'undelivered-events'
 var queueNames = [
   'metrics'
   'metrics-poison'
+  'samples'
+  'samples-poison'
   'actions'
   'actions-poison'
   telemetryQueue

@@ -81,7 +81,7 @@ LOG_LINES_MAX = 1_000_000
 KEYS_FILE = "master_key"
 """In the folder of the run's settings. It is kept, so that an open page works after a restart."""
 
-POISON_QUEUES = ("metrics-poison", "actions-poison")
+POISON_QUEUES = ("metrics-poison", "samples-poison", "actions-poison")
 
 
 @dataclass(frozen=True, slots=True)

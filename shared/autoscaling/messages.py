@@ -3,8 +3,7 @@
 A metric message of version 1 carries one sample: ``resource_name``, ``name`` and ``value``, an
 object with ``time`` and ``value``. A message of version 2 carries many samples of one resource:
 ``resource_name`` and ``samples``, an object with a list of pairs ``[time, value]`` for each metric.
-A message with a single sample is always written as version 1, so that older versions of this app
-can read it.
+A message with a single sample is always written as version 1.
 
 The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
 decode messages (``messageEncoding: none``). If it decoded base64, a message that is not base64
@@ -16,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -35,6 +34,11 @@ METRICS_OF_A_MESSAGE_MAX = 8
 are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
 """
 
+SAMPLES_CHARACTERS_MAX = 43_000
+"""The most characters of the samples in one message. A storage queue accepts 64 KiB, or 48 KiB of
+text that its sender encodes in base64. The rest is left for the names and the id.
+"""
+
 REFUSED_SHOWN_MAX = 20
 
 
@@ -48,32 +52,80 @@ class Samples:
     """One error for each invalid sample."""
 
 
-def encode_metric(metric: Metric) -> str:
-    value = {"time": format_time(metric.value.time), "value": metric.value.value}
-    return _encode({"resource_name": metric.resource_name, "name": metric.name, "value": value})
-
-
 def encode_metrics(metrics: Iterable[Metric]) -> list[str]:
-    """One message for all samples of a metric."""
-    groups: dict[tuple[str, str], list[Metric]] = {}
+    """One message for each resource, or a few if its samples do not fit into one."""
+    return [encode_samples(samples) for samples in grouped(metrics)]
+
+
+def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
+    """The samples of one message each: of one resource, in their order."""
+    by_resource: dict[str, list[Metric]] = {}
     for metric in metrics:
-        groups.setdefault((metric.resource_name, metric.name), []).append(metric)
-    return [_encode_samples(samples) for samples in groups.values()]
+        by_resource.setdefault(metric.resource_name, []).append(metric)
+    for of_one in by_resource.values():
+        start, size, names = 0, 0, set[str]()
+        for index, metric in enumerate(of_one):
+            time, value = _time_and_value(metric)
+            cost = len(time) + len(repr(value)) + len('["",],')
+            is_listed = metric.name in names
+            if not is_listed:
+                cost += len(json.dumps(metric.name)) + len(":[],")
+            full = size + cost > SAMPLES_CHARACTERS_MAX
+            if full or (not is_listed and len(names) == METRICS_OF_A_MESSAGE_MAX):
+                yield of_one[start:index]
+                start, size, names = index, 0, set()
+            size += cost
+            names.add(metric.name)
+        yield of_one[start:]
 
 
-def _encode_samples(samples: Sequence[Metric]) -> str:
-    """A message with samples of one metric of one resource."""
-    first = samples[0]
-    if len(samples) == 1:
-        return encode_metric(first)
-    pairs = [[format_time(each.value.time), each.value.value] for each in samples]
-    fields = {"resource_name": first.resource_name, "samples": {first.name: pairs}}
-    return _encode({**fields, "schema_version": MANY_SAMPLES_VERSION})
+def encode_samples(metrics: Sequence[Metric], identity: str = "") -> str:
+    """A message with samples of one resource."""
+    first = metrics[0]
+    fields = {**({"id": identity} if identity else {}), "resource_name": first.resource_name}
+    if len(metrics) == 1:
+        time, value = _time_and_value(first)
+        return _encode({**fields, "name": first.name, "value": {"time": time, "value": value}})
+    samples: dict[str, list[tuple[str, float]]] = {}
+    for metric in metrics:
+        samples.setdefault(metric.name, []).append(_time_and_value(metric))
+    return _encode({**fields, "samples": samples}, MANY_SAMPLES_VERSION)
 
 
-def decode_metric(body: str) -> Metric:
-    """Raises BadMessage, which names the field, its value and what the value must be."""
-    return _metric(_decode(body, "metric"))
+def _time_and_value(metric: Metric) -> tuple[str, float]:
+    return format_time(metric.value.time), metric.value.value
+
+
+def decode_samples(body: str, resource_name: str = "") -> Samples:
+    """The samples of a message of either version, or of a list of such messages of one resource.
+
+    ``resource_name`` is the resource that all of them must name; by default, that of the first.
+    Raises BadMessage if no sample is valid.
+    """
+    document = _document(body, "metric")
+    is_list = isinstance(document, list)
+    metrics, refused = list[Metric](), list[BadMessage]()
+    for place, fields in enumerate(document if is_list else [document]):
+        try:
+            one = _samples(fields)
+            resource_name = resource_name or one.resource_name
+            if one.resource_name != resource_name:
+                wrong = f"resource_name is {quoted(one.resource_name)}"
+                raise BadMessage(
+                    f"{wrong}, must be {quoted(resource_name)} as in the address or "
+                    "in the first message"
+                )
+            metrics += one.metrics
+            refused += one.refused
+        except BadMessage as error:
+            refused.append(BadMessage(f"[{place}] {error}") if is_list else error)
+    if not metrics:
+        raise all_refused(refused or [BadMessage("samples: must hold at least one sample")])
+    if (count := len({metric.name for metric in metrics})) > METRICS_OF_A_MESSAGE_MAX:
+        raise BadMessage(
+            f"samples: {count} metrics; a message may have at most {METRICS_OF_A_MESSAGE_MAX}"
+        )
+    return Samples(resource_name, tuple(metrics), tuple(refused))
 
 
 def _metric(fields: Mapping[str, Any]) -> Metric:
@@ -85,28 +137,20 @@ def _metric(fields: Mapping[str, Any]) -> Metric:
     )
 
 
-def decode_samples(body: str) -> Samples:
-    """The samples of a message of either version. Raises BadMessage if none of them is valid."""
-    fields = _decode(body, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
+def _samples(document: object) -> Samples:
+    fields = _versioned(document, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
     if fields["schema_version"] == SCHEMA_VERSION:
         metric = _metric(fields)
         return Samples(metric.resource_name, (metric,))
     resource_name = _field(fields, "resource_name", str, "samples")
     metrics, refused = list[Metric](), list[BadMessage]()
     samples: dict[str, Any] = _field(fields, "samples", dict, "samples")
-    if len(samples) > METRICS_OF_A_MESSAGE_MAX:
-        raise BadMessage(
-            f"samples: {len(samples)} metrics; a message may have at most "
-            f"{METRICS_OF_A_MESSAGE_MAX}"
-        )
     for name, pairs in samples.items():
         for pair in pairs if isinstance(pairs, list) else [pairs]:
             try:
                 metrics.append(Metric(resource_name, name, _pair(name, pair)))
             except BadMessage as error:
                 refused.append(error)
-    if not metrics:
-        raise all_refused(refused or [BadMessage("samples: must hold at least one sample")])
     return Samples(resource_name, tuple(metrics), tuple(refused))
 
 
@@ -136,7 +180,7 @@ def encode_action(action: ScaleAction) -> str:
 
 def decode_action(body: str) -> ScaleAction:
     """Raises BadMessage, which names the field, its value and what the value must be."""
-    fields = _decode(body, "action")
+    fields = _versioned(_document(body, "action"), "action", (SCHEMA_VERSION,))
     return ScaleAction(
         resource_name=_field(fields, "resource_name", str, "action"),
         target=_counted(fields, "target", CAPACITY_SANE_MAX),
@@ -149,9 +193,10 @@ def decode_action(body: str) -> ScaleAction:
 def named_resource(body: str) -> str | None:
     """The resource that a message names, even if the rest of the message is invalid."""
     try:
-        fields = json.loads(_text(body))
+        document = json.loads(_text(body))
     except (ValueError, RecursionError):
         return None
+    fields = document[0] if document and isinstance(document, list) else document
     name = fields.get("resource_name") if isinstance(fields, dict) else None
     return name if isinstance(name, str) else None
 
@@ -168,15 +213,18 @@ def format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _encode(fields: Mapping[str, Any]) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **fields}, separators=(",", ":"))
+def _encode(fields: Mapping[str, Any], version: int = SCHEMA_VERSION) -> str:
+    return json.dumps({"schema_version": version, **fields}, separators=(",", ":"))
 
 
-def _decode(body: str, kind: str, versions: Sequence[int] = (SCHEMA_VERSION,)) -> dict[str, Any]:
+def _document(body: str, kind: str) -> Any:
     try:
-        fields = json.loads(_text(body))
+        return json.loads(_text(body))
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"{kind}: neither JSON nor JSON in base64 ({error})") from error
+
+
+def _versioned(fields: object, kind: str, versions: Sequence[int]) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadMessage(f"{kind}: must be a JSON object, is {quoted(fields)}")
     version = fields.get("schema_version")

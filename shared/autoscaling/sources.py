@@ -144,6 +144,8 @@ class Source:
     """The kind of the connection."""
     needs_hub: bool = False
     """True if there are samples only if the app reads an event hub."""
+    is_sent: bool = False
+    """True if the queue ``samples`` and the HTTP API take samples of it."""
     time_limits: int = 1
     """The read may take this many times ``SourceTimeoutSeconds``."""
 
@@ -316,6 +318,16 @@ class HubMetric(Source):
 
     pushed = True
     needs_hub = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetric(Source):
+    """A metric that your own sender sends to the queue ``samples``, or to the app by HTTP, in the
+    JSON format of the queue ``metrics``.
+    """
+
+    pushed = True
+    is_sent = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ change. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -39,63 +39,37 @@ from shared.autoscaling.state import ScalingState
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The state after a sample, and the decision if the sample led to one."""
+    """The state after the samples of a message, their decision, and the outcome of each sample."""
 
     state: ScalingState
-    outcome: MergeOutcome
     decision: Decision | None = None
     confirmed: bool = False
-    """True if the sample confirmed a pending action."""
+    """True if a sample confirmed a pending action."""
     decided_on: ScalingState | None = None
     """The state on which the decision is based."""
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """The transition for all samples of a message together, and the outcome of each sample."""
-
-    step: Transition
     decided_by: Metric | None = None
     """The newest of the samples that led to the decision."""
-    accepted: int = 0
+    accepted: tuple[Metric, ...] = ()
     duplicates: int = 0
     stale: tuple[Metric, ...] = ()
     refused: tuple[BadMessage, ...] = ()
 
 
-def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Transition:
-    """Apply one sample to the state. Raises BadMessage (see ``merge``).
-
-    A count of finished or incoming items only updates the learned throughput. A sample of the
-    capacity may confirm a pending action. Such a sample leads to a decision only while every other
-    metric is missing, so that the app still makes decisions in that case.
-    """
-    state = as_of(state, now)
-    merged, outcome = _merged(resource, state, metric, now)
-    if outcome is not MergeOutcome.ACCEPTED:
-        return Transition(merged, outcome)
-    if metric.name == resource.throughput.counted_metric:
-        return Transition(_learned(resource, merged), outcome)
-    confirmed = merged.desired is not state.desired
-    if not _decides(resource, merged, metric, now):
-        return Transition(merged, outcome, None, confirmed)
-    return _decided(resource, merged, now, confirmed)
-
-
-def advance_all(
+def advance(
     resource: Resource,
     state: ScalingState,
     metrics: Iterable[Metric],
     now: datetime,
     *,
     decides: bool = True,
-) -> Steps:
+) -> Transition:
     """Apply all samples of a message, then take one decision.
 
-    Histories and confirmations are the same as if ``advance`` had been called for each sample in
-    this order. Learning and deciding happen once, after all samples have been merged. A sample that
-    ``advance`` would reject does not affect the others. With ``decides=False``, the samples are
-    only merged, because another version of the rules is in force.
+    A sample that ``merge`` refuses does not affect the others. A count of finished or incoming
+    items only updates the learned throughput. A sample of the capacity may confirm a pending
+    action. It leads to a decision only while every other metric is missing, so that the app still
+    makes decisions in that case. With ``decides=False``, the samples are only merged, because
+    another version of the rules is in force.
     """
     new = state = as_of(state, now)
     refused = list[BadMessage]()
@@ -106,16 +80,23 @@ def advance_all(
             by_outcome[outcome].append(metric)
         except BadMessage as error:
             refused.append(error)
-    accepted, stale = by_outcome[MergeOutcome.ACCEPTED], by_outcome[MergeOutcome.STALE]
-    duplicates = len(by_outcome[MergeOutcome.DUPLICATE])
+    accepted = by_outcome[MergeOutcome.ACCEPTED]
     if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _learned(resource, new)
-    step = Transition(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
+    merged = Transition(
+        new,
+        confirmed=new.desired is not state.desired,
+        accepted=tuple(accepted),
+        duplicates=len(by_outcome[MergeOutcome.DUPLICATE]),
+        stale=tuple(by_outcome[MergeOutcome.STALE]),
+        refused=tuple(refused),
+    )
     deciding = [each for each in accepted if decides and _decides(resource, new, each, now)]
-    newest = _newest(deciding)
-    if newest is not None:
-        step = _decided(resource, new, now, step.confirmed)
-    return Steps(step, newest, len(accepted), duplicates, tuple(stale), tuple(refused))
+    if not deciding:
+        return merged
+    decided_on, new, decision = _decided(resource, new, now)
+    newest = max(deciding, key=lambda metric: metric.value.time)
+    return replace(merged, state=new, decision=decision, decided_on=decided_on, decided_by=newest)
 
 
 def _merged(
@@ -139,11 +120,10 @@ def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datet
     return metric.name != resource.throughput.counted_metric
 
 
-def _newest(metrics: Sequence[Metric]) -> Metric | None:
-    return max(metrics, key=lambda metric: metric.value.time, default=None)
-
-
-def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
+def _decided(
+    resource: Resource, state: ScalingState, now: datetime
+) -> tuple[ScalingState, ScalingState, Decision]:
+    """The state on which the decision is based, the one after it, and the decision."""
     stalled = stalls(resource, state)
     if resource.throughput.rate_per_instance_minute is None:
         name = backlog_name(resource)
@@ -158,7 +138,7 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
         new = _learned(resource, new)
     if decision.applies:
         new = new.with_desired(request(decision, new.desired))
-    return Transition(new, MergeOutcome.ACCEPTED, decision, confirmed, state)
+    return state, new, decision
 
 
 def _learned(resource: Resource, state: ScalingState) -> ScalingState:

@@ -205,6 +205,8 @@ def _parts(line: JsonObject) -> Iterable[str]:
         yield f"limited by {', '.join(line['limited_by'])}"
     if line["counterfactual"]:
         yield line["counterfactual"]
+    if read := {each["name"]: each["value"] for each in line.get("samples", ())}:
+        yield f"read {', '.join(f'{name} = {value:g}' for name, value in read.items())}"
     if line["evidence"]:
         yield ", ".join(f"{key} {_text(value)}" for key, value in line["evidence"].items())
 

@@ -38,7 +38,7 @@ from shared.web.panels import BreakerSummary, TrendSeries
 
 POINTS_MAX = 360
 CACHED_LINES_MAX = 20_000
-"""The most lines that are kept for a resource: a day of decisions every 15 s on three metrics."""
+"""The most lines that are kept for a resource: three days of decisions every 15 s."""
 OVERLAP = timedelta(seconds=30)
 """Lines are not always written in the order of their times, so the lines of the last moments are
 read again.

@@ -116,7 +116,18 @@ def in_query(request: Request, model: type[G]) -> G:
 
 
 def in_body(request: Request, model: type[G]) -> G:
-    """The fields of the JSON object in the body. Raises Refused.
+    """The fields of the JSON object in the body. Raises Refused."""
+    try:
+        document = json.loads(json_body(request))
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refused(400, "the body must be a JSON object")
+    return _checked("field", model, document, document)
+
+
+def json_body(request: Request) -> bytes:
+    """The body of a request with JSON, not parsed. Raises Refused.
 
     The content type must be application/json, which prevents cross-site request forgery: before a
     page of another site can send this type, the browser sends a preflight request, which the app
@@ -125,13 +136,7 @@ def in_body(request: Request, model: type[G]) -> G:
     if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise Refused(415, "content-type: must be application/json")
     check_length(request, BODY_BYTES_MAX)
-    try:
-        document = json.loads(request.body)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise Refused(400, "the body must be a JSON object")
-    return _checked("field", model, document, document)
+    return request.body
 
 
 def check_length(request: Request, bytes_max: int) -> None:

@@ -56,7 +56,8 @@ class Operation:
 
     ``serve`` gets the part of the app that serves it and, by the names of its parameters, the
     ``path``, the ``query`` and the ``body`` as models, or the whole ``request``. ``described`` are
-    models of what it reads from the whole request.
+    models of what it reads from the whole request, and ``document`` is the type of a JSON body that
+    it parses itself.
 
     ``statuses`` are those of its refusals, ``keyed`` says whether a caller needs a key, and
     ``refuse`` makes the reply of a refusal. ``told_by`` are other types of JSON by status.
@@ -76,6 +77,7 @@ class Operation:
     forms: Sequence[Operation] = ()
     described: Mapping[str, type[Given]] = field(default_factory=dict)
     told_by: Mapping[int, Any] = field(default_factory=dict)
+    document: Any = None
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
@@ -119,7 +121,7 @@ def operation(
 
     def made(serve: Callable[..., Awaitable[Any]]) -> Operation:
         takes = serve.__annotations__
-        of_body = (400, 411, 413, 415) if "body" in takes else ()
+        of_body = (400, 411, 413, 415) if "body" in takes or "document" in others else ()
         of_query = (400,) if "query" in takes else ()
         statuses = frozenset((*refusals, *of_body, *of_query, 503))
         return Operation(name or serve.__name__, method, route, serve, statuses, **others)

@@ -7,6 +7,7 @@ from functools import cached_property
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.flows.message_counts import MessageCounts
+from shared.autoscaling.flows.poison import SAMPLES_QUEUE
 from shared.autoscaling.ports import (
     CapacityControl,
     Permissions,
@@ -74,6 +75,10 @@ class ScalingParts(Parts):
     @cached_property
     def metrics_queue(self) -> QueueSender:
         return self._queue("metrics")
+
+    @cached_property
+    def samples_queue(self) -> QueueSender:
+        return self._queue(SAMPLES_QUEUE)
 
     @cached_property
     def actions_queue(self) -> QueueSender:

@@ -10,6 +10,7 @@ from shared.ingestion.dead_letters.find import newest
 from shared.ingestion.operating import stream_account
 from shared.web import panels
 from shared.web.board import Board, Panel, RecentLog, cached
+from shared.web.samples_http import SampleReceiver
 from shared.wiring.parts import Parts
 
 DEAD_LETTERS_SHOWN = 50
@@ -29,6 +30,11 @@ class WebParts(Parts):
             panels_by_name["hub"] = cached(self.hub, HUB_CACHED_SECONDS)
         store = self._app.scaling.store
         return Board(self._app.resources, store, RecentLog(store), panels_by_name)
+
+    @property
+    def sample_receiver(self) -> SampleReceiver:
+        """The service behind the HTTP endpoint for the samples of a ``QueueMetric``."""
+        return SampleReceiver(self._app.resources, self._app.scaling.samples_queue)
 
     async def breakers(self) -> list[panels.BreakerSummary]:
         controller = self._app.ingestion.breaker_controller

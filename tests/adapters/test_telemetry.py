@@ -36,7 +36,7 @@ from shared.ingestion.model import (
     Stream,
 )
 from shared.nightly.model import Demand, Run, RunState
-from tests.builders import NOW, resource
+from tests.builders import NOW, as_message, resource
 
 
 class Measured:
@@ -60,7 +60,9 @@ class Measured:
         time = self.now - timedelta(seconds=late_seconds)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", backlog)):
             sent = Metric("plan-1", name, MetricValue(time, value))
-            await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
+            await scaling_logic.process_samples(
+                as_message(sent), {"plan-1": self.resource}, self.store
+            )
 
     def points(self) -> dict[str, list[Any]]:
         data = self.reader.get_metrics_data()

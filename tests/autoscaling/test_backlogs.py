@@ -44,7 +44,7 @@ from shared.autoscaling.policy import Observation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import NO_SOURCE, Count, HubMetric, TopicSubscriptions
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
-from shared.autoscaling.transition import Transition, advance_all
+from shared.autoscaling.transition import Transition, advance
 from shared.web.attention import attention
 from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
@@ -98,7 +98,7 @@ def run(
             for name, value in values.items()
             if value is not None
         ]
-        step = advance_all(declared, held, read, now).step
+        step = advance(declared, held, read, now)
         held = step.state
         if step.decision is not None:
             steps.append((minute, step))

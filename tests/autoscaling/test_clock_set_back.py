@@ -19,8 +19,18 @@ from shared.autoscaling.flows import scaling_logic, status
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
-from shared.autoscaling.transition import advance, advance_all
-from tests.builders import NOW, TIMING, ago, confirmed, desired, metric, resource, sample
+from shared.autoscaling.transition import advance
+from tests.builders import (
+    NOW,
+    TIMING,
+    ago,
+    as_message,
+    confirmed,
+    desired,
+    metric,
+    resource,
+    sample,
+)
 
 TEN_MINUTES = 600.0
 WITHIN, BEYOND = -FUTURE_TOLERANCE_SECONDS, -FUTURE_TOLERANCE_SECONDS - 1
@@ -129,24 +139,21 @@ def test_a_new_capacity_sample_replaces_older_ones_that_seem_newer() -> None:
     """Otherwise the app would decide from an outdated capacity until the clock has caught up."""
     declared = resource()
     seen = Metric("plan-1", CAPACITY_METRIC, sample(5, 1))
-    for new in (
-        advance(declared, written_before(), seen, NOW).state,
-        advance_all(declared, written_before(), [seen], NOW).step.state,
-    ):
-        assert new.histories[CAPACITY_METRIC].samples[-1] == sample(5, 1)
+    new = advance(declared, written_before(), [seen], NOW).state
+    assert new.histories[CAPACITY_METRIC].samples[-1] == sample(5, 1)
 
 
 def test_a_decision_uses_the_newest_capacity_that_is_not_from_the_future() -> None:
     state = written_before(desired=confirmed(TEN_MINUTES * 2, target=4))
-    step = advance(resource(), state, metric(500, 1), NOW)
+    step = advance(resource(), state, [metric(500, 1)], NOW)
     assert step.decision is not None
     assert step.decision.current == 4
 
 
 def test_moving_times_back_does_not_count_as_a_confirmation() -> None:
     before = written_before(desired=Desired(4, 1, "why", ago(-TEN_MINUTES), 2))
-    steps = advance_all(resource(), before, [metric(50, 1)], NOW)
-    assert steps.step.confirmed is False
+    step = advance(resource(), before, [metric(50, 1)], NOW)
+    assert step.confirmed is False
 
 
 # --- clocks that differ -----------------------------------------------------------------------
@@ -171,7 +178,7 @@ class Clocks:
         for each in metrics:
             before = {(e.time, e.entry_id) for e in await self.store.log("plan-1", 10_000)}
             with suppress(BadMessage):
-                await scaling_logic.process_sample(each, self.resources, self.store)
+                await scaling_logic.process_samples(as_message(each), self.resources, self.store)
             log = await self.store.log("plan-1", 10_000)
             new = [e for e in log if (e.time, e.entry_id) not in before]
             self.decided_at += [self.true for e in new if e.kind is EntryKind.DECISION]

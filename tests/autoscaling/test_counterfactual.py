@@ -178,7 +178,7 @@ def test_a_counterfactual_in_the_same_direction_names_the_other_capacity() -> No
 
 def test_a_decision_is_explained_on_the_state_before_it_was_requested() -> None:
     declared = resource(policy=Threshold("backlog", 100, 10), limits=ROOMY)
-    step = advance(declared, state([500.0] * 6, 2), metric(600, -20), NOW)
+    step = advance(declared, state([500.0] * 6, 2), [metric(600, -20)], NOW)
     assert step.decision is not None
     assert step.decision.applies
     assert step.decided_on is not None

@@ -33,7 +33,7 @@ from shared.autoscaling.flows import (
 from shared.autoscaling.flows import notify as news
 from shared.autoscaling.flows.poison import UNATTRIBUTED, PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import encode_action, encode_metric
+from shared.autoscaling.messages import encode_action
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
@@ -41,7 +41,7 @@ from shared.autoscaling.sources import HubMetric, Source
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
 from shared.notifications.news import NewsKind
 from shared.notifications.selection import NotificationIntervals
-from tests.builders import NOW, SOURCE, TIMING, metric, resource
+from tests.builders import NOW, SOURCE, TIMING, as_message, encode_metric, metric, resource
 
 
 class Control(MemoryCapacityControl):
@@ -73,7 +73,7 @@ class World:
 
     async def sample(self, value: float, name: str = "backlog") -> ScaleAction | None:
         sent = Metric("plan-1", name, MetricValue(self.now, value))
-        return await scaling_logic.process_sample(sent, self.resources, self.store)
+        return await scaling_logic.process_samples(as_message(sent), self.resources, self.store)
 
     async def load(self, values: list[float], every_seconds: float = 15) -> ScaleAction | None:
         """Send capacity and backlog samples at a fixed interval, and return the last action."""
@@ -145,7 +145,9 @@ async def test_a_stale_sample_is_logged_and_not_committed(
 ) -> None:
     world = World()
     with caplog.at_level(logging.WARNING):
-        await scaling_logic.process_sample(metric(200, 601), world.resources, world.store)
+        await scaling_logic.process_samples(
+            as_message(metric(200, 601)), world.resources, world.store
+        )
     assert "[stale_sample_dropped] plan-1: 1 sample(s) of backlog" in caplog.text
     snapshot = await world.store.load("plan-1")
     assert (snapshot.state, snapshot.version) == (ScalingState(), {})
@@ -166,7 +168,7 @@ async def test_an_invalid_sample_never_changes_the_state(
 ) -> None:
     world = World()
     with pytest.raises(error):
-        await scaling_logic.process_sample(message, world.resources, world.store)
+        await scaling_logic.process_samples(as_message(message), world.resources, world.store)
     assert (await world.store.load("plan-1")).state.histories == {}
 
 
@@ -180,7 +182,7 @@ async def test_after_too_many_conflicts_the_message_goes_back_to_the_queue() -> 
 
     store = Losing(lambda: NOW)
     with pytest.raises(StateConflict, match="during each of 10 attempts"):
-        await scaling_logic.process_sample(metric(1), {"plan-1": resource()}, store)
+        await scaling_logic.process_samples(as_message(metric(1)), {"plan-1": resource()}, store)
     assert store.attempts == 10
 
 
@@ -210,7 +212,7 @@ async def test_concurrent_samples_lead_to_one_action() -> None:
     samples = [MetricValue(world.now + timedelta(seconds=s), 200) for s in (1, 2, 3)]
     sent = [Metric("plan-1", "backlog", value) for value in samples]
     actions = await asyncio.gather(
-        *[scaling_logic.process_sample(m, world.resources, world.store) for m in sent]
+        *[scaling_logic.process_samples(as_message(m), world.resources, world.store) for m in sent]
     )
     assert store.conflicts > 0
     assert [a.epoch for a in actions if a] == [1]
@@ -492,12 +494,14 @@ async def test_a_resource_that_cannot_be_read_does_not_affect_the_others() -> No
     world.now += timedelta(seconds=60)
     broken = resource("plan-2", on_manual_change=ManualChange.ENFORCE)
     both = {"plan-2": broken, **world.resources}
-    await scaling_logic.process_sample(
-        Metric("plan-2", CAPACITY_METRIC, MetricValue(world.now, 1)), both, world.store
+    await scaling_logic.process_samples(
+        as_message(Metric("plan-2", CAPACITY_METRIC, MetricValue(world.now, 1))), both, world.store
     )
     for i in range(5):
         value = MetricValue(world.now - timedelta(seconds=i), 200)
-        await scaling_logic.process_sample(Metric("plan-2", "backlog", value), both, world.store)
+        await scaling_logic.process_samples(
+            as_message(Metric("plan-2", "backlog", value)), both, world.store
+        )
     again = await reconciler.reconcile_all(both.values(), world.store, world.control, TIMING, 10)
     assert again == [action]
 

@@ -6,7 +6,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,20 +23,15 @@ from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.common import check_metric_name, find
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import (
-    METRICS_OF_A_MESSAGE_MAX,
-    Samples,
-    decode_metric,
-    decode_samples,
-)
-from shared.autoscaling.policy import Recommendation, Resource
+from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, Samples, decode_samples
+from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, ScalingState
-from shared.autoscaling.transition import advance, advance_all
+from shared.autoscaling.transition import advance
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.model import Stream, split
-from tests.builders import NOW, SOURCE, ago, desired, metric, resource, sample
+from tests.builders import NOW, SOURCE, ago, decode_metric, desired, metric, resource, sample
 
 STREAM = Stream("ns", "hub", "$Default", "3")
 QUEUE_BYTES_MAX = 48 * 1024
@@ -164,58 +158,31 @@ some_metrics = st.lists(
 )
 
 
-def one_by_one(
-    one: Resource, start: ScalingState, metrics: list[Metric]
-) -> tuple[ScalingState, int, list[str]]:
-    """The state, the number of accepted samples, and the errors of the refused ones."""
-    state, accepted, refused = start, 0, list[str]()
-    for each in metrics:
-        try:
-            step = advance(one, state, each, NOW)
-        except BadMessage as error:
-            refused.append(str(error))
-        else:
-            state = step.state
-            accepted += step.outcome == "accepted"
-    return state, accepted, refused
-
-
 @given(some_metrics, st.sampled_from([None, desired(target=2), desired(target=1)]))
 def test_many_samples_together_are_kept_and_confirm_like_single_ones(
     metrics: list[Metric], pending: Desired | None
 ) -> None:
     start = ScalingState(desired=pending)
-    together = advance_all(COUNTED, start, metrics, NOW)
-    refused = [str(error) for error in together.refused]
-    state, accepted, refused_apart = one_by_one(COUNTED, start, metrics)
-    assert together.step.state.histories == state.histories
-    assert together.step.state.desired == state.desired
-    assert (together.accepted, refused) == (accepted, refused_apart)
-
-
-@given(some_metrics.filter(bool), st.sampled_from([COUNTED, resource()]))
-def test_a_message_with_a_single_sample_has_the_effect_of_that_sample(
-    metrics: list[Metric], one: Resource
-) -> None:
-    *before, last = metrics
-    state = advance_all(one, ScalingState(), before, NOW).step.state
-    together = advance_all(one, state, [last], NOW)
-    if together.refused:
-        with pytest.raises(BadMessage):
-            advance(one, state, last, NOW)
-    else:
-        alone = advance(one, state, last, NOW)
-        assert together.step == replace(alone, outcome=together.step.outcome)
+    together = advance(COUNTED, start, metrics, NOW)
+    state, accepted, refused = start, list[Metric](), list[BadMessage]()
+    for each in metrics:
+        alone = advance(COUNTED, state, [each], NOW)
+        state = alone.state
+        accepted += alone.accepted
+        refused += alone.refused
+    assert (together.state.histories, together.state.desired) == (state.histories, state.desired)
+    assert together.accepted == tuple(accepted)
+    assert list(map(str, together.refused)) == list(map(str, refused))
 
 
 def test_one_decision_is_taken_from_all_samples() -> None:
     metrics = [metric(2, 90, CAPACITY_METRIC), *[metric(200, age) for age in (80, 60, 40, 20, 0)]]
-    steps = advance_all(resource(), ScalingState(), metrics, NOW)
-    assert steps.step.decision is not None
-    assert (steps.step.decision.desired, steps.accepted) == (3, 6)
-    assert steps.decided_by == metrics[-1]
-    assert steps.step.state.desired is not None
-    assert steps.step.state.desired.epoch == 1
+    step = advance(resource(), ScalingState(), metrics, NOW)
+    assert step.decision is not None
+    assert (step.decision.desired, step.accepted) == (3, tuple(metrics))
+    assert step.decided_by == metrics[-1]
+    assert step.state.desired is not None
+    assert step.state.desired.epoch == 1
 
 
 @pytest.mark.parametrize("pending", [desired(target=2, previous=1), desired(target=5)])
@@ -229,9 +196,9 @@ async def test_a_message_that_confirms_an_action_logs_that_action_whatever_it_de
     await store.commit(await store.load("plan-1"), started)
     samples = [metric(2, 5, CAPACITY_METRIC), *([metric(200)] if wanted else [])]
     confirms = pending.target == 2
-    together = advance_all(rule, started, samples, NOW)
-    assert together.step.confirmed is confirms
-    assert (together.step.decision is not None) is (wanted is not None)
+    together = advance(rule, started, samples, NOW)
+    assert together.confirmed is confirms
+    assert (together.decision is not None) is (wanted is not None)
     message = Samples("plan-1", tuple(samples))
     await scaling_logic.process_samples(message, {"plan-1": rule}, store)
     lines = {line.kind: line for line in await store.log("plan-1")}
@@ -353,8 +320,8 @@ async def test_concurrent_messages_lose_no_samples() -> None:
 def test_as_many_samples_as_a_message_holds_are_accepted() -> None:
     start = NOW - timedelta(seconds=590)
     metrics = [Metric("plan-1", "backlog", MetricValue(_at(start, n), 5)) for n in range(3000)]
-    steps = advance_all(resource(), ScalingState(), metrics[::-1], NOW)
-    assert steps.accepted == 3000
+    step = advance(resource(), ScalingState(), metrics[::-1], NOW)
+    assert len(step.accepted) == 3000
 
 
 def _at(start: datetime, number: int) -> datetime:

@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.measurements import Metric, MetricValue
-from shared.autoscaling.messages import (
-    decode_action,
-    decode_metric,
-    encode_action,
-    encode_metric,
-    named_resource,
-)
+from shared.autoscaling.messages import decode_action, encode_action, named_resource
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
-from tests.builders import NOW, metric
+from tests.builders import NOW, decode_metric, encode_metric, metric
 
 GOOD = json.loads(encode_metric(metric(5)))
 names = st.text(min_size=1, max_size=30).filter(lambda t: t.isprintable())
@@ -54,7 +48,7 @@ def test_a_time_in_another_time_zone_is_converted_to_utc() -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"schema_version": 2}, "schema_version is 2, but this app reads 1"),
+        ({"schema_version": 3}, "schema_version is 3, but this app reads 1 and 2"),
         ({"schema_version": None}, "schema_version is None"),
         ({"schema_version": True}, "schema_version is True"),
         ({"resource_name": ""}, "resource_name is ''"),

@@ -19,7 +19,7 @@ from shared.autoscaling.operating.overrides import Change, described, duration
 from shared.autoscaling.operating.permissions import NEEDED, Grant, grants, lacking
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
-from tests.builders import NOW, SOURCE, resource
+from tests.builders import NOW, SOURCE, as_message, resource
 
 WORKERS = resource()
 
@@ -156,7 +156,7 @@ async def feed(kept: MemoryStateStore, value: float, clock: Clock | None = None)
             clock.now = time
         for name, reading in ((CAPACITY_METRIC, 2.0), ("backlog", value)):
             sent = Metric("plan-1", name, MetricValue(time, reading))
-            await scaling_logic.process_sample(sent, {"plan-1": paused}, kept)
+            await scaling_logic.process_samples(as_message(sent), {"plan-1": paused}, kept)
 
 
 paused = resource(mode=Mode.DRY_RUN)

@@ -42,7 +42,7 @@ from shared.autoscaling.policy import (
     ask,
 )
 from shared.autoscaling.state import Override, ScaleAction
-from shared.autoscaling.transition import advance_all
+from shared.autoscaling.transition import advance
 from shared.values.calls import answers
 from tests.builders import NOW, SOURCE, desired, metric, resource, sample, state
 
@@ -326,9 +326,9 @@ def _check_that_none_escapes(error: BaseException, told: str) -> None:
     assert held.candidates[0].evidence["error"] == f"the policy raised {told}"
     conditional = scale_in_only_if(Described(), Condition("quiet", fails))
     assert f"it raised {told}" in decide(resource(policy=conditional), state([50]), NOW).reason
-    steps = advance_all(resource(policy=Described()), state([50]), [metric(40, -1)], NOW)
-    assert steps.step.decision is not None
-    assert steps.step.decision.desired == 1
+    step = advance(resource(policy=Described()), state([50]), [metric(40, -1)], NOW)
+    assert step.decision is not None
+    assert step.decision.desired == 1
     assert failing_policies([resource(policy=fails)])[0].startswith(
         f"resource 'plan-1': the policy raised {told}. "
     )

@@ -44,7 +44,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.staleness import silent_after_seconds
 from shared.autoscaling.policy import Observation
 from shared.autoscaling.state import ScalingState
-from shared.autoscaling.transition import advance_all
+from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, ago, metric, resource, sample
 
 WINDOW_SECONDS = 600
@@ -228,7 +228,7 @@ def last_decisions(
         time = NOW + timedelta(seconds=every_seconds * position)
         read = {CAPACITY_METRIC: float(capacity), "backlog": value}
         samples = [Metric("plan-1", name, MetricValue(time, each)) for name, each in read.items()]
-        step = advance_all(declared, held, samples, time + timedelta(seconds=1)).step
+        step = advance(declared, held, samples, time + timedelta(seconds=1))
         held = step.state
         assert step.decision is not None
         reason = step.decision.reason

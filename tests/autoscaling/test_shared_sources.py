@@ -139,9 +139,9 @@ async def test_a_broken_client_of_azure_monitor_fails_its_metrics_only() -> None
     ]
 
 
-def test_samples_of_one_metric_travel_in_one_message() -> None:
-    metrics = [metric(1, 60), metric(5, 0, "other"), metric(2, 0)]
-    messages = encode_metrics(metrics)
+def test_samples_of_one_resource_travel_in_one_message() -> None:
+    plan_2 = Metric("plan-2", "backlog", sample(7))
+    messages = encode_metrics([metric(1, 60), plan_2, metric(5, 0, "other"), metric(2, 0)])
     assert [decode_samples(message).metrics for message in messages] == [
-        (metric(1, 60), metric(2, 0)), (metric(5, 0, "other"),),
+        (metric(1, 60), metric(2, 0), metric(5, 0, "other")), (plan_2,),
     ]  # fmt: skip

@@ -38,7 +38,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import ScalingState
-from shared.autoscaling.transition import advance_all
+from shared.autoscaling.transition import advance
 from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, SOURCE, resource, sample
 
@@ -139,7 +139,7 @@ def decided(rule: Resource, backlog: float, capacity: int, ahead_seconds: float 
     samples = [Metric("plan-1", CAPACITY_METRIC, sample(capacity, 600))]
     ages = [15 * n - ahead_seconds for n in range(39, -1, -1)]
     samples += [Metric("plan-1", "backlog", sample(backlog, age)) for age in ages]
-    decision = advance_all(rule, ScalingState(), samples, NOW).step.decision
+    decision = advance(rule, ScalingState(), samples, NOW).decision
     assert decision is not None
     return decision
 

@@ -193,15 +193,15 @@ COUNTING = resource(
 
 def test_a_count_teaches_and_decides_nothing() -> None:
     held = state([50.0] * 10, 2)
-    step = advance(COUNTING, held, metric(120, name="finished"), NOW)
+    step = advance(COUNTING, held, [metric(120, name="finished")], NOW)
     assert step.decision is None
     assert step.state.histories["finished"].samples
 
 
 def test_a_count_may_be_older_than_the_window() -> None:
-    late = advance(COUNTING, state(), metric(120, 1200, name="finished"), NOW)
-    assert late.outcome == "accepted"
-    assert advance(COUNTING, state(), metric(120, 1200), NOW).outcome == "stale"
+    late = [metric(120, 1200, name="finished"), metric(120, 1200)]
+    step = advance(COUNTING, state(), late, NOW)
+    assert (step.accepted, step.stale) == ((late[0],), (late[1],))
 
 
 def test_a_count_that_never_comes_is_no_missing_data() -> None:
@@ -216,7 +216,7 @@ def test_a_rate_is_known_within_minutes_of_work() -> None:
     for minute in range(8):
         now = NOW + MINUTE * minute
         for name, value in ((CAPACITY_METRIC, 2.0), ("finished", 80.0), ("backlog", 300.0)):
-            held = advance(COUNTING, held, _metric(name, now, value), now).state
+            held = advance(COUNTING, held, [_metric(name, now, value)], now).state
     estimate = rate_estimate(COUNTING.throughput, held.learned)
     throughput = known_throughput(COUNTING.throughput, held.learned, estimate)
     assert throughput.rate_per_instance_minute == pytest.approx(RATE)
@@ -232,9 +232,9 @@ def test_every_other_minute_of_azure_monitor_teaches_nothing() -> None:
         now = NOW + MINUTE * minute
         values = {CAPACITY_METRIC: 2.0, "backlog": 300.0}
         for name, value in values.items():
-            held = advance(counting, held, _metric(name, now, value), now).state
+            held = advance(counting, held, [_metric(name, now, value)], now).state
         if minute % 2:
-            held = advance(counting, held, _metric("finished", now, 80.0), now).state
+            held = advance(counting, held, [_metric("finished", now, 80.0)], now).state
     assert counted_rate(held.learned.work) is None
 
 

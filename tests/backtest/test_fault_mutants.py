@@ -17,6 +17,7 @@ from tests.simulation.test_mutants import Mutant, in_place_of, mutated, target
 MINUTES = 1500
 SEEDS_MAX = 25
 OFTEN = FaultRates(
+    sample_dropped=0.2,
     action_slow=0.15,
     action_doubled=0.3,
     action_refused=0.1,
@@ -38,18 +39,27 @@ SHIPPED = load_rules(SHIPPED_RULES)
 GUARDED = Rules(
     replace(
         SHIPPED.resource,
-        metrics={"jobs": StorageQueue("jobs"), "breaker": StorageQueue("breaker")},
+        metrics={"jobs": StorageQueue("jobs")},
         policy=impatient,
         cooldown=Cooldown(120, 300),
         guards=Guards(
-            breaker_metric="breaker",
             rate_limits=(RateLimit("out", 600, instances=2), RateLimit("in", 600, instances=2)),
             flap_projection=False,
         ),
     ),
     SHIPPED.timing,
 )
-"""Uses every guard that a safety rule checks."""
+BROKEN = Rules(
+    replace(
+        GUARDED.resource,
+        metrics={**GUARDED.resource.metrics, "breaker": StorageQueue("breaker")},
+        guards=replace(GUARDED.resource.guards, breaker_metric="breaker"),
+    ),
+    SHIPPED.timing,
+)
+"""The breaker is open while jobs wait, so that the app never scales out."""
+ALL_RULES = (SHIPPED, GUARDED, BROKEN)
+"""They use every guard that a safety rule checks."""
 
 QUIET = "return None\n"
 
@@ -115,11 +125,11 @@ def test_faults_reveal_a_broken_safety_rule(mutant: Mutant) -> None:
     original = target(mutant)
     with in_place_of(original, mutated(mutant, original)):
         for seed in range(SEEDS_MAX):
-            if any(violations(rules, seed) for rules in (SHIPPED, GUARDED)):
+            if any(violations(rules, seed) for rules in ALL_RULES):
                 return
     raise AssertionError(f"{mutant} was not detected with {SEEDS_MAX} seeds")
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_faults_report_no_violation_of_the_correct_code(seed: int) -> None:
-    assert [violations(rules, seed) for rules in (SHIPPED, GUARDED)] == [[], []]
+    assert [violations(rules, seed) for rules in ALL_RULES] == [[], [], []]

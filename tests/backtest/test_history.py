@@ -25,7 +25,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
 from shared.settings.connections import StorageConnection
 from tests.backtest.arenas import START, CommandLine, arena
-from tests.builders import resource
+from tests.builders import as_message, resource
 
 ONE = resource(metrics={"jobs": StorageQueue("jobs")}, policy=Threshold("jobs", 100, 10))
 
@@ -70,7 +70,7 @@ async def test_points_are_read_from_the_decision_log_of_the_app() -> None:
         now = START + timedelta(minutes=minute)
         for name, value in ((CAPACITY_METRIC, 2), ("jobs", backlog)):
             sample = Metric(ONE.name, name, MetricValue(now, float(value)))
-            await scaling_logic.process_sample(sample, {ONE.name: ONE}, store)
+            await scaling_logic.process_samples(as_message(sample), {ONE.name: ONE}, store)
     read = points_of(ONE, *await read_record(store, ONE.name))
     assert read == [
         Point(START + timedelta(minutes=m), q, 2) for m, q in enumerate((30.0, 40.0, 50.0))

@@ -99,7 +99,7 @@ def test_only_counts_of_waiting_messages_receive_the_backlog() -> None:
     }
     replay(arena(), workload([30, 0]), ruled_by(watching(seen), metrics=sources))
     values = {n: [s.value for s in w.samples] for n, w in seen[-1].metrics.items()}
-    assert values == {"dead": [0, 0], "waiting": [20]}  # the second minute has no sample yet
+    assert values == {"dead": [0, 0], "waiting": [20, 10]}
 
 
 def test_scale_out_takes_the_dead_time_and_scale_in_the_next_minute() -> None:
@@ -200,7 +200,7 @@ def test_a_scale_in_on_stale_data_is_reported_as_a_violation(
     monkeypatch.setattr("shared.autoscaling.deciding.decide.GUARDS", tuple(guards))
     shy = scripted({m: 2 + m // 3 % 2 for m in range(0, 600, 3)})
     rules = Rules(ruled_by(shy), TIMING)
-    dark = FaultRates(blackout=0.2)
+    dark = FaultRates(sample_dropped=0.6)
     _, faults = replay_with_faults(arena(), workload([0] * 600), rules, 1, Progress(), dark)
     assert "but the newest sample of backlog dates from" in faults["first_violations"][0]
 

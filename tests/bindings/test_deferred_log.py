@@ -21,10 +21,9 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
 from shared.adapters.telemetry.export import Destinations, export
 from shared.autoscaling.measurements import CAPACITY_METRIC
-from shared.autoscaling.messages import encode_metric
 from shared.autoscaling.policy import Observation, Recommendation
 from tests.bindings.test_functions_and_keys import EVERYTHING, HTTP, OTHERS
-from tests.builders import NOW, metric, resource
+from tests.builders import NOW, encode_metric, metric, resource
 
 
 class Log(logging.Handler):

@@ -27,10 +27,10 @@ from shared.autoscaling import ServiceBusSubscription, TargetTracking
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
+from shared.autoscaling.messages import decode_action, decode_samples
 from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
-from tests.builders import resource
+from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
 ENVIRON = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
@@ -49,7 +49,7 @@ class App:
         self.reader = MemoryReader(lambda: self.now, {source: 500.0}, self.control)
         self.module = module
         scaling = module.app.scaling
-        self.metrics, self.actions = MemoryQueueSender(), MemoryQueueSender()
+        self.metrics, self.actions, self.samples = (MemoryQueueSender() for _ in range(3))
         scaling.metrics_queue, scaling.actions_queue = self.metrics, self.actions
         scaling.store, scaling.control, scaling.reader = self.store, self.control, self.reader
         self.trends = module.app.nightly.trends = Mock(delete_older=AsyncMock(return_value=3))
@@ -92,13 +92,13 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
         await each.close()
 
 
-async def test_metric_collector_puts_one_message_per_metric(app: App) -> None:
+async def test_metric_collector_puts_one_message_per_resource(app: App) -> None:
     await app.call("metric_collector", Mock(spec=func.TimerRequest))
-    sent = [decode_metric(body) for body in app.metrics.texts]
-    assert sent == [
+    (body,) = app.metrics.texts
+    assert decode_samples(body).metrics == (
         Metric("plan-1", CAPACITY_METRIC, MetricValue(NOW, 2)),
         Metric("plan-1", BACKLOG, MetricValue(NOW, 500)),
-    ]
+    )
 
 
 async def test_samples_lead_to_one_change_of_the_plan_even_if_the_action_is_redelivered(

@@ -14,23 +14,26 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.functions import HTTP_TRIGGER, RetryPolicy
 from local.functions_host.host import FunctionsHost
+from shared.autoscaling import QueueMetric
 from shared.web import breaker_http, dead_letters_http
 from shared.web.http import Request
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.bindings.test_nightly_functions import JOB
-from tests.builders import resource
+from tests.builders import SOURCE, resource
 
 EVERYTHING = {
     **ENVIRON,
     **JOB,
     "ServiceBusConnection": "Endpoint=sb://bus;SharedAccessKeyName=n;SharedAccessKey=a2V5",
 }
-"""Settings with which the app has all its functions."""
+DECLARED = resource(metrics={"backlog": SOURCE, "jobs": QueueMetric()})
+"""Settings and rules with which the app has all its functions."""
 
 HTTP = {  # the methods, the route and the authorization level of each function
     "dashboard": ("GET", "api/dashboard", "function"),
     "resources": ("GET", "api/resources/{name?}/{view?}", "function"),
     "override": ("POST", "api/resources/{name}/override", "function"),
+    "push_metrics": ("POST", "api/resources/{name}/metrics", "function"),
     "trends": ("GET", "api/trends", "function"),
     "breakers": ("GET", "api/breakers", "function"),
     "breaker_page": ("GET", "api/breakers/{name}", "anonymous"),  # the link contains a token
@@ -67,6 +70,8 @@ OTHERS: dict[str, dict[str, Any]] = {  # all properties of the trigger of each f
     "scaler": queue("actions"),
     "reconciler": timer("*/30 * * * * *"),
     "metrics_poison": queue("metrics-poison"),
+    "samples_received": queue("samples"),
+    "samples_poison": queue("samples-poison"),
     "actions_poison": queue("actions-poison"),
     "log_retention": timer("0 40 3 * * *"),
     "notifier": timer("30 * * * * *"),
@@ -102,7 +107,7 @@ RETRIED = {
 @pytest.fixture
 async def host(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FunctionsHost]:
     """The app as the official worker library indexes it. Only its HTTP triggers run."""
-    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [DECLARED])
     running = FunctionsHost(APP_DIR, settings=EVERYTHING, listeners={})
     async with hosted_app(running):
         yield running
@@ -157,6 +162,7 @@ async def test_without_a_key_only_functions_that_check_a_token_are_reached(
 
 READS_A_BODY = {
     "override": "resources/plan-1/override",
+    "push_metrics": "resources/plan-1/metrics",
     "breaker_close": "breakers/metric_ingest/close",
     "breaker_isolate": "breakers/metric_ingest/isolate",
     "dead_letters_purge": "dead-letters/purge",
@@ -167,6 +173,16 @@ READS_NO_BODY = {"dead_letter_redrive"}
 def test_it_is_known_of_each_post_whether_it_reads_a_body() -> None:
     posts = {name for name, (method, _, _) in HTTP.items() if method == "POST"}
     assert posts == {*READS_A_BODY, *READS_NO_BODY}
+
+
+async def test_without_a_declared_queue_metric_no_sender_finds_a_door(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    running = FunctionsHost(APP_DIR, settings=EVERYTHING, listeners={})
+    async with hosted_app(running):
+        doors = {"samples_received", "samples_poison", "push_metrics"}
+        assert {each.name for each in running.functions} == {*HTTP, *OTHERS} - doors
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/html"])

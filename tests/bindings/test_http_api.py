@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from local import http_reference
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
-from local.twins.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryQueueSender, MemoryStateStore
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.adapters.tables.rows import TableRows
@@ -35,8 +36,8 @@ from shared.settings.connections import StorageConnection
 from shared.web import http, panels
 from shared.web.board import Board, RecentLog
 from shared.wiring.app import App
-from tests.bindings.test_functions_and_keys import EVERYTHING
-from tests.builders import NOW, resource
+from tests.bindings.test_functions_and_keys import DECLARED, EVERYTHING
+from tests.builders import NOW, as_message, encode_metric
 from tests.ingestion.test_redrive import store_with
 from tests.web.test_panels import days
 
@@ -62,6 +63,7 @@ async def install_twins(app: App) -> None:
         vars(app).pop(built, None)
     ingestion, hub = app.ingestion, MemoryHubReader(ids=(PARTITION,))
     ingestion.hub, ingestion.sender = hub, Sender()
+    app.scaling.samples_queue = MemoryQueueSender()
     letters = MemoryIngestionStore(lambda: NOW)
     ingestion.store = letters
     await store_with(range(1, 7), await ingestion.stream(PARTITION), letters)
@@ -72,13 +74,13 @@ async def install_twins(app: App) -> None:
         now = NOW + timedelta(minutes=minute)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", 200.0)):
             sample = Metric(PLAN, name, MetricValue(now, value))
-            await scaling_logic.process_sample(sample, {PLAN: resource()}, store)
+            await scaling_logic.process_samples(as_message(sample), {PLAN: DECLARED}, store)
 
     async def trends() -> list[panels.TrendSeries]:
         return panels.trends(days())
 
     shown = {"trends": trends, "breakers": app.web.breakers, "dead-letters": app.web.dead_letters}
-    app.web.board = Board({PLAN: resource()}, store, RecentLog(store), shown)
+    app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def api(running: Api) -> Api:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Api]:
     patch = pytest.MonkeyPatch()
-    patch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    patch.setattr("scaling_rules.resources", lambda _settings: [DECLARED])
     started: list[Api] = []
     ready, stop = threading.Event(), asyncio.Event()
 
@@ -131,9 +133,9 @@ def running() -> Iterator[Api]:
 
 REFUSALS = ["400", "401", "403", "404", "411", "413", "415"]
 
-# The rules between the fields of an override are not in its schema.
+# The rules between the fields of an override, and the declared names, are not in their schema.
 BEYOND_THE_SCHEMA = {
-    "include-operation-id": "override",
+    "include-operation-id": ["override", "push_metrics"],
     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404"]}},
 }
 config = schemathesis.Config.from_dict(
@@ -180,6 +182,7 @@ OF_PLAN = {"path_parameters": {"name": PLAN}}
 OF_BREAKER = {"path_parameters": {"name": BREAKER}}
 OF_LETTER = {"path_parameters": {"partition": PARTITION, "sequence": 2}}
 TYPE = {"media_type": "application/json"}
+SAMPLE = json.loads(encode_metric(Metric(PLAN, "jobs", MetricValue(NOW, 5))))
 GOOD: Sequence[tuple[str, dict[str, Any], Any]] = (
     ("dashboard", {}, None),
     ("resources", {}, None),
@@ -187,6 +190,8 @@ GOOD: Sequence[tuple[str, dict[str, Any], Any]] = (
     ("resource_decisions", OF_PLAN, None),
     ("resource_history", OF_PLAN, None),
     ("override", OF_PLAN, {"floor": 3, "reason": "sale", "for": "2h", "by": "anna"}),
+    ("push_metrics", OF_PLAN, SAMPLE),
+    ("push_metrics", OF_PLAN, [SAMPLE, SAMPLE]),
     ("resource", OF_PLAN, None),  # with the override
     ("trends", {}, None),
     ("breaker_isolate", OF_BREAKER, {"reason": "a test"}),
@@ -200,6 +205,11 @@ GOOD: Sequence[tuple[str, dict[str, Any], Any]] = (
     ("dead_letter_redrive", OF_LETTER, None),
     ("dead_letters_purge", {}, {"older_than_days": 0}),
 )
+
+
+class FrozenQueue(MemoryQueueSender):
+    async def send_texts(self, _texts: Sequence[str]) -> None:
+        await asyncio.Event().wait()
 
 
 def never_answering() -> socket.socket:
@@ -225,8 +235,9 @@ def test_every_operation_answers_in_time_while_storage_is_frozen(
             ingestion, store = api.app.ingestion, TableStateStore(storage)
             ingestion.store = EventStore(TableRows(storage))
             ingestion.breaker_store = RowBreakerStore(TableRows(storage), BREAKER)
+            api.app.scaling.samples_queue = FrozenQueue()
             shown = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
-            api.app.web.board = Board({PLAN: resource()}, store, RecentLog(store), shown)
+            api.app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), shown)
 
         async def thaw() -> None:
             stores: list[Any] = [api.app.ingestion.store, api.app.ingestion.breaker_store]

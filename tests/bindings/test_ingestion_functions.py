@@ -25,14 +25,13 @@ from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_metric, encode_metric
 from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.rows import EFFECT
 from shared.notifications.news import News
 from shared.wiring.ingestion import IngestionParts
-from tests.builders import NOW, resource
+from tests.builders import NOW, as_message, decode_metric, encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
 HUB = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -431,7 +430,7 @@ async def test_while_the_breaker_is_open_the_rules_do_not_scale_out(app: App) ->
     async def decided() -> str:
         for body in app.sent:
             app.now += timedelta(seconds=1)
-            await scaling_logic.process_sample(decode_metric(body), resources, state)
+            await scaling_logic.process_samples(as_message(decode_metric(body)), resources, state)
         app.sent.clear()
         (line, *_) = await state.log(RESOURCE.name, 1)
         return f"{line.current} → {line.desired}: {line.reason}"
@@ -440,7 +439,9 @@ async def test_while_the_breaker_is_open_the_rules_do_not_scale_out(app: App) ->
         snapshot = await app.breakers.load()
         is_open = MetricValue(app.now, float(snapshot.breaker.mode != "closed"))
         for name, value in ((CAPACITY_METRIC, MetricValue(app.now, 2)), ("breaker", is_open)):
-            await scaling_logic.process_sample(Metric("plan-1", name, value), resources, state)
+            await scaling_logic.process_samples(
+                as_message(Metric("plan-1", name, value)), resources, state
+            )
 
     await app.ask("breaker_isolate", body=b'{"reason": "deploying"}')
     await collect()

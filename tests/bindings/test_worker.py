@@ -27,9 +27,10 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import Metric, MetricValue
-from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
+from shared.autoscaling.messages import encode_action
 from shared.autoscaling.state import ScaleAction
 from shared.settings.connections import StorageConnection
+from tests.builders import decode_metric, encode_metric
 
 NAMES = {
     "metric_collector",

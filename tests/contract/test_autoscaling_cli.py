@@ -23,6 +23,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.wiring.app import App
+from tests.builders import as_message
 from tests.settings.test_settings import SINGLE
 
 Run = Callable[..., Coroutine[Any, Any, int]]
@@ -84,12 +85,17 @@ async def test_dry_run_and_decisions_show_a_recommendation_with_its_reasons(
     assert (preview["current"], preview["desired"]) == (2, 2)
     assert {reading["name"] for reading in preview["readings"]} > {CAPACITY_METRIC}
     async with App() as app:
-        for metric in preview["readings"] * 2:
-            value = MetricValue(datetime.fromisoformat(metric["time"]), metric["value"])
-            sample = Metric("plan-1", metric["name"], value)
-            await scaling_logic.process_sample(sample, app.resources, app.scaling.store)
+        samples = [
+            Metric("plan-1", each["name"], MetricValue(datetime.fromisoformat(each["time"]), value))
+            for each in preview["readings"]
+            if (value := each["value"]) is not None
+        ]
+        message = as_message(*samples)
+        await scaling_logic.process_samples(message, app.resources, app.scaling.store)
     assert await run("decisions", "plan-1", "--why") == DONE
-    assert "recommends 2:" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "recommends 2:" in told
+    assert all(f"{each.name} = {each.value.value:g}" in told for each in samples)
     assert await run("dry-run", "plan-1") == DONE
     assert "capacity = 2" in capsys.readouterr().out
 

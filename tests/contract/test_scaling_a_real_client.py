@@ -20,7 +20,7 @@ from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows import reconciler, scaler, scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ActionStatus, ScaleAction
-from tests.builders import TIMING, resource
+from tests.builders import TIMING, as_message, resource
 from tests.contract.test_azure_adapters import ID, loaded
 
 RESOURCES = {"plan-1": resource()}
@@ -39,7 +39,7 @@ class Scene:
         for name, value in ((CAPACITY_METRIC, 2.0), *[("backlog", 500.0)] * 5):
             self.now += timedelta(seconds=15)
             sample = Metric("plan-1", name, MetricValue(self.now, value))
-            action = await scaling_logic.process_sample(sample, RESOURCES, self.store)
+            action = await scaling_logic.process_samples(as_message(sample), RESOURCES, self.store)
         assert action is not None
         return action
 

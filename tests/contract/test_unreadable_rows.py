@@ -24,13 +24,13 @@ from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import poison, reconciler, retention, scaler, scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
-from shared.autoscaling.messages import encode_action, encode_metric
+from shared.autoscaling.messages import encode_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
 from shared.web.board import Board, RecentLog, resources
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, TIMING, resource
+from tests.builders import NOW, TIMING, as_message, encode_metric, resource
 from tests.contract.test_state_store import FULL, entry, table_store
 
 HOUR = timedelta(hours=1)
@@ -148,7 +148,9 @@ async def test_an_unreadable_state_row_stops_only_its_resource_with_a_clear_erro
     table.upsert_entity({"PartitionKey": bad, "RowKey": key, **STATE_ROWS[key]})
     now = datetime.now(UTC)
     with pytest.raises(StateUnreadable, match=rf"{bad}: row '{key}'.* table Scaling .*deploy") as e:
-        await scaling_logic.process_sample(Metric(bad, "backlog", MetricValue(now, 5)), two, store)
+        await scaling_logic.process_samples(
+            as_message(Metric(bad, "backlog", MetricValue(now, 5))), two, store
+        )
     control = MemoryCapacityControl(lambda: now, {bad: 2, good: 2})
     action = ScaleAction(bad, 3, 7, "x", now)
     with pytest.raises(StateUnreadable):
@@ -157,7 +159,9 @@ async def test_an_unreadable_state_row_stops_only_its_resource_with_a_clear_erro
     await reconciler.reconcile_all(two.values(), store, control, TIMING, 30)
     assert [line for line in caplog.messages if "[reconcile_failed]" in line and key in line]
     assert control.changes == []
-    await scaling_logic.process_sample(Metric(good, "backlog", MetricValue(now, 5)), two, store)
+    await scaling_logic.process_samples(
+        as_message(Metric(good, "backlog", MetricValue(now, 5))), two, store
+    )
     statuses = await resources(Request(), board(two, store))
     assert f'"error": "{bad}: row' in statuses.body
     assert '"capacity": 2' in statuses.body
@@ -261,7 +265,7 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
     assert told_news.unread == []
     for name in (CAPACITY_METRIC, "backlog"):
         sent = Metric(bad, name, MetricValue(now, 2))
-        await scaling_logic.process_sample(sent, two, store, "a")
+        await scaling_logic.process_samples(as_message(sent), two, store, "a")
     replaced = row["RowKey"] != "profile"  # the next decision replaces the row
     assert (await store.load(bad)).unreadable == (() if replaced else (reason,))
 

@@ -30,7 +30,7 @@ from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap
 from shared.notifications.news import News
-from tests.builders import NOW, TIMING, resource
+from tests.builders import NOW, TIMING, as_message, resource
 from tests.infra.bicep import BicepFile, Expression
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ async def decided(capacity: int, recommended: int) -> None:
     rule = resource(limits=Limits(1, 2), policy=lambda _: Recommendation(recommended, "busy"))
     for name, value in ((CAPACITY_METRIC, float(capacity)), ("backlog", 900.0)):
         sample = Metric("plan-1", name, MetricValue(NOW, value))
-        await scaling_logic.process_sample(sample, {"plan-1": rule}, store)
+        await scaling_logic.process_samples(as_message(sample), {"plan-1": rule}, store)
 
 
 async def poison_sample() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import operator
 import re
 from collections.abc import Callable
@@ -18,8 +17,6 @@ import pytest
 from local.functions_host import HostConfig
 from local.functions_host.host_json import read_host_json
 from local.functions_host.schedule import parse_schedule
-from shared.autoscaling.azure_monitor.queries import QUERY_EVERY
-from shared.autoscaling.flows.metric_collector import sources_of
 from shared.wiring.app import App
 from tests.builders import NOW
 from tests.infra.bicep import BicepFile
@@ -94,18 +91,9 @@ def test_the_executions_follow_from_the_schedules() -> None:
     assert sum(counts) == 2 * executions("together")
 
 
-def test_the_executions_of_the_scaling_logic_follow_from_the_sources_of_the_deployed_rules() -> (
-    None
-):
-    (resource,) = App(deployed_settings()).resources.values()
-    of_azure_monitor = [source for source in sources_of(resource).values() if source.series]
-    others = len(sources_of(resource)) - len(of_azure_monitor)
-    each_time = others * executions("metric_collector")
-    tick = interval_seconds("MetricCollectorSchedule")
-    due = math.ceil(QUERY_EVERY.total_seconds() / tick) * tick  # at the next collection
-    each_minute = len(of_azure_monitor) * MONTH_SECONDS / due
-    assert executions("scaling_logic") == each_time + each_minute
-    assert of_azure_monitor, "the templates name the namespace"
+def test_the_scaling_logic_runs_once_for_each_resource_and_collection() -> None:
+    resources = App(deployed_settings()).resources
+    assert executions("scaling_logic") == len(resources) * executions("metric_collector")
 
 
 @pytest.mark.parametrize(("cost", "formula", "stated"), COSTS, ids=[name for name, *_ in COSTS])
@@ -154,7 +142,7 @@ def test_the_default_memory_is_the_one_whose_price_is_given_first() -> None:
 
 def test_longer_intervals_save_what_the_page_says() -> None:
     together, collector = executions("together"), executions("metric_collector")
-    per_collection = 1 + 2  # the collector, and the messages for capacity and backlog
+    per_collection = 1 + 1  # the collector, and the message of the resource
     saved = collector / 2 * per_collection / together
     assert f"saves {saved:.0%} of the executions".replace("%", " %", 1) in SECTION
 

@@ -17,7 +17,7 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import HubMetric, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
+from shared.autoscaling.messages import decode_samples
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler
@@ -29,7 +29,7 @@ from shared.ingestion.decoding.readings import (
 )
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, OutboxMessage, Stream, split
-from tests.builders import NOW, resource
+from tests.builders import NOW, as_message, decode_metric, encode_metric, resource
 
 BUS = (
     "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/Shop"
@@ -426,14 +426,16 @@ async def test_redelivered_events_lead_to_the_same_single_decision() -> None:
     store = MemoryStateStore(lambda: NOW)
     resources = {busy.name: busy}
     capacity = Metric(busy.name, CAPACITY_METRIC, MetricValue(NOW, 2))
-    await scaling_logic.process_sample(capacity, resources, store)
+    await scaling_logic.process_samples(as_message(capacity), resources, store)
     ordered = []
     for _ in range(3):
         for minute in range(5):
             event = own(500, at=NOW - timedelta(minutes=5 - minute))
             for message in await messages(event, sequence=minute):
                 metric = decode_metric(message.body)
-                ordered.append(await scaling_logic.process_sample(metric, resources, store))
+                ordered.append(
+                    await scaling_logic.process_samples(as_message(metric), resources, store)
+                )
     actions = [action for action in ordered if action is not None]
     assert {(action.target, action.epoch) for action in actions} == {(3, 1)}
     state = (await store.load(busy.name)).state

@@ -24,8 +24,8 @@ from local.demo.system import APP_DIR
 from local.functions_host import FunctionsHost
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
-from tests.builders import SOURCE, resource
+from shared.autoscaling.messages import decode_action, decode_samples
+from tests.builders import SOURCE, encode_metric, resource
 from tests.local.half_open import HalfOpenProxy
 from tests.settings.test_settings import SINGLE
 
@@ -141,6 +141,7 @@ async def test_metrics_that_a_frozen_queue_did_not_take_are_followed_by_those_of
     await world.run_while_frozen("metric_collector")
     world.now += TICK
     await world.run("metric_collector")
-    metrics = [decode_metric(text) for text in await world.received("metrics")]
+    (text,) = await world.received("metrics")
+    metrics = decode_samples(text).metrics
     assert {metric.name for metric in metrics} == {CAPACITY_METRIC, "backlog"}
     assert {metric.value.time for metric in metrics} == {world.now}

@@ -39,14 +39,13 @@ from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import encode_metric
 from shared.ingestion.events import tail
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.stores import EventStore
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 from shared.wiring.app import App
-from tests.builders import resource
+from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
 pytestmark = [

@@ -42,7 +42,6 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import HubMetric, Mode, Threshold
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.measurements import Metric, MetricValue
-from shared.autoscaling.messages import encode_metric
 from shared.ingestion.events import tail
 from shared.ingestion.model import Stream
 from shared.ingestion.stores import EventStore
@@ -54,7 +53,7 @@ from shared.settings.connections import (
     StorageConnection,
     event_hub_connection,
 )
-from tests.builders import resource
+from tests.builders import encode_metric, resource
 from tests.local.polling import POLL_SECONDS, until
 from tests.settings.test_settings import SINGLE
 

@@ -30,7 +30,7 @@ from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
-from tests.builders import NOW, ago, resource, sample, state
+from tests.builders import NOW, ago, as_message, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
 INTERVALS = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))
@@ -334,7 +334,7 @@ async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_
         clock["now"] = NOW + minutes * MINUTE
         for name, value in ((CAPACITY_METRIC, 2), ("backlog", 1e6 - minutes)):
             sent = Metric("plan-1", name, MetricValue(clock["now"], value))
-            await scaling_logic.process_sample(sent, {"plan-1": workers}, store)
+            await scaling_logic.process_samples(as_message(sent), {"plan-1": workers}, store)
     now = clock["now"]
     observed = await resource_news.collect_news([workers], store, now - 80 * MINUTE, now, 1430)
     assert [news.kind for news in observed.conditions] == ["at.maximum"]
@@ -348,7 +348,7 @@ async def test_stale_metrics_and_poison_messages_of_unknown_resources_are_report
     workers = resource()
     for name in (CAPACITY_METRIC, "backlog"):
         sent = Metric("plan-1", name, MetricValue(NOW, 2))
-        await scaling_logic.process_sample(sent, {"plan-1": workers}, store)
+        await scaling_logic.process_samples(as_message(sent), {"plan-1": workers}, store)
     await store.record(LogEntry("!poison", NOW, EntryKind.POISON, "p-1", "not JSON"))
     later = NOW + 10 * MINUTE
     observed = await resource_news.collect_news([workers], store, NOW, later, 30)

@@ -27,7 +27,7 @@ from shared.notifications.selection import (
     NotificationIntervals,
     read_from,
 )
-from tests.builders import NOW, SOURCE, resource
+from tests.builders import NOW, SOURCE, as_message, resource
 from tests.notifications.test_notifications import INTERVALS, MINUTE, Recipient, World
 
 MANY = ("backlog", "orders", "dead")
@@ -180,7 +180,9 @@ class Fleet:
                 level = capacity if metric == CAPACITY_METRIC else value
                 sent = Metric(name, metric, MetricValue(self.now, level))
                 with suppress(StateUnreadable):
-                    await scaling_logic.process_sample(sent, self.resources, self.store)
+                    await scaling_logic.process_samples(
+                        as_message(sent), self.resources, self.store
+                    )
 
     async def source(self, since: datetime, now: datetime) -> Observed:
         return await resource_news.collect_news(self.resources.values(), self.store, since, now, 30)
@@ -260,7 +262,7 @@ async def test_many_conditions_with_one_cause_are_one_notification_and_end_as_on
         for name in names:
             for metric in MANY:
                 sent = Metric(name, metric, MetricValue(fleet.now, 5))
-                await scaling_logic.process_sample(sent, fleet.resources, fleet.store)
+                await scaling_logic.process_samples(as_message(sent), fleet.resources, fleet.store)
         await fleet.notify()
     (stale,) = fleet.recipient.received
     assert stale.headline.startswith("plan-0: no sample of capacity for ")

@@ -13,7 +13,7 @@ from shared.autoscaling.azure_monitor.together import PlatformReading
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_samples, encode_metric, encode_metrics
+from shared.autoscaling.messages import decode_samples, encode_metrics
 from shared.autoscaling.state import ScaleAction
 from tests.simulation.world import World
 
@@ -52,14 +52,14 @@ class PlatformWorld(World):
         self._publish()
         skew = timedelta(seconds=self.random.uniform(-3, 3))
         capacity = MetricValue(self.server_now() + skew, self.control.capacities["plan-1"])
-        self._send("metrics", encode_metric(Metric("plan-1", CAPACITY_METRIC, capacity)))
+        metrics = [Metric("plan-1", CAPACITY_METRIC, capacity)]
         reading = _finished(self._read()).get(LOAD, ())
         if isinstance(reading, ReadFailed):
             self.throttled += 1
-            return
+            reading = ()
         known = max((sample.time for sample in reading), default=None)
         self.late += any(sample.time < known for sample in reading if known)
-        metrics = [Metric("plan-1", "backlog", sample) for sample in reading]
+        metrics += [Metric("plan-1", "backlog", sample) for sample in reading]
         for message in encode_metrics(metrics):
             self._send("metrics", message)
 

@@ -270,11 +270,11 @@ MUTANTS += [
         f"snapshot.state.desired, {LOCAL}",
         4,
     ),
-    scaling("transition.advance_all", "as_of(state, now)", "state", 88),
+    scaling("transition.advance", "as_of(state, now)", "state", 28),
     scaling("actions.as_of", "history.samples[-1].time > latest", "False", 4),
-    scaling("actions.as_of", "desired is not None and", "False and", 1594),
+    scaling("actions.as_of", "desired is not None and", "False and", 214),
     # --- a plan that is slower than its time-out, messages that are late
-    scaling("actions._superseded", "(*earlier, previous.target)", "()", 121),
+    scaling("actions._superseded", "(*earlier, previous.target)", "()", 89),
     scaling("actions.confirm", "changed_at=now", "changed_at=desired.requested_at", 1),
     scaling("actions._overdue", "now < _resend_at(desired, timing)", "False", 1),
     scaling(

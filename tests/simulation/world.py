@@ -15,7 +15,7 @@ from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import poison, reconciler, scaler, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_action, decode_metric, encode_action, encode_metric
+from shared.autoscaling.messages import decode_action, decode_samples, encode_action, encode_metrics
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
@@ -354,10 +354,13 @@ class World:
     def _collect(self) -> None:
         skew = timedelta(seconds=self.random.uniform(-3, 3))
         capacity = self.control.capacities["plan-1"]
-        for name, value in ((CAPACITY_METRIC, capacity), ("backlog", self.load)):
-            if self.random.random() >= self.scheduler.fault_rate:  # otherwise the source has failed
-                sample = MetricValue(self.server_now() + skew, float(value))
-                self._send("metrics", encode_metric(Metric("plan-1", name, sample)))
+        read = [
+            Metric("plan-1", name, MetricValue(self.server_now() + skew, float(value)))
+            for name, value in ((CAPACITY_METRIC, capacity), ("backlog", self.load))
+            if self.random.random() >= self.scheduler.fault_rate  # otherwise the source has failed
+        ]
+        for message in encode_metrics(read):
+            self._send("metrics", message)
 
     async def _reconcile(self) -> list[ScaleAction]:
         version, resources = self.copy()
@@ -368,8 +371,8 @@ class World:
 
     async def _decide(self, body: str) -> list[ScaleAction]:
         version, resources = self.copy()
-        action = await scaling_logic.process_sample(
-            decode_metric(body), resources, self.store, version
+        action = await scaling_logic.process_samples(
+            decode_samples(body), resources, self.store, version
         )
         return [action] if action else []
 

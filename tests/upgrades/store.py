@@ -24,13 +24,7 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.adapters.tables.table import Table
 from shared.adapters.tables.trends import TABLE_NAME as TRENDS
 from shared.adapters.tables.trends import TableTrends
-from shared.autoscaling.messages import (
-    decode_action,
-    decode_samples,
-    encode_action,
-    encode_metric,
-    encode_metrics,
-)
+from shared.autoscaling.messages import decode_action, decode_samples, encode_action, encode_metrics
 from shared.datasets.processing import decode_work, encode_work
 from shared.ingestion.breaker.approval import issue, verify
 from shared.ingestion.breaker.breaker import LONG_AGO
@@ -46,7 +40,7 @@ from shared.settings.connections import StorageConnection
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import LocalStore
-from tests.builders import NOW, trend_from_json
+from tests.builders import NOW, encode_metric, trend_from_json
 from tests.contract.ingestion import Store
 from tests.upgrades import values
 

@@ -125,6 +125,7 @@ DECISION = LogEntry(
     counterfactual="at 12 orders it would be 3",
     metric="orders",
     value=31.5,
+    samples={"capacity": SAMPLES[:1], "orders": SAMPLES},
 )
 OVERRIDDEN = LogEntry(
     RESOURCE, NOW, EntryKind.OVERRIDE, "override-1", "at least 3", evidence={"by": "anna"}

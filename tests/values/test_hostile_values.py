@@ -30,14 +30,7 @@ from shared.autoscaling.errors import BadMessage, OverrideRefused
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, CAPACITY_SANE_MAX, WeekProfile
-from shared.autoscaling.messages import (
-    decode_action,
-    decode_metric,
-    decode_samples,
-    encode_action,
-    encode_metric,
-    named_resource,
-)
+from shared.autoscaling.messages import decode_action, decode_samples, encode_action, named_resource
 from shared.autoscaling.operating.overrides import Change, check, duration
 from shared.autoscaling.state import EPOCH_MAX, ActionStatus, Override, ScaleAction
 from shared.datasets.arrivals import decode_arrival
@@ -54,7 +47,17 @@ from shared.web import board, dead_letters_http
 from shared.web import given as web
 from shared.web.board import Board, RecentLog
 from shared.web.http import Refused, Request
-from tests.builders import NOW, TIMING, metric, resource, sample, state
+from tests.builders import (
+    NOW,
+    TIMING,
+    as_message,
+    decode_metric,
+    encode_metric,
+    metric,
+    resource,
+    sample,
+    state,
+)
 
 numbers = st.one_of(
     st.sampled_from([2**31, 2**31 - 1, 2**53, 2**63, -(2**63), 10**400, -1, 0, 1]),
@@ -172,10 +175,15 @@ def test_a_forged_action_with_a_value_out_of_bounds_is_refused(change: dict[str,
 
 async def test_a_poison_action_with_another_target_does_not_fail_the_action_of_its_epoch() -> None:
     store, resources = MemoryStateStore(lambda: NOW), {"plan-1": resource()}
-    await scaling_logic.process_sample(metric(2, 90, CAPACITY_METRIC), resources, store)
+    await scaling_logic.process_samples(
+        as_message(metric(2, 90, CAPACITY_METRIC)), resources, store
+    )
     pending = None
     for age in (80, 60, 40, 20, 0):
-        pending = await scaling_logic.process_sample(metric(200, age), resources, store) or pending
+        pending = (
+            await scaling_logic.process_samples(as_message(metric(200, age)), resources, store)
+            or pending
+        )
     assert pending is not None
     forged = ScaleAction("plan-1", pending.target + 1, pending.epoch, "forged", NOW)
     for action, status in ((forged, ActionStatus.PENDING), (pending, ActionStatus.FAILED)):

@@ -22,7 +22,7 @@ from shared.web.board import Board, RecentLog, card, override, resources
 from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
 from shared.web.page import dashboard
-from tests.builders import NOW, resource
+from tests.builders import NOW, as_message, resource
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
 JSON_TYPE = {"content-type": "application/json"}
@@ -63,7 +63,9 @@ class World:
         self.now += timedelta(minutes=1)
         for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", backlog)):
             sent = Metric("plan-1", name, MetricValue(self.now, value))
-            await scaling_logic.process_sample(sent, {"plan-1": self.resource}, self.store)
+            await scaling_logic.process_samples(
+                as_message(sent), {"plan-1": self.resource}, self.store
+            )
 
     async def get(self, path: str, **query: str) -> Any:
         reply = await resources(request_for(path, **query), self.board)
@@ -152,7 +154,7 @@ async def test_a_refresh_of_the_page_reads_each_state_and_each_log_once(world: W
         for value in (2.0, 3.0):
             world.now += timedelta(seconds=1)
             sent = Metric(name, CAPACITY_METRIC, MetricValue(world.now, value))
-            await scaling_logic.process_sample(sent, {name: declared}, world.store)
+            await scaling_logic.process_samples(as_message(sent), {name: declared}, world.store)
     for query in ({}, {"live": "true"}):
         world.store.states_read = world.store.logs_read = 0
         text = (await dashboard(Request(query=query), world.board)).body

@@ -29,6 +29,8 @@ from shared.adapters.tables.scaling_rows import (
     STATE_START,
     ScalingRowUnreadable,
     override_row,
+    sample_pairs,
+    samples_of,
     state_of,
     state_row,
     unreadable,
@@ -194,6 +196,8 @@ def log_row(entry: LogEntry) -> Row:
         "metric": entry.metric or None,
         "value": entry.value,
     }
+    samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
+    row |= pieces("samples", json_text(samples)) if samples else {}
     row |= pieces("body", entry.body)
     return {key: value for key, value in row.items() if value is not None}
 
@@ -239,6 +243,7 @@ def _checked(entry: LogEntry) -> LogEntry:
 
 
 def _log_entry(row: Mapping[str, Any]) -> LogEntry:
+    samples = json.loads(joined("samples", row) or "[]")
     return LogEntry(
         resource_name=row["PartitionKey"],
         time=utc(row["time"]),
@@ -255,6 +260,7 @@ def _log_entry(row: Mapping[str, Any]) -> LogEntry:
         counterfactual=row.get("counterfactual", ""),
         metric=row.get("metric", ""),
         value=row.get("value"),
+        samples={name: samples_of(pairs) for name, pairs in samples},
         body=joined("body", row),
     )
 

@@ -33,6 +33,7 @@ from shared.autoscaling.measurements import (
     CAPACITY_SANE_MAX,
     MEASURE_MAX,
     MetricValue,
+    Samples,
     WeekProfile,
     Window,
 )
@@ -153,22 +154,29 @@ def _fields(value: RowValue) -> Row:
 
 
 def _history_fields(history: Window) -> Row:
-    samples = [[microseconds(s.time), s.value] for s in history.samples]
-    return pieces("samples", json_text(samples))
+    return pieces("samples", json_text(sample_pairs(history.samples)))
 
 
 def _history(row: Mapping[str, Any]) -> Window:
-    """The samples of a row. Values outside the range of a measurement are left out.
+    return Window(samples_of(json.loads(joined("samples", row))))
 
-    Raises an exception if the row cannot be read.
+
+def sample_pairs(samples: Samples) -> list[list[float]]:
+    """Each sample as its time in microseconds and its value."""
+    return [[microseconds(sample.time), sample.value] for sample in samples]
+
+
+def samples_of(pairs: Any) -> Samples:
+    """The samples of ``sample_pairs``. Values outside the range of a measurement are left out.
+
+    Raises an exception if the pairs cannot be read.
     """
     samples = tuple(
-        MetricValue(UNIX_START + timedelta(microseconds=ticks), value)
-        for ticks, value in json.loads(joined("samples", row))
+        MetricValue(UNIX_START + timedelta(microseconds=ticks), value) for ticks, value in pairs
     )
     if not {type(sample.value) for sample in samples} <= {float, int}:
         raise TypeError("a sample is not a number")
-    return Window(tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX))
+    return tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX)
 
 
 # --- desired, and the version of the rules ------------------------------------------------------

@@ -5,7 +5,7 @@ The module also defines the entries of the decision log. counterfactual.py expla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -24,7 +24,15 @@ from shared.autoscaling.deciding.guards import (
 from shared.autoscaling.deciding.samples import known_capacity, observe
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.learning.backlogs import stalls, unfallen, with_longest_age
-from shared.autoscaling.measurements import NOTHING, Evidence, MetricValue, Window, since, span
+from shared.autoscaling.measurements import (
+    NOTHING,
+    Evidence,
+    MetricValue,
+    Samples,
+    Window,
+    since,
+    span,
+)
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,
     Observation,
@@ -105,8 +113,17 @@ class LogEntry:
     metric: str = ""
     """The metric whose sample led to the decision. ``value`` is the value of that sample."""
     value: float | None = None
+    samples: Mapping[str, Samples] = field(default_factory=lambda: NOTHING)
+    """The new samples of each metric that the decision saw; empty in entries of older versions."""
     body: str = ""
     """The complete body of a message that could not be processed."""
+
+    @property
+    def seen(self) -> Mapping[str, Samples]:
+        """``samples``. An entry of an older version has one value, whose time is about its own."""
+        if self.samples or not self.metric or self.value is None:
+            return self.samples
+        return {self.metric: (MetricValue(self.time, self.value),)}
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from shared.autoscaling.activation import Standing, told
-from shared.autoscaling.errors import StateConflict, StateUnreadable, UnknownResource
-from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.values.text import quoted
@@ -25,14 +26,40 @@ def find(resources: Mapping[str, Resource], name: str) -> Resource:
     return resources[name]
 
 
-def check_metric_name(resource: Resource, name: str) -> None:
-    """Raises UnknownResource if the resource does not declare the metric."""
+def check_metric_name(resource: Resource, name: str, *, sent: bool = False) -> None:
+    """Raises UnknownResource if the resource does not declare the metric.
+
+    With ``sent``, the sample comes from a sender outside the app. Only a QueueMetric is then
+    accepted, so that such a sender cannot replace what the app reads itself.
+    """
+    metric = f"metric {quoted(name)} of {resource.name!r}"
     if name != CAPACITY_METRIC and name not in resource.metrics:
         declared = ", ".join(sorted(resource.metrics))
         raise UnknownResource(
-            f"metric {quoted(name)} of {resource.name!r} is not declared in scaling_rules.py "
-            f"(declared: {declared})"
+            f"{metric} is not declared in scaling_rules.py (declared: {declared})"
         )
+    source = resource.source(name)
+    if sent and not source.is_sent:
+        kind = "PlanCapacity" if name == CAPACITY_METRIC else type(source).__name__
+        by_hub = source.pushed and source.needs_hub
+        other = "send it to the event hub" if by_hub else "the app reads it itself"
+        raise UnknownResource(
+            f"{metric} is a {kind}, not a QueueMetric: {other}, or declare it as QueueMetric()"
+        )
+
+
+def declared_samples(
+    samples: Samples, resource: Resource, *, sent: bool = False
+) -> tuple[list[Metric], list[BadMessage]]:
+    """The samples of declared metrics, and the errors of all others. See ``check_metric_name``."""
+    metrics, refused = list[Metric](), list(samples.refused)
+    for metric in samples.metrics:
+        try:
+            check_metric_name(resource, metric.name, sent=sent)
+            metrics.append(metric)
+        except BadMessage as error:
+            refused.append(error)
+    return metrics, refused
 
 
 ATTEMPTS_MAX = 10

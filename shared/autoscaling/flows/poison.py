@@ -14,7 +14,7 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage, StateUnreadable
 from shared.autoscaling.flows.common import (
-    check_metric_name,
+    declared_samples,
     find,
     log_action,
     store_time,
@@ -31,6 +31,8 @@ STEP = timedelta(minutes=4)
 """The step of the times of log entries. It is shorter than the five minutes for which the notifier
 looks back for new log entries.
 """
+SAMPLES_QUEUE = "samples"
+"""The queue of the samples of a QueueMetric, into which senders outside the app may write."""
 UNATTRIBUTED = "!poison"
 """The name under which the log keeps poison messages that name no declared resource."""
 
@@ -94,10 +96,9 @@ async def _find_fault(
     samples = decode_samples(message.body)
     resource = find(resources, samples.resource_name)
     snapshot = await store.load(resource.name)
-    refused = list(samples.refused)
-    for metric in samples.metrics:
+    metrics, refused = declared_samples(samples, resource, sent=message.queue == SAMPLES_QUEUE)
+    for metric in metrics:
         try:
-            check_metric_name(resource, metric.name)
             merge(snapshot.state, metric, message.inserted_at, *kept_seconds(resource, metric.name))
         except BadMessage as error:
             refused.append(error)

@@ -29,7 +29,7 @@ from shared.autoscaling.policy import (
     failure,
 )
 from shared.autoscaling.state import ScalingState
-from shared.autoscaling.transition import Steps, advance_all
+from shared.autoscaling.transition import Transition, advance
 from shared.values.calls import DaemonCall
 
 log = logging.getLogger(__name__)
@@ -93,10 +93,10 @@ class PolicyThreads:
         now: datetime,
         *,
         decides: bool,
-    ) -> Steps:
-        """``advance_all``. All samples are merged, even if the policy does not answer."""
+    ) -> Transition:
+        """``transition.advance``. All samples are merged, even if the policy does not answer."""
         return await self._decided(
-            resource, now, lambda asked: advance_all(asked, state, metrics, now, decides=decides)
+            resource, now, lambda asked: advance(asked, state, metrics, now, decides=decides)
         )
 
     async def decide(self, resource: Resource, state: ScalingState, now: datetime) -> Decision:

@@ -15,7 +15,7 @@ from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import (
-    check_metric_name,
+    declared_samples,
     find,
     log_action,
     log_standing,
@@ -26,21 +26,10 @@ from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import Desired, ScaleAction
-from shared.autoscaling.transition import Steps, Transition
+from shared.autoscaling.state import ScaleAction
+from shared.autoscaling.transition import Transition
 
 log = logging.getLogger(__name__)
-
-
-async def process_sample(
-    metric: Metric,
-    resources: Mapping[str, Resource],
-    store: StateStore,
-    version: str | None = None,
-) -> ScaleAction | None:
-    """Process a single sample, as ``process_samples`` does."""
-    samples = Samples(metric.resource_name, (metric,))
-    return await process_samples(samples, resources, store, version)
 
 
 async def process_samples(
@@ -49,23 +38,19 @@ async def process_samples(
     store: StateStore,
     version: str | None = None,
     threads: PolicyThreads = POLICY_THREADS,
+    *,
+    sent: bool = False,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
     send, if any. ``version`` is the version of the rules: while another version is in force, the
-    samples are only stored.
+    samples are only stored. ``sent`` says that they come from a sender outside the app.
 
     Invalid samples are logged and do not affect the others. If the policy does not answer in time,
     the samples are stored, and the capacity is held. Raises BadMessage if no sample is
     valid, and StateConflict after too many conflicts.
     """
     resource = find(resources, samples.resource_name)
-    metrics, refused = list[Metric](), list(samples.refused)
-    for metric in samples.metrics:
-        try:
-            check_metric_name(resource, metric.name)
-            metrics.append(metric)
-        except BadMessage as error:
-            refused.append(error)
+    metrics, refused = declared_samples(samples, resource, sent=sent)
     if not metrics:
         raise all_refused(refused)
     attempts = count()
@@ -89,24 +74,23 @@ async def _attempt(
     state = clocks.noted(snapshot.state, metrics, now)
     metrics = [clocks.dated(state, metric, now) for metric in metrics]
     stands = standing(resource, state, version, now)
-    steps = await threads.advance(resource, state, metrics, now, decides=stands.decides)
-    refused = [*unknown, *steps.refused]
-    if not steps.accepted:
+    step = await threads.advance(resource, state, metrics, now, decides=stands.decides)
+    refused = [*unknown, *step.refused]
+    if not step.accepted:
         if state.histories.get(clocks.NOTES) != snapshot.state.histories.get(clocks.NOTES):
             await store.commit(snapshot, state)
-        return _nothing_accepted(steps, refused, resource, snapshot)
-    step = steps.step
+        return _nothing_accepted(step, refused, resource, snapshot)
     decision, decided_on = step.decision, step.decided_on
     if decision is not None and decided_on is not None and decision.is_change:
         step = replace(step, decision=await threads.explain(resource, decided_on, decision))
-    lines = _lines(resource, step, steps.decided_by, now)
+    lines = _lines(resource, step, now)
     if refused:
         lines.append(_refusal(resource, metrics[0], refused, now))
     if attempt:  # after a clock was set back, the log may already have an entry of this time and ID
         lines = [replace(line, entry_id=f"{line.entry_id}-{attempt}") for line in lines]
     await store.commit(snapshot, step.state.with_rules(stands.rules), lines)
     log_standing(log, snapshot, stands)
-    _log_left_out(resource, steps.stale, refused)
+    _log_left_out(resource, step.stale, refused)
     if step.decision is None:
         return None
     _log(step.decision, resource.limits)
@@ -116,24 +100,22 @@ async def _attempt(
 
 
 def _nothing_accepted(
-    steps: Steps, refused: Sequence[BadMessage], resource: Resource, snapshot: Snapshot
+    step: Transition, refused: Sequence[BadMessage], resource: Resource, snapshot: Snapshot
 ) -> ScaleAction | None:
     """Handle a message without any new sample. Raises BadMessage if all samples are invalid."""
-    if not steps.duplicates and not steps.stale:
+    if not step.duplicates and not step.stale:
         raise all_refused(refused)
-    _log_left_out(resource, steps.stale, refused)
-    return _pending_action(resource, snapshot) if steps.duplicates else None
+    _log_left_out(resource, step.stale, refused)
+    return _pending_action(resource, snapshot) if step.duplicates else None
 
 
-def _lines(
-    resource: Resource, step: Transition, decided_by: Metric | None, now: datetime
-) -> list[LogEntry]:
+def _lines(resource: Resource, step: Transition, now: datetime) -> list[LogEntry]:
     confirmed, lines = (step.decided_on or step.state).desired, []
     if step.confirmed and confirmed is not None:
         reason = f"the capacity reads {confirmed.target}, as requested by epoch {confirmed.epoch}"
         lines = [entry(resource, confirmed, EntryKind.CONFIRMED, now, reason)]
-    if step.decision is not None and decided_by is not None:
-        lines.append(_entry(decided_by, step.decision, step.state.desired))
+    if step.decision is not None and step.decided_by is not None:
+        lines.append(_entry(step, step.decision, step.decided_by))
     return lines
 
 
@@ -161,11 +143,13 @@ def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | Non
     return action_of(resource.name, desired)
 
 
-def _entry(metric: Metric, decision: Decision, desired: Desired | None) -> LogEntry:
+def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     """The log entry of a decision. If it holds while an action is pending, the desired capacity is
     still the target of that action.
     """
+    desired = step.state.desired
     pending = desired is not None and desired.pending and decision.desired == decision.current
+    names = dict.fromkeys(each.name for each in step.accepted)
     return LogEntry(
         resource_name=decision.resource_name,
         time=decision.time,
@@ -182,6 +166,7 @@ def _entry(metric: Metric, decision: Decision, desired: Desired | None) -> LogEn
         counterfactual=decision.counterfactual,
         metric=metric.name,
         value=metric.value.value,
+        samples={n: tuple(m.value for m in step.accepted if m.name == n) for n in names},
     )
 
 

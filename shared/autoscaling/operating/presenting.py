@@ -41,6 +41,7 @@ from shared.autoscaling.operating.shown import (
     PlanShown,
     ResourceStatus,
     RulesShown,
+    SampleShown,
     UnfallenShown,
 )
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
@@ -103,6 +104,9 @@ def decision_line(entry: LogEntry) -> DecisionEntry:
         "counterfactual": str(entry.counterfactual),
         "metric": entry.metric or None,
         "value": entry.value,
+        "samples": [
+            _sample(name, value) for name, values in entry.samples.items() for value in values
+        ],
     }
 
 
@@ -121,9 +125,12 @@ def decision(made: Decision) -> Shown:
     }
 
 
-def reading(metric: Metric) -> Shown:
-    value = metric.value
-    return {"name": metric.name, "value": value.value, "time": format_time(value.time)}
+def reading(metric: Metric) -> SampleShown:
+    return _sample(metric.name, metric.value)
+
+
+def _sample(name: str, sample: MetricValue) -> SampleShown:
+    return {"name": name, "value": sample.value, "time": format_time(sample.time)}
 
 
 def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> History:
@@ -144,7 +151,7 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoin
     """
     by_step: dict[tuple[int, int, int | None], HistoryPoint] = {}
     for entry in sorted(entries, key=lambda e: e.time):
-        if entry.current is None or not entry.metric:
+        if entry.current is None or not entry.seen:
             continue
         step = int(entry.time.timestamp() // step_seconds)
         first: HistoryPoint = {
@@ -156,7 +163,10 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoin
             "age_at_most_minutes": None,
         }
         point = by_step.setdefault((step, entry.current, entry.desired), first)
-        point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
+        for name, samples in entry.seen.items():
+            if name != CAPACITY_METRIC:
+                highest = max(sample.value for sample in samples)
+                point["metrics"][name] = _highest(point["metrics"].get(name), highest)
         point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
         at_most = _evidence(entry.evidence).get(AGE_AT_MOST)
         point["age_at_most_minutes"] = _highest(point["age_at_most_minutes"], at_most)

@@ -108,8 +108,17 @@ class CandidateShown(TypedDict):
     evidence: EvidenceShown
 
 
+class SampleShown(TypedDict):
+    """One value of a metric, with the time of its source."""
+
+    name: str
+    value: float
+    time: TimeText
+
+
 class DecisionEntry(TypedDict):
-    """An entry of the decision log."""
+    """An entry of the decision log. ``metric`` and ``value`` are of the newest of the ``samples``
+    that led to the decision. Entries of older versions have no ``samples``."""
 
     id: str
     time: TimeText
@@ -125,6 +134,7 @@ class DecisionEntry(TypedDict):
     counterfactual: str
     metric: str | None
     value: float | None
+    samples: list[SampleShown]
 
 
 class ResourceStatus(TypedDict):

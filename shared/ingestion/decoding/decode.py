@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.autoscaling.messages import SCHEMA_VERSION
 from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import (
-    SCHEMA_VERSION,
     Decoded,
     Findings,
     MetricSubscriptions,
@@ -197,7 +197,7 @@ def _own(fields: object, subscriptions: MetricSubscriptions) -> Reading:
     if (resource_name, name) not in subscriptions.pushed:
         raise BadEvent(
             f"scaling_rules.py does not declare the metric {quoted(name)} of "
-            f"{quoted(resource_name)} as HubMetric()"
+            f"{quoted(resource_name)} as HubMetric(); send a QueueMetric() to the queue samples"
         )
     value = fields.get("value")
     if not isinstance(value, dict):

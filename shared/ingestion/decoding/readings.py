@@ -11,19 +11,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any
 
-from shared.autoscaling.measurements import MEASURE_MAX
-from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, measure
+from shared.autoscaling.measurements import MEASURE_MAX, Metric, MetricValue
+from shared.autoscaling.messages import encode_samples, grouped, measure
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
 from shared.values.text import quoted, zoned_time
-
-SCHEMA_VERSION = 1
-
-MANY_SAMPLES_VERSION = 2
 
 BODY_CHARACTERS_MAX = 45_000
 """The most characters in one message. A storage queue accepts 64 KiB, or 48 KiB of text that the
@@ -34,10 +29,6 @@ READINGS_OF_A_METRIC_MAX = 3_000
 """The most readings of a metric that are used from one event; the newest are used. The scaler keeps
 no more samples than that.
 """
-
-SAMPLES_CHARACTERS_MAX = BODY_CHARACTERS_MAX - 2_000
-"""The most characters of the samples in a message. The rest is left for its id and its resource."""
-
 
 REJECTIONS_KEPT = 20
 NOTES_KEPT = 20
@@ -188,12 +179,12 @@ def _messages(
     combined because each message is a row, a transaction takes a limited number of rows, and an
     event can hold thousands of readings.
     """
-    groups = list(_groups(readings))
+    groups = list(grouped(map(_metric, readings)))
     part: list[str] = []
     size, first_id = 0, ""
     for index, group in enumerate(groups):
         identity = message_id(stream, sequence, index if len(groups) > 1 else None)
-        text = _encode(identity, group)
+        text = encode_samples(group, identity)
         if part and size + len(text) > BODY_CHARACTERS_MAX:
             yield _message(first_id, part)
             part, size = [], 0
@@ -209,51 +200,10 @@ def _message(first_id: str, texts: Sequence[str]) -> OutboxMessage:
     return OutboxMessage(first_id, texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
 
 
-def _groups(readings: Sequence[Reading]) -> Iterator[Sequence[Reading]]:
-    """The readings for one queue message each: of one resource, in the order of the event."""
-    by_resource: dict[str, list[Reading]] = {}
-    for reading in readings:
-        by_resource.setdefault(reading.resource_name, []).append(reading)
-    for of_one in by_resource.values():
-        start, size, names = 0, 0, set[str]()
-        for index, reading in enumerate(of_one):
-            cost = len(_time_text(reading)) + len(repr(reading.value)) + len('["",],')
-            is_listed = reading.name in names
-            if not is_listed:
-                cost += len(json.dumps(reading.name)) + len(":[],")
-            full = size + cost > SAMPLES_CHARACTERS_MAX
-            if full or (not is_listed and len(names) == METRICS_OF_A_MESSAGE_MAX):
-                yield of_one[start:index]
-                start, size, names = index, 0, set()
-            size += cost
-            names.add(reading.name)
-        yield of_one[start:]
-
-
 def encode_reading(reading: Reading) -> bytes:
     """The body of an event with one reading, as a sender writes it."""
-    return _encode("", [reading]).encode()
+    return encode_samples([_metric(reading)]).encode()
 
 
-def _encode(identity: str, readings: Sequence[Reading]) -> str:
-    """A single reading is written in the original schema, so that older versions of the app can
-    read it. Several readings are written as pairs of time and value.
-    """
-    fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION if len(readings) == 1 else MANY_SAMPLES_VERSION,
-        **({"id": identity} if identity else {}),
-        "resource_name": readings[0].resource_name,
-    }
-    if len(readings) == 1:
-        (reading,) = readings
-        value = {"time": _time_text(reading), "value": reading.value}
-        fields |= {"name": reading.name, "value": value}
-    else:
-        fields["samples"] = samples = dict[str, list[tuple[str, float]]]()
-        for reading in readings:
-            samples.setdefault(reading.name, []).append((_time_text(reading), reading.value))
-    return json.dumps(fields, separators=(",", ":"))
-
-
-def _time_text(reading: Reading) -> str:
-    return reading.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _metric(reading: Reading) -> Metric:
+    return Metric(reading.resource_name, reading.name, MetricValue(reading.time, reading.value))

@@ -63,7 +63,7 @@
   function drawResource(card) {
     const points = JSON.parse(card.querySelector("script").textContent);
     const times = points.map(point => seconds(point.time));
-    const names = [...new Set(points.flatMap(point => Object.keys(point.metrics)))].filter(name => name !== "capacity");
+    const names = [...new Set(points.flatMap(point => Object.keys(point.metrics)))];
     const value = name => carried(points.map(point => point.metrics[name] ?? null));
     for (const old of charts.get(card.dataset.resource) || []) old.destroy();
     const drawn = [];
