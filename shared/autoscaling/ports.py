@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -28,6 +28,14 @@ class Snapshot:
     read_at: datetime
     version: Any = None
     unreadable: tuple[str, ...] = ()
+
+
+Wrote = Callable[[Sequence[LogEntry], ScalingState], None]
+"""Is called with the log entries that a store has written, and the state of their resource."""
+
+
+def wrote_nothing(entries: Sequence[LogEntry], state: ScalingState) -> None:
+    """Ignore what was written."""
 
 
 class StateStore(Protocol):

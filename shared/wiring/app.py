@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
+from typing import ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
@@ -20,6 +20,7 @@ from shared.autoscaling.policy import Resource
 from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
+from shared.values.metering import Meter, no_meter
 from shared.wiring import checks
 from shared.wiring.data_sets import DataSetParts
 from shared.wiring.ingestion import IngestionParts
@@ -27,9 +28,6 @@ from shared.wiring.nightly import NightlyParts
 from shared.wiring.notifications import NotificationParts
 from shared.wiring.scaling import ScalingParts
 from shared.wiring.web import WebParts
-
-if TYPE_CHECKING:
-    from shared.adapters.telemetry.measured import InvocationMeter
 
 log = logging.getLogger(__name__)
 
@@ -118,13 +116,13 @@ class App:
         return JitteredRetrying()
 
     @cached_property
-    def measuring(self) -> bool:
-        """Whether telemetry is exported. The first access starts the export."""
+    def meter(self) -> Meter:
+        """Records measurements if telemetry is exported. The first access starts the export."""
         to, environ = self.settings.notifications, self.settings.environ
         if not to.telemetry and not to.otlp_endpoint:
-            return False
+            return no_meter
         from shared.adapters.telemetry import export  # noqa: PLC0415  heavy to import
-        from shared.adapters.telemetry.measured import NAME  # noqa: PLC0415  heavy to import
+        from shared.adapters.telemetry.meter import NAME, OpenTelemetryMeter  # noqa: PLC0415  heavy
 
         switched_off = [
             signal
@@ -141,18 +139,12 @@ class App:
                 sampler_is_set=bool(environ.get("OTEL_TRACES_SAMPLER")),
             )
         )
-        return True
+        return OpenTelemetryMeter()
 
     def record_invocation(self, function: str, seconds: float, error: str) -> None:
         """Record how an invocation of a function ended; see InvocationGuard."""
-        if self.measuring:
-            self._invocation_meter.record(function, seconds, error)
-
-    @cached_property
-    def _invocation_meter(self) -> InvocationMeter:
-        from shared.adapters.telemetry.measured import InvocationMeter  # noqa: PLC0415  heavy
-
-        return InvocationMeter()
+        ended = {"function": function, "error": error or "none"}
+        self.meter([("functions.duration", seconds, ended)])
 
     def open(self, make: Callable[P, C], *args: P.args, **kwargs: P.kwargs) -> C:
         """Build a part that the app closes when it is closed. Raises RuntimeError after that."""

@@ -28,7 +28,7 @@ from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
-from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
+from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.stored_streams import StoredStreams
@@ -92,7 +92,7 @@ class IngestionParts(IngestionStores):
         consumer = Consumer(
             stream=stream,
             writer=writer,
-            store=self._measured(self.store),
+            store=self.store,
             hub=self.hub,
             handle=self._guarded(stream, call_seconds),
             retry=self._app.retry,
@@ -102,13 +102,6 @@ class IngestionParts(IngestionStores):
         )
         beat = heartbeat_every(BEAT_SECONDS)
         return PartitionPipeline(consumer, self.breaker_client, self.sender, time.monotonic, beat)
-
-    def _measured(self, store: IngestionStore) -> IngestionStore:
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredIngestion  # noqa: PLC0415  heavy
-
-        return MeasuredIngestion(store)
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:

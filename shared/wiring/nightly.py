@@ -52,6 +52,7 @@ class NightlyParts(Parts):
             run_policy(self.settings),
             self._job,
             runs.new_token,
+            self._app.meter,
         )
 
     def _job(self, run: Run) -> Job:
@@ -62,12 +63,7 @@ class NightlyParts(Parts):
     def store(self) -> RunStore:
         from shared.adapters.tables.runs import TableRunStore  # noqa: PLC0415  heavy to import
 
-        store = self._app.open(TableRunStore, self._app.storage)
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredRuns  # noqa: PLC0415  heavy
-
-        return MeasuredRuns(store)
+        return self._app.open(TableRunStore, self._app.storage)
 
     @cached_property
     def trends(self) -> TableTrends:

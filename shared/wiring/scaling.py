@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import AzureMonitorMetric
 from shared.autoscaling.flows.message_counts import MessageCounts
+from shared.autoscaling.operating.metering import measured
 from shared.autoscaling.ports import (
     CapacityControl,
     MetricReader,
@@ -15,6 +18,7 @@ from shared.autoscaling.ports import (
     QueueSender,
     StateStore,
 )
+from shared.autoscaling.state import ScalingState
 from shared.wiring.parts import Parts
 
 SEND_SECONDS_MAX = 20
@@ -26,12 +30,10 @@ class ScalingParts(Parts):
     def store(self) -> StateStore:
         from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy
 
-        store = self._app.open(TableStateStore, self._app.storage)
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredStore  # noqa: PLC0415  heavy
+        return self._app.open(TableStateStore, self._app.storage, self._wrote)
 
-        return MeasuredStore(store, self._app.resources)
+    def _wrote(self, entries: Sequence[LogEntry], state: ScalingState) -> None:
+        self._app.meter(measured(entries, state, self._app.resources))
 
     @cached_property
     def control(self) -> CapacityControl:

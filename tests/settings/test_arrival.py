@@ -51,6 +51,7 @@ from shared.ingestion.operating import check_hub
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
+from shared.values.metering import no_meter
 from shared.wiring import ingestion, runner
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
@@ -191,7 +192,7 @@ def job(app: App) -> list[str]:
 
 def destinations(app: App) -> Any:
     with noted(export, "export", Mock()) as seen:
-        assert app.measuring
+        assert app.meter is not no_meter
     return seen["destinations"]
 
 

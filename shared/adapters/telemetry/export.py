@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from shared.adapters.azure.deferred_log import LogLine, lines
-from shared.adapters.telemetry.measured import NAME
+from shared.adapters.telemetry.meter import NAME
 from shared.values.redaction import redacted
 from shared.values.text import one_line
 
