@@ -4,7 +4,7 @@ result."""
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import List  # the worker refuses list[…] in a binding
+from typing import Any, List  # the worker refuses list[…] in a binding
 from uuid import uuid4
 
 import azure.functions as func
@@ -14,19 +14,10 @@ from shared.adapters.azure.invocation import InvocationGuard
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.ports import QueueSender
-from shared.datasets import arrivals, processing
-from shared.datasets import flows as dataset_flows
-from shared.ingestion.events import ingest
-from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.operating.breaker import BreakerController
-from shared.nightly.flows.demand import demand_nightly
-from shared.nightly.flows.retention import delete_old_trends
-from shared.notifications import flow as notification_flow
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
-from shared.web import board, breaker_http, dead_letters_http, settings_http
-from shared.web.dead_letters_http import DeadLetterService
+from shared.web import board, settings_http
 from shared.web.http import Reply, Request
 from shared.wiring.app import App
 from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
@@ -155,7 +146,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
     days = settings.decision_log_days
     await asyncio.gather(
         flows.retention.delete_old_entries(declared, app.scaling.store, days),
-        delete_old_trends(app.nightly.trends.delete_older),
+        app.nightly.delete_old_trends(),
     )
 
 
@@ -165,12 +156,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
 @guard_invocation
 async def telemetry_arrived(message: func.QueueMessage) -> None:
     """Schedule the processing of a new blob's data set, once for each period."""
-    arrival = arrivals.decode_arrival(_text(message))
-    await app.data_sets.queue_check.run()
-    sender, undated = app.data_sets.processing_sender, app.data_sets.undated
-    await dataset_flows.telemetry_arrived.run(
-        arrival, app.checked.periods, sender, app.now(), undated
-    )
+    await app.data_sets.schedule(_text(message))
 
 
 @data_sets.service_bus_queue_trigger(
@@ -182,10 +168,7 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
 @guard_invocation
 async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that has ended, unless it was processed already."""
-    work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
-    await dataset_flows.process_dataset.run(
-        work, holder, app.data_sets.claims, app.nightly.recompute, app.data_sets.processing_sender
-    )
+    await app.data_sets.process(message.get_body(), holder=str(message.sequence_number))
 
 
 @data_sets.queue_trigger(
@@ -194,7 +177,7 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
 @guard_invocation
 async def telemetry_poison(message: func.QueueMessage) -> None:
     """Log why an Event Grid event could not be processed."""
-    dataset_flows.poison.run(_text(message), message.id or "by-hand")
+    app.data_sets.log_poison(_text(message), message.id or "by-hand")
 
 
 @scaling.timer_trigger(arg_name="timer", schedule=settings.notifications.schedule)
@@ -202,8 +185,7 @@ async def telemetry_poison(message: func.QueueMessage) -> None:
 async def notifier(timer: func.TimerRequest) -> None:
     """Send notifications about events (such as a gap), and about conditions (such as an open
     breaker) as long as they last."""
-    parts = app.notifications
-    await notification_flow.run(parts.sources, parts.store, parts.notifier, parts.intervals)
+    await app.notifications.send_due()
 
 
 @scaling.route("dashboard", methods=["GET"])
@@ -252,8 +234,7 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
 
     Without the unlimited retries, the host would skip a batch that fails.
     """
-    batch = parse_batch([event.get_body() for event in events], events[0].metadata)
-    await ingest.run(batch.events, await app.ingestion.pipeline(batch.partition_id))
+    await app.ingestion.process([event.get_body() for event in events], events[0].metadata)
 
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
@@ -261,9 +242,7 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
 async def ingest_tail(timer: func.TimerRequest) -> None:
     """Process events that were not delivered, send messages that were left unsent, and delete old
     effects."""
-    await app.ingestion.effect_retention.run()
-    partition_ids = await app.ingestion.hub.partition_ids()
-    await app.ingestion.tail_watch.run(partition_ids, app.ingestion.pipeline)
+    await app.ingestion.process_tails()
 
 
 @ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
@@ -306,16 +285,15 @@ async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
 @guard_invocation
 async def nightly_trends(timer: func.TimerRequest) -> None:
     """Request runs for yesterday and for dates with late data, and start as many as possible."""
-    parts, datasets, late_days = app.nightly, settings.nightly.datasets, settings.nightly.late_days
-    await demand_nightly(datasets, late_days, parts.store, parts.inputs, app.notifications.notifier)
-    await parts.run_manager.run_all(datasets)
+    await app.nightly.demand_runs()
+    await app.nightly.advance_runs()
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
 @guard_invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
     """Start requested runs, retry failed ones, stop overdue ones, and notify about failures."""
-    await app.nightly.run_manager.run_all(settings.nightly.datasets)
+    await app.nightly.advance_runs()
 
 
 @ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
@@ -358,6 +336,8 @@ if failure is not None:
 else:
     functions.register_functions(scaling)
     if settings.ingestion.hub is not None:
+        from shared.web import breaker_http, dead_letters_http
+
         functions.register_functions(ingestion)
     if settings.processing_period_hours:
         functions.register_functions(data_sets)
@@ -372,13 +352,13 @@ async def _send(queue: QueueSender, texts: Sequence[str]) -> None:
 
 
 async def _breaker(
-    serve: Callable[[Request, BreakerController], Awaitable[Reply]], req: func.HttpRequest
+    serve: Callable[[Request, Any], Awaitable[Reply]], req: func.HttpRequest
 ) -> func.HttpResponse:
     return _response(await serve(_request(req), app.ingestion.breaker_controller))
 
 
 async def _dead_letters(
-    serve: Callable[[Request, DeadLetterService], Awaitable[Reply]], req: func.HttpRequest
+    serve: Callable[[Request, Any], Awaitable[Reply]], req: func.HttpRequest
 ) -> func.HttpResponse:
     return _response(await serve(_request(req), app.ingestion.dead_letter_service))
 

@@ -12,22 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
-from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
 from shared.values.metering import Meter, no_meter
 from shared.wiring import checks
-from shared.wiring.data_sets import DataSetParts
-from shared.wiring.ingestion import IngestionParts
-from shared.wiring.nightly import NightlyParts
-from shared.wiring.notifications import NotificationParts
 from shared.wiring.scaling import ScalingParts
-from shared.wiring.web import WebParts
+
+if TYPE_CHECKING:
+    from shared.ingestion.concurrency import Retrying
+    from shared.wiring.data_sets import DataSetParts
+    from shared.wiring.ingestion import IngestionParts
+    from shared.wiring.nightly import NightlyParts
+    from shared.wiring.notifications import NotificationParts
+    from shared.wiring.web import WebParts
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +65,36 @@ class App:
         self._closed = False
 
     scaling = cached_property(ScalingParts)
-    data_sets = cached_property(DataSetParts)
-    ingestion = cached_property(IngestionParts)
-    nightly = cached_property(NightlyParts)
-    notifications = cached_property(NotificationParts)
-    web = cached_property(WebParts)
+
+    @cached_property
+    def data_sets(self) -> DataSetParts:
+        from shared.wiring.data_sets import DataSetParts  # noqa: PLC0415  only if it is used
+
+        return DataSetParts(self)
+
+    @cached_property
+    def ingestion(self) -> IngestionParts:
+        from shared.wiring.ingestion import IngestionParts  # noqa: PLC0415  only if it is used
+
+        return IngestionParts(self)
+
+    @cached_property
+    def nightly(self) -> NightlyParts:
+        from shared.wiring.nightly import NightlyParts  # noqa: PLC0415  only if it is used
+
+        return NightlyParts(self)
+
+    @cached_property
+    def notifications(self) -> NotificationParts:
+        from shared.wiring.notifications import NotificationParts  # noqa: PLC0415  only if it is used
+
+        return NotificationParts(self)
+
+    @cached_property
+    def web(self) -> WebParts:
+        from shared.wiring.web import WebParts  # noqa: PLC0415  only if it is used
+
+        return WebParts(self)
 
     @cached_property
     def checked(self) -> checks.Checked:

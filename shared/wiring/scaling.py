@@ -51,13 +51,13 @@ class ScalingParts(Parts):
     def reader(self) -> MetricReader:
         from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
-        settings, ingestion = self._app.settings, self._app.ingestion
+        settings = self._app.settings
         return self._app.open(
             AzureReader,
             settings.storage,
             settings.service_bus,
             self.control,
-            lambda: ingestion.breaker_store,
+            lambda: self._app.ingestion.breaker_store,
         )
 
     @cached_property

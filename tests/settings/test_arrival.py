@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib import import_module
 from inspect import isawaitable, signature
 from types import ModuleType
 from typing import Any
@@ -644,17 +645,27 @@ class Call:
 
 CALLS = {
     "SourceTimeoutSeconds of metric_collector": Call(
-        "metric_collector", "flows.metric_collector.collect", "timeout_seconds", "7", 7
+        "metric_collector",
+        "shared.autoscaling.flows.metric_collector.collect",
+        "timeout_seconds",
+        "7",
+        7,
     ),
     "SourceTimeoutSeconds of reconciler": Call(
-        "reconciler", "flows.reconciler.reconcile_all", "timeout_seconds", "7", 7
+        "reconciler", "shared.autoscaling.flows.reconciler.reconcile_all", "timeout_seconds", "7", 7
     ),
     "DecisionLogDays": Call(
-        "log_retention", "flows.retention.delete_old_entries", "days", "77", 77
+        "log_retention", "shared.autoscaling.flows.retention.delete_old_entries", "days", "77", 77
     ),
-    "TrendsLateDays": Call("nightly_trends", "demand_nightly", "late_days", "7", 7),
+    "TrendsLateDays": Call(
+        "nightly_trends", "shared.wiring.nightly.demand_nightly", "late_days", "7", 7
+    ),
     "TrendsDataSets": Call(
-        "nightly_trends", "demand_nightly", "datasets", "sales,orders", ("sales", "orders")
+        "nightly_trends",
+        "shared.wiring.nightly.demand_nightly",
+        "datasets",
+        "sales,orders",
+        ("sales", "orders"),
     ),
 }
 """By the name of the setting."""
@@ -686,13 +697,10 @@ async def test_a_setting_arrives_in_the_flow_of_its_function(
 ) -> None:
     module.app.nightly.run_manager = Mock(run_all=AsyncMock())
     module._send = AsyncMock()  # type: ignore[attr-defined]
-    *path, name = call.flow.split(".")
-    owner: Any = module
-    for part in path:
-        owner = getattr(owner, part)
+    owner, _, name = call.flow.rpartition(".")
     run = getattr(module, call.function)
     result = Mock(metrics=[], __iter__=lambda _self: iter(()))
-    with noted(owner, name, AsyncMock(return_value=result)) as seen:
+    with noted(import_module(owner), name, AsyncMock(return_value=result)) as seen:
         await run(Mock(spec=func.TimerRequest))
     assert seen[call.argument] == call.expected
 
