@@ -13,6 +13,8 @@ from shared.adapters.azure.deferred_log import lines
 from shared.adapters.azure.invocation import InvocationGuard
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.ports import QueueSender
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
@@ -99,9 +101,8 @@ async def scaling_logic(message: func.QueueMessage) -> None:
 async def scaler(message: func.QueueMessage) -> None:
     """Execute a scale action: set the capacity of the plan and confirm it."""
     action = messages.decode_action(_text(message))
-    await flows.scaler.execute(
-        action, declared, app.scaling.store, app.scaling.control, app.scaling.timing
-    )
+    parts = app.scaling
+    await Scaler(declared, parts.store, parts.control, parts.timing).execute(action)
 
 
 @scaling.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
@@ -111,15 +112,10 @@ async def reconciler(timer: func.TimerRequest) -> None:
 
     If an action cannot be sent, it is sent again after ``ActionResendSeconds``.
     """
-    resent = await flows.reconciler.reconcile_all(
-        declared.values(),
-        app.scaling.store,
-        app.scaling.control,
-        app.scaling.timing,
-        settings.source_timeout_seconds,
-        version,
-    )
-    await _send(app.scaling.actions_queue, [messages.encode_action(action) for action in resent])
+    parts, seconds = app.scaling, settings.source_timeout_seconds
+    reconciler = Reconciler(parts.store, parts.control, parts.timing, seconds, version)
+    resent = await reconciler.reconcile_all(declared.values())
+    await _send(parts.actions_queue, [messages.encode_action(action) for action in resent])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=HOST_STORAGE)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
@@ -47,6 +48,15 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _part(module: str, name: str) -> Any:
+    """A part whose module is imported when the part is first used."""
+
+    def built(app: App) -> Any:
+        return getattr(import_module(f"shared.wiring.{module}"), name)(app)
+
+    return cached_property(built)
+
+
 class App:
     """All parts, by capability. The settings come from ``environ``, or from the environment of the
     process. Parts are built without awaiting, so a cancelled function never leaves a part half
@@ -66,35 +76,11 @@ class App:
 
     scaling = cached_property(ScalingParts)
 
-    @cached_property
-    def data_sets(self) -> DataSetParts:
-        from shared.wiring.data_sets import DataSetParts  # noqa: PLC0415  only if it is used
-
-        return DataSetParts(self)
-
-    @cached_property
-    def ingestion(self) -> IngestionParts:
-        from shared.wiring.ingestion import IngestionParts  # noqa: PLC0415  only if it is used
-
-        return IngestionParts(self)
-
-    @cached_property
-    def nightly(self) -> NightlyParts:
-        from shared.wiring.nightly import NightlyParts  # noqa: PLC0415  only if it is used
-
-        return NightlyParts(self)
-
-    @cached_property
-    def notifications(self) -> NotificationParts:
-        from shared.wiring.notifications import NotificationParts  # noqa: PLC0415  only if it is used
-
-        return NotificationParts(self)
-
-    @cached_property
-    def web(self) -> WebParts:
-        from shared.wiring.web import WebParts  # noqa: PLC0415  only if it is used
-
-        return WebParts(self)
+    data_sets: DataSetParts = _part("data_sets", "DataSetParts")
+    ingestion: IngestionParts = _part("ingestion", "IngestionParts")
+    nightly: NightlyParts = _part("nightly", "NightlyParts")
+    notifications: NotificationParts = _part("notifications", "NotificationParts")
+    web: WebParts = _part("web", "WebParts")
 
     @cached_property
     def checked(self) -> checks.Checked:

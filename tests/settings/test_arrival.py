@@ -652,7 +652,7 @@ CALLS = {
         7,
     ),
     "SourceTimeoutSeconds of reconciler": Call(
-        "reconciler", "shared.autoscaling.flows.reconciler.reconcile_all", "timeout_seconds", "7", 7
+        "reconciler", "function_app.Reconciler", "timeout_seconds", "7", 7
     ),
     "DecisionLogDays": Call(
         "log_retention", "shared.autoscaling.flows.retention.delete_old_entries", "days", "77", 77
@@ -700,7 +700,10 @@ async def test_a_setting_arrives_in_the_flow_of_its_function(
     owner, _, name = call.flow.rpartition(".")
     run = getattr(module, call.function)
     result = Mock(metrics=[], __iter__=lambda _self: iter(()))
-    with noted(import_module(owner), name, AsyncMock(return_value=result)) as seen:
+    flow: Any = AsyncMock(return_value=result)
+    if name == "Reconciler":
+        flow = Mock(return_value=Mock(reconcile_all=flow))
+    with noted(import_module(owner), name, flow) as seen:
         await run(Mock(spec=func.TimerRequest))
     assert seen[call.argument] == call.expected
 
