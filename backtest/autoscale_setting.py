@@ -82,7 +82,7 @@ READ_KEYS = {
 PER_INSTANCE = "As in Azure, the length of a queue is divided by the number of instances"
 DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
 CLOCK = re.compile(r"(?:(\d+)(?:\.| days?, ))?(\d+):(\d+):(\d+)(?:\.0+)?")
-DAYS = dict(
+DAYS: Mapping[str, str] = dict(
     zip(
         ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
         WEEKDAYS,

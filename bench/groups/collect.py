@@ -74,7 +74,7 @@ async def _measured(repeats: int) -> Sequence[float]:
 class Pauses:
     """A metric source and a plan's capacity that only wait."""
 
-    async def read(self, _source: object) -> MetricValue:
+    async def read(self, _source: object, /) -> MetricValue:
         await asyncio.sleep(ANSWER_SECONDS)
         return MetricValue(datetime.now(UTC), 2)
 

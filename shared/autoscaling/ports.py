@@ -95,7 +95,7 @@ class StateStore(Protocol):
 class MetricReader(Protocol):
     """Reads metric sources."""
 
-    async def read(self, source: MetricSource) -> MetricValue:
+    async def read(self, source: MetricSource, /) -> MetricValue:
         """The current value of the source, with the time by the source's own clock.
 
         Raises ReadFailed if the source does not exist or has no value, and the client's own error
@@ -143,7 +143,7 @@ class QueueSender(Protocol):
 class CapacityControl(Protocol):
     """Reads and changes the capacity of a target."""
 
-    async def read(self, target: CapacityTarget) -> MetricValue:
+    async def read(self, target: CapacityTarget, /) -> MetricValue:
         """The capacity that the target is set to.
 
         Raises CapacityRefused if the target does not exist or the identity may not read it, and
@@ -151,7 +151,7 @@ class CapacityControl(Protocol):
         """
         ...
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
+    async def change(self, target: CapacityTarget, /, capacity: int) -> None:
         """Set the capacity, and wait until the change is complete.
 
         Raises CapacityRefused if nothing was changed and another attempt would not help: the target

@@ -108,7 +108,8 @@ def _azure_monitor(destinations: Destinations) -> Factories:
 
 
 def _credential(authentication: str) -> dict[str, Any]:
-    pairs = dict(part.partition("=")[::2] for part in authentication.split(";") if part)
+    parts = [part.partition("=") for part in authentication.split(";")]
+    pairs = {name: value for name, _, value in parts}
     if pairs.get("Authorization") != "AAD":
         return {}
     from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
