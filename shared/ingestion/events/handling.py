@@ -55,7 +55,7 @@ class Handling:
         return self.write_in_transaction is not None or self.tables is not None
 
 
-def handling_of(named: Any) -> Handling:
+def handling_of(named: object) -> Handling:
     """Turn what a name refers to into a Handling: it must be a Handling or a ``HandlerOf``
     function. Raises TypeError."""
     if isinstance(named, Handling):
