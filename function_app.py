@@ -12,18 +12,13 @@ from shared.adapters.azure.deferred_log import lines
 from shared.adapters.azure.invocation import InvocationGuard
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.ports import QueueSender
-from shared.datasets import arrivals, processing
-from shared.datasets import flows as dataset_flows
-from shared.ingestion.events import ingest
-from shared.ingestion.events.trigger_batch import parse_batch
-from shared.nightly.flows.demand import demand_nightly
-from shared.nightly.flows.retention import delete_old_trends
-from shared.notifications import flow as notification_flow
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
-from shared.web import board, breaker_http, dead_letters_http, page, samples_http, settings_http
+from shared.web import board, page, samples_http, settings_http
 from shared.web.http import Reply, Request
 from shared.web.operation import Operation
 from shared.wiring.app import App
@@ -101,9 +96,8 @@ async def samples_received(message: func.QueueMessage) -> None:
 async def scaler(message: func.QueueMessage) -> None:
     """Execute a scale action: set the capacity of the plan and confirm it."""
     action = messages.decode_action(_text(message))
-    await flows.scaler.execute(
-        action, declared, app.scaling.store, app.scaling.control, app.scaling.timing
-    )
+    parts = app.scaling
+    await Scaler(declared, parts.store, parts.control, parts.timing).execute(action)
 
 
 @scaling.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
@@ -113,15 +107,10 @@ async def reconciler(timer: func.TimerRequest) -> None:
 
     If an action cannot be sent, it is sent again after ``ActionResendSeconds``.
     """
-    resent = await flows.reconciler.reconcile_all(
-        declared.values(),
-        app.scaling.store,
-        app.scaling.control,
-        app.scaling.timing,
-        settings.source_timeout_seconds,
-        version,
-    )
-    await _send(app.scaling.actions_queue, [messages.encode_action(action) for action in resent])
+    parts, seconds = app.scaling, settings.source_timeout_seconds
+    reconciler = Reconciler(parts.store, parts.control, parts.timing, seconds, version)
+    resent = await reconciler.reconcile_all(declared.values())
+    await _send(parts.actions_queue, [messages.encode_action(action) for action in resent])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=HOST_STORAGE)
@@ -155,7 +144,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
     days = settings.decision_log_days
     await asyncio.gather(
         flows.retention.delete_old_entries(declared, app.scaling.store, days),
-        delete_old_trends(app.nightly.trends.delete_older),
+        app.nightly.delete_old_trends(),
     )
 
 
@@ -165,12 +154,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
 @guard_invocation
 async def telemetry_arrived(message: func.QueueMessage) -> None:
     """Schedule the processing of a new blob's data set, once for each period."""
-    arrival = arrivals.decode_arrival(_text(message))
-    await app.data_sets.queue_check.run()
-    sender, undated = app.data_sets.processing_sender, app.data_sets.undated
-    await dataset_flows.telemetry_arrived.run(
-        arrival, app.checked.periods, sender, app.now(), undated
-    )
+    await app.data_sets.schedule(_text(message))
 
 
 @data_sets.service_bus_queue_trigger(
@@ -182,10 +166,7 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
 @guard_invocation
 async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that has ended, unless it was processed already."""
-    work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
-    await dataset_flows.process_dataset.run(
-        work, holder, app.data_sets.claims, app.nightly.recompute, app.data_sets.processing_sender
-    )
+    await app.data_sets.process(message.get_body(), holder=str(message.sequence_number))
 
 
 @data_sets.queue_trigger(
@@ -194,7 +175,7 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
 @guard_invocation
 async def telemetry_poison(message: func.QueueMessage) -> None:
     """Log why an Event Grid event could not be processed."""
-    dataset_flows.poison.run(_text(message), message.id or "by-hand")
+    app.data_sets.log_poison(_text(message), message.id or "by-hand")
 
 
 @scaling.timer_trigger(arg_name="timer", schedule=settings.notifications.schedule)
@@ -202,8 +183,7 @@ async def telemetry_poison(message: func.QueueMessage) -> None:
 async def notifier(timer: func.TimerRequest) -> None:
     """Send notifications about events (such as a gap), and about conditions (such as an open
     breaker) as long as they last."""
-    parts = app.notifications
-    await notification_flow.run(parts.sources, parts.store, parts.notifier, parts.intervals)
+    await app.notifications.send_due()
 
 
 @ingestion.event_hub_message_trigger(
@@ -221,8 +201,7 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
 
     Without the unlimited retries, the host would skip a batch that fails.
     """
-    batch = parse_batch([event.get_body() for event in events], events[0].metadata)
-    await ingest.run(batch.events, await app.ingestion.pipeline(batch.partition_id))
+    await app.ingestion.process([event.get_body() for event in events], events[0].metadata)
 
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
@@ -230,9 +209,7 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
 async def ingest_tail(timer: func.TimerRequest) -> None:
     """Process events that were not delivered, send messages that were left unsent, and delete old
     effects."""
-    await app.ingestion.effect_retention.run()
-    partition_ids = await app.ingestion.hub.partition_ids()
-    await app.ingestion.tail_watch.run(partition_ids, app.ingestion.pipeline)
+    await app.ingestion.process_tails()
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
@@ -240,16 +217,15 @@ async def ingest_tail(timer: func.TimerRequest) -> None:
 @guard_invocation
 async def nightly_trends(timer: func.TimerRequest) -> None:
     """Request runs for yesterday and for dates with late data, and start as many as possible."""
-    parts, datasets, late_days = app.nightly, settings.nightly.datasets, settings.nightly.late_days
-    await demand_nightly(datasets, late_days, parts.store, parts.inputs, app.notifications.notifier)
-    await parts.run_manager.run_all(datasets)
+    await app.nightly.demand_runs()
+    await app.nightly.advance_runs()
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
 @guard_invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
     """Start requested runs, retry failed ones, stop overdue ones, and notify about failures."""
-    await app.nightly.run_manager.run_all(settings.nightly.datasets)
+    await app.nightly.advance_runs()
 
 
 def serve(blueprint: func.Blueprint, part: Callable[[], Any], *operations: Operation) -> None:
@@ -275,9 +251,6 @@ def _answering(
 serve(refused, lambda: failure.problems if failure else (), settings_http.settings_problems)
 serve(scaling, lambda: app.web.board, *page.OPERATIONS, *board.OPERATIONS)
 serve(senders, lambda: app.web.sample_receiver, samples_http.push_metrics)
-serve(ingestion, lambda: app.web.board, board.breakers)
-serve(ingestion, lambda: app.ingestion.breaker_controller, *breaker_http.OPERATIONS)
-serve(ingestion, lambda: app.ingestion.dead_letter_service, *dead_letters_http.OPERATIONS)
 
 if failure is not None:
     functions.register_functions(refused)
@@ -286,6 +259,11 @@ else:
     if any(source.is_sent for each in declared.values() for source in each.metrics.values()):
         functions.register_functions(senders)
     if settings.ingestion.hub is not None:
+        from shared.web import breaker_http, dead_letters_http
+
+        serve(ingestion, lambda: app.web.board, board.breakers)
+        serve(ingestion, lambda: app.ingestion.breaker_controller, *breaker_http.OPERATIONS)
+        serve(ingestion, lambda: app.ingestion.dead_letter_service, *dead_letters_http.OPERATIONS)
         functions.register_functions(ingestion)
     if settings.processing_period_hours:
         functions.register_functions(data_sets)

@@ -79,7 +79,7 @@ READ_KEYS = {
 }
 """The keys of each part of a setting that are read, or that mean nothing for the app."""
 PER_INSTANCE = "As in Azure, the length of a queue is divided by the number of instances"
-DAYS = dict(
+DAYS: Mapping[str, str] = dict(
     zip(
         ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
         WEEKDAYS,

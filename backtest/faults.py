@@ -28,13 +28,15 @@ from shared.autoscaling.actions import reason_to_ignore
 from shared.autoscaling.deciding.decide import Decision, LogEntry
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateConflict
-from shared.autoscaling.flows import reconciler, scaler
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
 
 T = TypeVar("T")
 FLOWS = "shared.autoscaling.flows"
+ANSWER_SECONDS_MAX = 30
 OUT_OF_BOUNDS_MAX = 2
 """A manual change may exceed the maximum by up to this many instances."""
 
@@ -190,7 +192,7 @@ class FaultyApp(App):
         control = PlanControl(self._read, lambda capacity: self._change(action, capacity))
         resources = {self.resource.name: self.resource}
         self._scalers.start(
-            action, scaler.execute(action, resources, self._store, control, self.timing)
+            action, Scaler(resources, self._store, control, self.timing).execute(action)
         )
 
     def _read(self) -> MetricValue:
@@ -230,7 +232,9 @@ class FaultyApp(App):
         """Run the app's own reconciler, and check what must hold afterwards."""
         before = self.state.desired
         control = PlanControl(self._read, self._never)
-        work = reconciler.reconcile_one(self.resource, self._store, control, self.timing)
+        work = Reconciler(self._store, control, self.timing, ANSWER_SECONDS_MAX).reconcile_one(
+            self.resource
+        )
         try:
             action = result_of(work)
         except CapacityDelayed:
@@ -334,10 +338,10 @@ class PlanControl:
         self._read = read
         self._change = change
 
-    async def read(self, _: CapacityTarget) -> MetricValue:
+    async def read(self, _: CapacityTarget, /) -> MetricValue:
         return self._read()
 
-    async def change(self, _: CapacityTarget, capacity: int) -> None:
+    async def change(self, _: CapacityTarget, /, capacity: int) -> None:
         await self._change(capacity)
 
     async def close(self) -> None:

@@ -143,4 +143,5 @@ def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tupl
 def _runs(missing: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Start and end (not included) of each run of True."""
     edges = np.diff(np.concatenate(([False], missing, [False])).astype(np.int8))
-    return list(zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True))
+    starts, ends = np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist()
+    return list(zip(starts, ends, strict=True))

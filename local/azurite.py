@@ -23,7 +23,7 @@ PUBLIC_KEY = (
 SCRIPT = Path(__file__).parent / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 SERVICES = ("blob", "queue", "table")
 USUAL_PORTS = {"blob": 10000, "queue": 10001, "table": 10002}
-FREE_PORTS = dict.fromkeys(SERVICES, 0)
+FREE_PORTS: Mapping[str, int] = dict.fromkeys(SERVICES, 0)
 
 # Azurite ends when its standard input closes, so no orphan is left however this process dies.
 # It ends by SIGTERM, because it then saves what it keeps in a folder.

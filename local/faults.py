@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 class Strikes(Protocol):
     def strikes(self, target: str, /) -> bool:
         """Return whether the fault applies to this entity or method."""
+        ...
 
 
 F = TypeVar("F", bound=Strikes)

@@ -94,7 +94,7 @@ class PausingReader(MemoryReader):
 class Pauses:
     """A plan's capacity that only waits."""
 
-    async def read(self, _source: object) -> MetricValue:
+    async def read(self, _source: object, /) -> MetricValue:
         await asyncio.sleep(ANSWER_SECONDS)
         return MetricValue(utc_now(), 2)
 

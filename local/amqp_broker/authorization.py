@@ -23,7 +23,7 @@ ACCEPTED = ManagementAnswer(202, None, "Accepted")
 class Authorization(Protocol):
     """Decides which links of one connection may be open."""
 
-    def put_token(self, request: ManagementRequest) -> ManagementAnswer: ...
+    def put_token(self, request: ManagementRequest, /) -> ManagementAnswer: ...
 
     def check(self, path: str) -> None:
         """Raises Unauthorized if no token allows a link to this path now."""

@@ -54,7 +54,7 @@ class BatchStandIn(LoopbackServer):
 
     def __init__(self, flavour: Flavour = "livy", *, port: int = 0, clock: Clock = utc_now) -> None:
         super().__init__(port=port, clock=clock)
-        self.flavour = flavour
+        self.flavour: Flavour = flavour
         self.batches: dict[str, StandInBatch] = {}
         self._ids = count()
         """Ids for Livy and Synapse. The id of a deleted batch is not reused."""

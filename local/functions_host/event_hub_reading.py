@@ -134,5 +134,5 @@ class PartitionReading:
         self._failures = 0
         if events and not self._given_up.is_set():
             work: Any = self._process(events, self._given_up)
-            self._batch = asyncio.ensure_future(work)
-            await asyncio.shield(self._batch)
+            self._batch = batch = asyncio.ensure_future(work)
+            await asyncio.shield(batch)

@@ -18,7 +18,7 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue
-from shared.autoscaling.ports import CapacityControl, Snapshot
+from shared.autoscaling.ports import CapacityControl, Snapshot, Wrote, wrote_nothing
 from shared.autoscaling.sources import IngestionBreaker, ServiceBusSource, Source, StorageQueue
 from shared.autoscaling.state import (
     DESIRED_ROW,
@@ -44,8 +44,8 @@ class MemoryStateStore:
 
     _new_versions = count(1)
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, wrote: Wrote = wrote_nothing) -> None:
+        self._clock, self._wrote = clock, wrote
         self._states: dict[str, ScalingState] = {}
         self._versions: dict[tuple[str, str], int] = {}
         self._log: dict[str, dict[LogKey, LogEntry]] = defaultdict(dict)
@@ -67,6 +67,7 @@ class MemoryStateStore:
             self._versions[name, row] = next(self._new_versions)
         for entry in entries:
             self._write(entry)
+        self._wrote(entries, state)
 
     async def put_override(
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
@@ -78,9 +79,11 @@ class MemoryStateStore:
         if writes:
             self.override(name, override)
         self._write(entry)
+        self._wrote([entry], snapshot.state)
 
     async def record(self, entry: LogEntry) -> None:
         self._write(entry)
+        self._wrote([entry], ScalingState())
 
     def _check(self, snapshot: Snapshot, rows: Iterable[str], entries: Sequence[LogEntry]) -> None:
         name = snapshot.resource_name

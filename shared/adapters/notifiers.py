@@ -71,7 +71,8 @@ class Webhook:
     def __init__(
         self, url: str, style: Style, retry: Retrying, timeout_seconds: float = 10
     ) -> None:
-        self._url, self._style, self._retry = url, style, retry
+        self._url, self._retry = url, retry
+        self._style: Style = style
         self._host = urlsplit(url).hostname
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -27,6 +27,14 @@ class Snapshot:
     read_at: datetime
     version: Any = None
     unreadable: tuple[str, ...] = ()
+
+
+Wrote = Callable[[Sequence[LogEntry], ScalingState], None]
+"""Is called with the log entries that a store has written, and the state of their resource."""
+
+
+def wrote_nothing(entries: Sequence[LogEntry], state: ScalingState) -> None:
+    """Ignore what was written."""
 
 
 class StateStore(Protocol):
@@ -98,7 +106,7 @@ class QueueSender(Protocol):
 class CapacityControl(Protocol):
     """Reads and changes the capacity of a target."""
 
-    async def read(self, target: CapacityTarget) -> MetricValue:
+    async def read(self, target: CapacityTarget, /) -> MetricValue:
         """The capacity that the target is set to.
 
         Raises CapacityRefused if the target does not exist or the identity may not read it, and
@@ -106,7 +114,7 @@ class CapacityControl(Protocol):
         """
         ...
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
+    async def change(self, target: CapacityTarget, /, capacity: int) -> None:
         """Set the capacity, and wait until the change is complete.
 
         Raises CapacityRefused if nothing was changed and another attempt would not help: the target

@@ -34,21 +34,10 @@ SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", metavar="FILE", help=f"A file like {LOCAL_SETTINGS}."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Answer = tuple[Any, Callable[[Any], None]] | None
 """The result of a command as a JSON value, and the function that prints the result as text."""
 Action = Callable[..., Coroutine[Any, Any, Answer]]
-
-
-def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
-    kind = inspect.Parameter.KEYWORD_ONLY  # parameters with defaults may then be in any order
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-COMMON = [
-    _parameter("context", typer.Context),
-    _parameter("settings_file", SettingsFile, None),
-]
-JSON = _parameter("as_json", Annotated[bool, typer.Option("--json", help="Print JSON.")], False)
 
 
 class Misused(typer.TyperException):
@@ -89,16 +78,20 @@ def command(
     def register(action: Action) -> Action:
         def call(
             context: typer.Context,
-            settings_file: Path | None,
-            as_json: bool = False,
+            settings_file: SettingsFile = None,
+            as_json: AsJson = False,
             **options: Any,
         ) -> int:
             return run(partial(action, **options), settings_file or context.obj, as_json)
 
         _app, *own = inspect.signature(action, eval_str=True).parameters.values()
-        parameters = [_parameter(p.name, _numeric(p.annotation), p.default) for p in own]
-        parameters += [*COMMON, JSON] if has_json else COMMON
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        *common, as_json, _options = inspect.signature(call, eval_str=True).parameters.values()
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                each.replace(kind=each.KEYWORD_ONLY, annotation=_numeric(each.annotation))
+                for each in (*own, *common, *[as_json][:has_json])
+            ]
+        )
         commands.command(name, help=_unwrapped(action.__doc__), **typer_options)(call)
         return action
 

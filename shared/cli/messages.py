@@ -106,9 +106,9 @@ async def _read_window(
     sender: BatchSender, namespace: ServiceBusConnection, queue: str, topic: str
 ) -> str:
     """Give the sender the duplicate detection window. Returns why it cannot be read, or nothing."""
-    from shared.wiring.batch_sender import window_of  # noqa: PLC0415  heavy to import
+    from shared.adapters.service_bus.administration import duplicate_window  # noqa: PLC0415  heavy
 
-    window = await window_of(namespace, queue or topic, topic=bool(topic))
+    window = await duplicate_window(namespace, queue or topic, topic=bool(topic))
     sender.duplicate_window = None if isinstance(window, str) else window
     return window if isinstance(window, str) else ""
 

@@ -13,6 +13,7 @@ from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import BreakerChanged, ClaimLost, CommitRefused, RowUnreadable
 from shared.ingestion.events.accounting import check_epoch, check_number, check_rows
 from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
+from shared.ingestion.metering import of_breaker, of_commit
 from shared.ingestion.model import (
     Commit,
     DeadLetter,
@@ -49,6 +50,7 @@ from shared.ingestion.rows import (
     Working,
     Write,
 )
+from shared.values.metering import Meter, no_meter
 from shared.values.redaction import redacting
 
 NUMBER_MAX = 2**63 - 1
@@ -70,9 +72,13 @@ class EventStore:
     """
 
     def __init__(
-        self, rows: RowEngine, write_in_transaction: WriteInTransaction | None = None
+        self,
+        rows: RowEngine,
+        write_in_transaction: WriteInTransaction | None = None,
+        meter: Meter = no_meter,
     ) -> None:
         self._rows = rows
+        self._meter = meter
         self._write_in_transaction = write_in_transaction
         self.limits = rows.limits
         self.close = rows.close
@@ -92,6 +98,7 @@ class EventStore:
         refusal = f"{stream.key}: the checkpoint changed since it was read"
         row = await self._write(stream, writes, refusal, commit.effects)
         assert row is not None
+        self._meter(of_commit(stream, commit, row.written_at))
         return StoredCheckpoint(commit.checkpoint, row.written_at, row.version)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
@@ -243,17 +250,16 @@ def _letters(stream: Stream, rows: Sequence[Row[DeadLetter]]) -> list[StoredDead
 class RowBreakerStore:
     """See BreakerStore."""
 
-    def __init__(self, rows: RowEngine, name: str) -> None:
-        self._rows, self._name, self._place = rows, name, (name,)
+    def __init__(self, rows: RowEngine, name: str, meter: Meter = no_meter) -> None:
+        self._rows, self._name, self._place, self._meter = rows, name, (name,), meter
         self._purged_before: datetime | None = None
         self.close = rows.close
 
     async def load(self) -> BreakerSnapshot:
         page = await self._rows.read(BREAKER, self._place)
-        if page.first is None:
-            return BreakerSnapshot(Breaker(), page.read_at)
-        breaker = decode_breaker(page.first.value.state)
-        return BreakerSnapshot(breaker, page.read_at, page.first.version)
+        breaker = decode_breaker(page.first.value.state) if page.first else Breaker()
+        self._meter(of_breaker(self._name, breaker.mode))
+        return BreakerSnapshot(breaker, page.read_at, page.first and page.first.version)
 
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         row = BreakerRow(str(breaker.mode), encode_breaker(breaker))
@@ -263,6 +269,7 @@ class RowBreakerStore:
             text = f"{self._name}: another instance changed the breaker first"
             raise BreakerChanged(text) from error
         assert new is not None
+        self._meter(of_breaker(self._name, breaker.mode))
         return BreakerSnapshot(breaker, new.written_at, new.version)
 
     async def put_tally(self, tally: Tally) -> None:

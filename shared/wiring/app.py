@@ -12,24 +12,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
-from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
+from shared.values.metering import Meter, no_meter
 from shared.wiring import checks
-from shared.wiring.data_sets import DataSetParts
-from shared.wiring.ingestion import IngestionParts
-from shared.wiring.nightly import NightlyParts
-from shared.wiring.notifications import NotificationParts
 from shared.wiring.scaling import ScalingParts
-from shared.wiring.web import WebParts
 
 if TYPE_CHECKING:
-    from shared.adapters.telemetry.measured import InvocationMeter
+    from shared.ingestion.concurrency import Retrying
+    from shared.wiring.data_sets import DataSetParts
+    from shared.wiring.ingestion import IngestionParts
+    from shared.wiring.nightly import NightlyParts
+    from shared.wiring.notifications import NotificationParts
+    from shared.wiring.web import WebParts
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,15 @@ C = TypeVar("C", bound=Closable)
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def _part(module: str, name: str) -> Any:
+    """A part whose module is imported when the part is first used."""
+
+    def built(app: App) -> Any:
+        return getattr(import_module(f"shared.wiring.{module}"), name)(app)
+
+    return cached_property(built)
 
 
 class App:
@@ -65,11 +75,12 @@ class App:
         self._closed = False
 
     scaling = cached_property(ScalingParts)
-    data_sets = cached_property(DataSetParts)
-    ingestion = cached_property(IngestionParts)
-    nightly = cached_property(NightlyParts)
-    notifications = cached_property(NotificationParts)
-    web = cached_property(WebParts)
+
+    data_sets: DataSetParts = _part("data_sets", "DataSetParts")
+    ingestion: IngestionParts = _part("ingestion", "IngestionParts")
+    nightly: NightlyParts = _part("nightly", "NightlyParts")
+    notifications: NotificationParts = _part("notifications", "NotificationParts")
+    web: WebParts = _part("web", "WebParts")
 
     @cached_property
     def checked(self) -> checks.Checked:
@@ -118,13 +129,13 @@ class App:
         return JitteredRetrying()
 
     @cached_property
-    def measuring(self) -> bool:
-        """Whether telemetry is exported. The first access starts the export."""
+    def meter(self) -> Meter:
+        """Records measurements if telemetry is exported. The first access starts the export."""
         to, environ = self.settings.notifications, self.settings.environ
         if not to.telemetry and not to.otlp_endpoint:
-            return False
+            return no_meter
         from shared.adapters.telemetry import export  # noqa: PLC0415  heavy to import
-        from shared.adapters.telemetry.measured import NAME  # noqa: PLC0415  heavy to import
+        from shared.adapters.telemetry.meter import NAME, OpenTelemetryMeter  # noqa: PLC0415  heavy
 
         switched_off = [
             signal
@@ -141,18 +152,12 @@ class App:
                 sampler_is_set=bool(environ.get("OTEL_TRACES_SAMPLER")),
             )
         )
-        return True
+        return OpenTelemetryMeter()
 
     def record_invocation(self, function: str, seconds: float, error: str) -> None:
         """Record how an invocation of a function ended; see InvocationGuard."""
-        if self.measuring:
-            self._invocation_meter.record(function, seconds, error)
-
-    @cached_property
-    def _invocation_meter(self) -> InvocationMeter:
-        from shared.adapters.telemetry.measured import InvocationMeter  # noqa: PLC0415  heavy
-
-        return InvocationMeter()
+        ended = {"function": function, "error": error or "none"}
+        self.meter([("functions.duration", seconds, ended)])
 
     def open(self, make: Callable[P, C], *args: P.args, **kwargs: P.kwargs) -> C:
         """Build a part that the app closes when it is closed. Raises RuntimeError after that."""

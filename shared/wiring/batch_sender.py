@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from datetime import timedelta
 
-from shared.adapters.service_bus.administration import duplicate_window as read_window
 from shared.adapters.service_bus.link import Clock, ServiceBusLink
 from shared.messaging.batch_sender import BatchSender, OnPause
 from shared.messaging.send_state import RetryBudget
@@ -28,19 +27,8 @@ def batch_sender(
     return BatchSender(
         link,
         asyncio.sleep,
-        _new_id,
+        lambda: uuid.uuid4().hex,
         budget or RetryBudget(),
         on_pause=on_pause,
         duplicate_window=duplicate_window,
     )
-
-
-async def window_of(
-    connection: ServiceBusConnection, entity: str, *, topic: bool
-) -> timedelta | str | None:
-    """See ``duplicate_window`` of the adapter."""
-    return await read_window(connection, entity, topic=topic)
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex

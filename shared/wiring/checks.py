@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared import settings as settings_module
 from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
@@ -22,7 +22,6 @@ from shared.autoscaling.deciding.validation import connections, needs_hub, probl
 from shared.autoscaling.learning.counts import namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
-from shared.ingestion.events.handling import Handling, handling_of
 from shared.settings import Settings, SettingsError
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.host_json import HOST_JSON, OVERRIDE, app_folder, host_document, host_value
@@ -30,6 +29,9 @@ from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
 from shared.values.calls import error_text
 from shared.values.durations import time_span
+
+if TYPE_CHECKING:
+    from shared.ingestion.events.handling import Handling
 
 T = TypeVar("T")
 
@@ -120,6 +122,8 @@ def handling(loaded: Settings) -> Handling | None:
 
 
 def _handling(name: str, loaded: Settings) -> Handling:
+    from shared.ingestion.events.handling import handling_of  # noqa: PLC0415  only if it is set
+
     module, _, attribute = name.partition(":")
     declared = handling_of(getattr(import_module(module), attribute))
     if not declared.needs_database:

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from shared.datasets.arrivals import decode_arrival
+from shared.datasets.flows import poison, process_dataset, telemetry_arrived
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.ports import ClaimStore
+from shared.datasets.processing import decode_work
 from shared.messaging.ports import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
 from shared.wiring.parts import Parts
 
 
 class DataSetParts(Parts):
+    async def schedule(self, text: str) -> None:
+        """Schedule the processing of the data set that an event of Event Grid names."""
+        arrival = decode_arrival(text)
+        await self.queue_check.run()
+        periods, now = self._app.checked.periods, self._app.now()
+        await telemetry_arrived.run(arrival, periods, self.processing_sender, now, self.undated)
+
+    async def process(self, body: bytes, holder: str) -> None:
+        """Process the data set of a message. ``holder`` identifies the message."""
+        recompute = self._app.nightly.recompute
+        work, sender = decode_work(body), self.processing_sender
+        await process_dataset.run(work, holder, self.claims, recompute, sender)
+
+    def log_poison(self, text: str, message_id: str) -> None:
+        poison.run(text, message_id)
+
     @cached_property
     def processing_sender(self) -> MessageSender:
         """Sends to the queue that keeps one message for each data set and period."""

@@ -23,15 +23,16 @@ from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
-from shared.ingestion.events import outbox
+from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
-from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
+from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.events.tail import TailWatch
+from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker import BreakerController, Hub
@@ -55,6 +56,16 @@ CONCURRENT_TAILS_MAX = 4
 
 
 class IngestionParts(IngestionStores):
+    async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
+        """Process a batch of the Functions trigger."""
+        batch = parse_batch(bodies, metadata)
+        await ingest.run(batch.events, await self.pipeline(batch.partition_id))
+
+    async def process_tails(self) -> None:
+        """Process events that were not delivered, send what is left, and delete old effects."""
+        await self.effect_retention.run()
+        await self.tail_watch.run(await self.hub.partition_ids(), self.pipeline)
+
     # --- the events of one partition ----------------------------------------------------------
 
     @cached_property
@@ -90,7 +101,7 @@ class IngestionParts(IngestionStores):
         consumer = Consumer(
             stream=stream,
             writer=writer,
-            store=self._measured(self.store),
+            store=self.store,
             hub=self.hub,
             handle=self._guarded(stream, call_seconds),
             retry=self._app.retry,
@@ -100,13 +111,6 @@ class IngestionParts(IngestionStores):
         )
         beat = heartbeat_every(BEAT_SECONDS)
         return PartitionPipeline(consumer, self.breaker_client, self.sender, time.monotonic, beat)
-
-    def _measured(self, store: IngestionStore) -> IngestionStore:
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredIngestion  # noqa: PLC0415  heavy
-
-        return MeasuredIngestion(store)
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:

@@ -57,7 +57,7 @@ class IngestionStores(Parts):
     def store(self) -> EventStore:
         """Checkpoints and outcomes of events. Its commits also write the user's own tables."""
         write_in_transaction = self.handling.write_in_transaction if self.handling else None
-        return EventStore(self.rows, write_in_transaction)
+        return EventStore(self.rows, write_in_transaction, self._app.meter)
 
     @cached_property
     def store_alone(self) -> EventStore:
@@ -69,12 +69,7 @@ class IngestionStores(Parts):
     @cached_property
     def breaker_store(self) -> BreakerStore:
         """The state of the circuit breaker around the event hub."""
-        store = RowBreakerStore(self.rows, BREAKER)
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredBreaker  # noqa: PLC0415  heavy
-
-        return MeasuredBreaker(store, BREAKER)
+        return RowBreakerStore(self.rows, BREAKER, self._app.meter)
 
     @cached_property
     def owners(self) -> OwnershipStore:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from shared.datasets.ports import Recompute
 from shared.datasets.processing import DatasetWork
 from shared.nightly import runs
-from shared.nightly.flows.demand import demand_period
+from shared.nightly.flows.demand import demand_nightly, demand_period
+from shared.nightly.flows.retention import delete_old_trends
 from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.model import RunPolicy
 from shared.nightly.ports import InputReader, JobSubmitter, RunStore
@@ -33,6 +34,18 @@ class NightlyParts(Parts):
     def settings(self) -> NightlySettings:
         return self._app.settings.nightly
 
+    async def demand_runs(self) -> None:
+        """Request runs for yesterday and for dates with late data."""
+        datasets, late_days = self.settings.datasets, self.settings.late_days
+        notifier = self._app.notifications.notifier
+        await demand_nightly(datasets, late_days, self.store, self.inputs, notifier)
+
+    async def advance_runs(self) -> None:
+        await self.run_manager.run_all(self.settings.datasets)
+
+    async def delete_old_trends(self) -> None:
+        await delete_old_trends(self.trends.delete_older)
+
     @cached_property
     def recompute(self) -> Recompute:
         return JobRecompute(self)
@@ -47,18 +60,14 @@ class NightlyParts(Parts):
             self.settings.part(RunPolicy),
             lambda run: runs.job(run, settings.inputs, settings.output, settings.arguments),
             runs.new_token,
+            self._app.meter,
         )
 
     @cached_property
     def store(self) -> RunStore:
         from shared.adapters.tables.runs import TableRunStore  # noqa: PLC0415  heavy to import
 
-        store = self._app.open(TableRunStore, self._app.storage)
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredRuns  # noqa: PLC0415  heavy
-
-        return MeasuredRuns(store)
+        return self._app.open(TableRunStore, self._app.storage)
 
     @cached_property
     def trends(self) -> TableTrends:

@@ -10,6 +10,7 @@ from shared.autoscaling.flows import notify
 from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.operating import notices
 from shared.nightly.notices import trend_notices
+from shared.notifications import flow
 from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
@@ -20,6 +21,10 @@ TREND_DAYS = timedelta(days=7)
 
 
 class NotificationParts(Parts):
+    async def send_due(self) -> None:
+        """Send the notifications that are due."""
+        await flow.run(self.sources, self.store, self.notifier, self.intervals)
+
     @cached_property
     def notifier(self) -> Notifier:
         """Writes all notifications to the log, and sends those of the configured kinds to the

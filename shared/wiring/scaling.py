@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.message_counts import MessageCounts
 from shared.autoscaling.flows.poison import SAMPLES_QUEUE
+from shared.autoscaling.operating.metering import measured
 from shared.autoscaling.ports import (
     CapacityControl,
     Permissions,
@@ -15,6 +18,7 @@ from shared.autoscaling.ports import (
     StateStore,
 )
 from shared.autoscaling.sources import Services
+from shared.autoscaling.state import ScalingState
 from shared.wiring.parts import Parts
 
 SEND_SECONDS_MAX = 20
@@ -26,12 +30,10 @@ class ScalingParts(Parts):
     def store(self) -> StateStore:
         from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy
 
-        store = self._app.open(TableStateStore, self._app.storage)
-        if not self._app.measuring:
-            return store
-        from shared.adapters.telemetry.measured import MeasuredStore  # noqa: PLC0415  heavy
+        return self._app.open(TableStateStore, self._app.storage, self._wrote)
 
-        return MeasuredStore(store, self._app.resources)
+    def _wrote(self, entries: Sequence[LogEntry], state: ScalingState) -> None:
+        self._app.meter(measured(entries, state, self._app.resources))
 
     @cached_property
     def control(self) -> CapacityControl:
@@ -49,13 +51,13 @@ class ScalingParts(Parts):
     def reader(self) -> Services:
         from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
-        settings, ingestion = self._app.settings, self._app.ingestion
+        settings = self._app.settings
         return self._app.open(
             AzureReader,
             settings.storage,
             settings.service_bus,
             self.control,
-            lambda: ingestion.breaker_store,
+            lambda: self._app.ingestion.breaker_store,
             lambda: self.platform_metrics,
             self._app.now,
         )

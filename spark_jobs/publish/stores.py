@@ -30,12 +30,15 @@ class Store(Protocol):
 
     def url(self, name: str) -> str:
         """The URL with which Spark reads and writes the file or folder."""
+        ...
 
     def names(self, folder: str) -> list[str]:
         """The names of a folder's children; empty if there is no such folder."""
+        ...
 
     def read(self, name: str) -> bytes:
         """Raises FileNotFoundError."""
+        ...
 
     def write(self, name: str, content: bytes) -> None:
         """Writes the file completely or not at all, and replaces an earlier file."""
@@ -44,6 +47,7 @@ class Store(Protocol):
         """Writes the file completely or not at all. Returns False if it exists: of two concurrent
         calls only one returns True.
         """
+        ...
 
     def delete(self, name: str) -> None:
         """Deletes a file, or a folder with its contents, if it exists."""

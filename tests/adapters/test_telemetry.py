@@ -10,19 +10,15 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from local.twins.autoscaling import MemoryStateStore
-from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from local.twins.nightly import MemoryRunStore
-from shared.adapters.telemetry.measured import (
-    MeasuredBreaker,
-    MeasuredIngestion,
-    MeasuredRuns,
-    MeasuredStore,
-)
+from local.twins.rows import MemoryRows
+from shared.adapters.telemetry.meter import OpenTelemetryMeter
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Goal, Limits, Throughput
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.operating.metering import measured as measured_entries
 from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.state import Override
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
@@ -35,24 +31,29 @@ from shared.ingestion.model import (
     Gap,
     Stream,
 )
+from shared.ingestion.stores import EventStore, RowBreakerStore
+from shared.nightly.metering import of_dates
 from shared.nightly.model import Demand, Run, RunState
 from tests.builders import NOW, as_message, resource
 
 
 class Measured:
-    """A resource whose store records metrics."""
+    """A resource whose store is measured, and a meter for others."""
 
     def __init__(self) -> None:
         self.now = NOW
         self.reader = InMemoryMetricReader()
-        self.meter = MeterProvider([self.reader]).get_meter("test")
+        self.meter = OpenTelemetryMeter(MeterProvider([self.reader]).get_meter("test"))
         self.resource = resource(
             limits=Limits(1, 5),
             goal=Goal(age_limit_minutes=4),
             throughput=Throughput(rate_per_instance_minute=30),
         )
-        self.store = MeasuredStore(
-            MemoryStateStore(lambda: self.now), {"plan-1": self.resource}, self.meter
+        self.store = MemoryStateStore(
+            lambda: self.now,
+            lambda entries, state: self.meter(
+                measured_entries(entries, state, {"plan-1": self.resource})
+            ),
         )
 
     async def minute(self, backlog: float, late_seconds: float = 0) -> None:
@@ -139,7 +140,7 @@ async def test_other_entries_of_the_decision_log_are_counted_by_kind(measured: M
 
 async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measured() -> None:
     measured, stream = Measured(), Stream("bus", "metrics", "$Default", "2")
-    store = MeasuredIngestion(MemoryIngestionStore(lambda: NOW), measured.meter)
+    store = EventStore(MemoryRows(lambda: NOW), meter=measured.meter)
     letter = DeadLetter(1, "1", NOW, NOW, FailureKind.POISON, "bad")
     checkpoint = Checkpoint(0, 4, "4", NOW - timedelta(seconds=90), txid="t")
     gap = Gap(2, 4, NOW, "retention")
@@ -157,7 +158,7 @@ async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measure
 async def test_the_mode_of_the_breaker_is_a_number(
     measured: Measured, mode: str, level: int
 ) -> None:
-    store = MeasuredBreaker(MemoryBreakerStore(lambda: NOW), "metric_ingest", measured.meter)
+    store = RowBreakerStore(MemoryRows(lambda: NOW), "metric_ingest", measured.meter)
     seen = await store.load()
     await store.replace(seen, Breaker(BreakerMode(mode)))
     assert [point.value for point in measured.points()["ingestion.breaker"]] == [level]
@@ -166,13 +167,13 @@ async def test_the_mode_of_the_breaker_is_a_number(
 async def test_dates_of_the_last_week_are_counted_by_the_state_of_their_latest_run(
     measured: Measured,
 ) -> None:
-    store = MeasuredRuns(MemoryRunStore(lambda: NOW), measured.meter)
+    store = MemoryRunStore(lambda: NOW)
     runs = {1: RunState.FAILED, 2: RunState.SUCCEEDED, 3: RunState.SUCCEEDED, 8: RunState.LOST}
     for days, state in runs.items():
         day = NOW.date() - timedelta(days=days)
         await store.insert(Run("events", day, 1, 1, "t", NOW, state, NOW, NOW))
     await store.ask("events", Demand(NOW.date(), NOW, "nightly run"))
-    await store.read("events")
+    measured.meter(of_dates("events", await store.read("events")))
     points = measured.points()["trends.dates"]
     counted = {point.attributes["state"]: point.value for point in points}
     assert {state: count for state, count in counted.items() if count} == {

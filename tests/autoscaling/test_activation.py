@@ -18,7 +18,9 @@ from local.twins.autoscaling import (
 from shared.autoscaling import HubMetric, Limits, ManualChange, Mode, Throughput
 from shared.autoscaling.activation import REPLACED_MAX, standing
 from shared.autoscaling.deciding.decide import EntryKind
-from shared.autoscaling.flows import notify, preview, reconciler, scaler, scaling_logic, status
+from shared.autoscaling.flows import notify, preview, scaling_logic, status
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import Observation, Recommendation, Resource
@@ -174,11 +176,11 @@ class World:
 
     async def scale(self, copy: Copy, action: ScaleAction | None) -> EntryKind:
         assert action is not None
-        return await scaler.execute(action, copy.resources, self.store, self.control, TIMING)
+        return await Scaler(copy.resources, self.store, self.control, TIMING).execute(action)
 
     async def reconcile(self, copy: Copy) -> list[ScaleAction]:
-        return await reconciler.reconcile_all(
-            copy.resources.values(), self.store, self.control, TIMING, 10, copy.version
+        return await Reconciler(self.store, self.control, TIMING, 10, copy.version).reconcile_all(
+            copy.resources.values()
         )
 
     async def state(self) -> ScalingState:

@@ -24,14 +24,14 @@ from shared.autoscaling.errors import (
 from shared.autoscaling.flows import (
     metric_collector,
     poison,
-    reconciler,
     retention,
-    scaler,
     scaling_logic,
     status,
 )
 from shared.autoscaling.flows import notify as news
 from shared.autoscaling.flows.poison import UNATTRIBUTED, PoisonMessage
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.operating import presenting
@@ -85,10 +85,10 @@ class World:
         return action
 
     async def scale(self, action: ScaleAction) -> EntryKind:
-        return await scaler.execute(action, self.resources, self.store, self.control, TIMING)
+        return await Scaler(self.resources, self.store, self.control, TIMING).execute(action)
 
     async def reconcile(self) -> list[ScaleAction]:
-        return await reconciler.reconcile_all([self.resource], self.store, self.control, TIMING, 10)
+        return await Reconciler(self.store, self.control, TIMING, 10).reconcile_all([self.resource])
 
     async def desired(self) -> Desired:
         desired = (await self.store.load("plan-1")).state.desired
@@ -502,7 +502,7 @@ async def test_a_resource_that_cannot_be_read_does_not_affect_the_others() -> No
         await scaling_logic.process_samples(
             as_message(Metric("plan-2", "backlog", value)), both, world.store
         )
-    again = await reconciler.reconcile_all(both.values(), world.store, world.control, TIMING, 10)
+    again = await Reconciler(world.store, world.control, TIMING, 10).reconcile_all(both.values())
     assert again == [action]
 
 
@@ -522,7 +522,7 @@ async def test_a_resource_that_does_not_answer_does_not_delay_the_others() -> No
     first = await world.store.load("plan-2")
     await world.store.commit(first, ScalingState(desired=await world.desired()))
     both = [hanging, world.resource]
-    assert await reconciler.reconcile_all(both, world.store, world.control, TIMING, 0.05) == [
+    assert await Reconciler(world.store, world.control, TIMING, 0.05).reconcile_all(both) == [
         action
     ]
 

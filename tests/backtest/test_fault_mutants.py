@@ -95,11 +95,11 @@ MUTANTS = [
     rule("actions.reopen", "not changed_by_hand(desired, capacity)", "True"),
     rule("actions.reopen", "if desired.status is not ActionStatus.CONFIRMED:", "if False:"),
     rule(
-        "flows.scaler._superseded",
-        "if desired is not None and settlement.change_requested:",
+        "flows.scaler.Scaler._settle",
+        "if settlement.change_requested:",
         "if False:",
     ),
-    rule("flows.scaler._carry_out", "after != desired.target", "False"),
+    rule("flows.scaler.Scaler._carry_out", "after != desired.target", "False"),
     # --- the reconciler repairs everything
     rule("actions.reconcile", "if actual == desired.target:", "if False:"),
     rule("actions._overdue", "timedelta(seconds=timing.deadline_seconds)", "timedelta.max"),
@@ -108,7 +108,7 @@ MUTANTS = [
     # --- manual changes
     rule("actions.changed_by_hand", "actual != desired.target", "False"),
     rule("actions._superseded", "return (*earlier, previous.target)", "return ()"),
-    rule("flows.scaler._carry_out", "adopts and changed_by_hand(desired, before)", "False"),
+    rule("flows.scaler.Scaler._carry_out", "adopts and changed_by_hand(desired, before)", "False"),
     rule("actions.adopt", "target=actual", "target=_believed(desired)"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from backtest.errors import BacktestError
 from backtest.rivals import RIVALS
 from bench import __main__ as bench
 from bench import registry
-from bench.groups import decide, regret
+from bench.groups import cold_start, decide, regret
 from bench.measurement import Measurement
 
 REQUIRED = ("name", "value", "unit", "baseline", "ratio")
@@ -43,6 +44,12 @@ def test_the_decide_group_yields_valid_lines() -> None:
         assert set(REQUIRED) <= set(line) <= {*REQUIRED, *OPTIONAL}
         assert line["value"] > 0
         assert line["baseline"] > 0
+
+
+def test_a_new_process_commits_its_first_decision_of_the_shipped_rules() -> None:
+    """The child process fails if it has not decided, and then so does the group."""
+    seconds = asyncio.run(cold_start.first_decision(repeats=1))
+    assert all(each > 0 for each in seconds)
 
 
 def test_every_group_has_a_unique_name_and_a_module() -> None:

@@ -18,13 +18,13 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from local.amqp_broker import AmqpStandIn, faults, in_thread
+from shared.adapters.service_bus.administration import duplicate_window
 from shared.cli import messages
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
-from shared.wiring.batch_sender import window_of
 from tests.emulators.rig import Bus, bus_in_thread
 
 Write = Callable[[str], str]
@@ -157,8 +157,8 @@ async def test_the_window_is_read_from_the_queue_or_topic(
     is_topic = kind == "topic"
     made = jobs.bus.topic("all") if is_topic else jobs.bus.queue(duplicate_window=window)
     at = jobs.bus.administration
-    assert await window_of(at, await made, topic=is_topic) == window
-    assert "nowhere" in str(await window_of(at, "nowhere", topic=is_topic))
+    assert await duplicate_window(at, await made, topic=is_topic) == window
+    assert "nowhere" in str(await duplicate_window(at, "nowhere", topic=is_topic))
 
 
 def test_a_queue_that_does_not_exist_is_reported(

@@ -17,7 +17,9 @@ from local.azure_apis.plans import P1V3, Plan
 from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.autoscaling.deciding.decide import EntryKind
-from shared.autoscaling.flows import reconciler, scaler, scaling_logic
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ActionStatus, ScaleAction
 from tests.builders import TIMING, as_message, resource
@@ -44,12 +46,12 @@ class Scene:
         return action
 
     async def scale(self, action: ScaleAction) -> EntryKind:
-        return await scaler.execute(action, RESOURCES, self.store, self.control, TIMING)
+        return await Scaler(RESOURCES, self.store, self.control, TIMING).execute(action)
 
     async def reconcile(self) -> list[ScaleAction]:
         self.now += timedelta(seconds=60)
-        return await reconciler.reconcile_all(
-            RESOURCES.values(), self.store, self.control, TIMING, 10
+        return await Reconciler(self.store, self.control, TIMING, 10).reconcile_all(
+            RESOURCES.values()
         )
 
     @property

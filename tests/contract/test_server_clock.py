@@ -31,7 +31,7 @@ from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.flows import scaler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
 from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
@@ -206,7 +206,7 @@ async def test_an_override_expires_by_the_servers_clock_and_not_by_the_local_one
     await store.put_override(await store.load(declared.name), pause, entry)
     control = MemoryCapacityControl(lambda: here, {declared.target.name: 2})
     action = ScaleAction(declared.name, pending.target, pending.epoch, "why", pending.requested_at)
-    ended = await scaler.execute(action, {declared.name: declared}, store, control, TIMING)
+    ended = await Scaler({declared.name: declared}, store, control, TIMING).execute(action)
     await store.close()
     paused = skew < timedelta(0)
     assert ended is (EntryKind.IGNORED if paused else EntryKind.CONFIRMED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX
 from shared.autoscaling.policy import Recommendation
-from shared.autoscaling.ports import StateStore
+from shared.autoscaling.ports import StateStore, Wrote, wrote_nothing
 from shared.autoscaling.state import (
     ActionStatus,
     BacklogTrend,
@@ -38,18 +38,31 @@ from tests.builders import NOW, ago, desired, history, sample
 
 
 @asynccontextmanager
-async def table_store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
-    store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
+async def table_store(
+    azurite: Azurite, wrote: Wrote = wrote_nothing
+) -> AsyncIterator[TableStateStore]:
+    store = TableStateStore(StorageConnection("Storage", azurite.connection_string), wrote)
     yield store
     await store.close()
 
 
+@pytest.fixture
+def written() -> list[tuple[str, ScalingState]]:
+    """The ids of the entries that the store says it has written, each with its state."""
+    return []
+
+
 @pytest.fixture(params=["memory", "tables"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
+async def store(
+    request: pytest.FixtureRequest, written: list[tuple[str, ScalingState]]
+) -> AsyncIterator[StateStore]:
+    def wrote(entries: Sequence[LogEntry], state: ScalingState) -> None:
+        written.extend((each.entry_id, state) for each in entries)
+
     if request.param == "memory":
-        yield MemoryStateStore(lambda: datetime.now(UTC))
+        yield MemoryStateStore(lambda: datetime.now(UTC), wrote)
         return
-    async with table_store(request.getfixturevalue("azurite")) as tables:
+    async with table_store(request.getfixturevalue("azurite"), wrote) as tables:
         yield tables
 
 
@@ -110,6 +123,19 @@ async def test_a_committed_state_is_read_back(store: StateStore, name: str) -> N
     await store.commit(empty, FULL, [entry(name)])
     assert (await store.load(name)).state == FULL
     assert await store.log(name) == [entry(name)]
+
+
+async def test_each_entry_that_was_written_is_told_with_its_state(
+    store: StateStore, name: str, written: list[tuple[str, ScalingState]]
+) -> None:
+    empty = await store.load(name)
+    await store.commit(empty, FULL, [entry(name, "a"), entry(name, "b")])
+    with pytest.raises(StateConflict):
+        await store.commit(empty, replace(FULL, desired=None), [entry(name, "refused")])
+    await store.put_override(empty, Override(Mode.PAUSED, "work"), entry(name, "c"))
+    await store.record(entry(name, "d"))
+    expected = [("a", FULL), ("b", FULL), ("c", ScalingState()), ("d", ScalingState())]
+    assert written == expected
 
 
 async def test_a_snapshot_has_the_stores_own_time(store: StateStore, name: str) -> None:

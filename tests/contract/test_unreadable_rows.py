@@ -22,7 +22,9 @@ from shared.adapters.tables.scaling_rows import profile_row
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
-from shared.autoscaling.flows import poison, reconciler, retention, scaler, scaling_logic
+from shared.autoscaling.flows import poison, retention, scaling_logic
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.policy import Resource
@@ -154,9 +156,9 @@ async def test_an_unreadable_state_row_stops_only_its_resource_with_a_clear_erro
     control = MemoryCapacityControl(lambda: now, {bad: 2, good: 2})
     action = ScaleAction(bad, 3, 7, "x", now)
     with pytest.raises(StateUnreadable):
-        await scaler.execute(action, two, store, control, TIMING)
+        await Scaler(two, store, control, TIMING).execute(action)
     caplog.set_level(logging.INFO)
-    await reconciler.reconcile_all(two.values(), store, control, TIMING, 30)
+    await Reconciler(store, control, TIMING, 30).reconcile_all(two.values())
     assert [line for line in caplog.messages if "[reconcile_failed]" in line and key in line]
     assert control.changes == []
     await scaling_logic.process_samples(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib import import_module
 from inspect import isawaitable, signature
 from types import ModuleType
 from typing import Any
@@ -50,6 +51,7 @@ from shared.ingestion.operating import check_hub
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
+from shared.values.metering import no_meter
 from shared.wiring import ingestion, runner
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
@@ -189,7 +191,7 @@ def job(app: App) -> list[str]:
 
 def destinations(app: App) -> Any:
     with noted(export, "export", Mock()) as seen:
-        assert app.measuring
+        assert app.meter is not no_meter
     return seen["destinations"]
 
 
@@ -639,17 +641,27 @@ class Call:
 
 CALLS = {
     "SourceTimeoutSeconds of metric_collector": Call(
-        "metric_collector", "flows.metric_collector.collect", "timeout_seconds", "7", 7
+        "metric_collector",
+        "shared.autoscaling.flows.metric_collector.collect",
+        "timeout_seconds",
+        "7",
+        7,
     ),
     "SourceTimeoutSeconds of reconciler": Call(
-        "reconciler", "flows.reconciler.reconcile_all", "timeout_seconds", "7", 7
+        "reconciler", "function_app.Reconciler", "timeout_seconds", "7", 7
     ),
     "DecisionLogDays": Call(
-        "log_retention", "flows.retention.delete_old_entries", "days", "77", 77
+        "log_retention", "shared.autoscaling.flows.retention.delete_old_entries", "days", "77", 77
     ),
-    "TrendsLateDays": Call("nightly_trends", "demand_nightly", "late_days", "7", 7),
+    "TrendsLateDays": Call(
+        "nightly_trends", "shared.wiring.nightly.demand_nightly", "late_days", "7", 7
+    ),
     "TrendsDataSets": Call(
-        "nightly_trends", "demand_nightly", "datasets", "sales,orders", ("sales", "orders")
+        "nightly_trends",
+        "shared.wiring.nightly.demand_nightly",
+        "datasets",
+        "sales,orders",
+        ("sales", "orders"),
     ),
 }
 """By the name of the setting."""
@@ -681,13 +693,13 @@ async def test_a_setting_arrives_in_the_flow_of_its_function(
 ) -> None:
     module.app.nightly.run_manager = Mock(run_all=AsyncMock())
     module._send = AsyncMock()  # type: ignore[attr-defined]
-    *path, name = call.flow.split(".")
-    owner: Any = module
-    for part in path:
-        owner = getattr(owner, part)
+    owner, _, name = call.flow.rpartition(".")
     run = getattr(module, call.function)
     result = Mock(metrics=[], __iter__=lambda _self: iter(()))
-    with noted(owner, name, AsyncMock(return_value=result)) as seen:
+    flow: Any = AsyncMock(return_value=result)
+    if name == "Reconciler":
+        flow = Mock(return_value=Mock(reconcile_all=flow))
+    with noted(import_module(owner), name, flow) as seen:
         await run(Mock(spec=func.TimerRequest))
     assert seen[call.argument] == call.expected
 

@@ -83,7 +83,7 @@ MUTANTS = [
         "return FailureCause.DEPENDENCY",
         "return FailureCause.EVENT",
     ),
-    Mutant("ingestion", "events.process_batch._next_pass", "(*fresh, *restored)", "fresh"),
+    Mutant("ingestion", "events.process_batch._Batch._next_pass", "(*fresh, *restored)", "fresh"),
     Mutant(
         "ingestion_trigger",
         "events.process_batch._begun",
@@ -263,11 +263,16 @@ LOCAL = "store.local_now()"
 MUTANTS += [
     # --- whose clock counts, and what is left of the time before it was set back
     scaling("flows.scaling_logic._attempt", "now = snapshot.read_at", f"now = {LOCAL}", 4),
-    scaling("flows.reconciler.reconcile_one", "snapshot.read_at, timing", f"{LOCAL}, timing", 4),
     scaling(
-        "flows.scaler._settle",
+        "flows.reconciler.Reconciler.reconcile_one",
+        "now, self.timing",
+        f"self.{LOCAL}, self.timing",
+        4,
+    ),
+    scaling(
+        "flows.scaler.Scaler._settle",
         "snapshot.state.desired, snapshot.read_at",
-        f"snapshot.state.desired, {LOCAL}",
+        f"snapshot.state.desired, self.{LOCAL}",
         4,
     ),
     scaling("transition.advance", "as_of(state, now)", "state", 28),

@@ -12,8 +12,10 @@ from shared.autoscaling import Cooldown, Limits, Threshold
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
-from shared.autoscaling.flows import poison, reconciler, scaler, scaling_logic
+from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_samples, encode_action, encode_metrics
 from shared.autoscaling.policy import Resource
@@ -364,8 +366,8 @@ class World:
 
     async def _reconcile(self) -> list[ScaleAction]:
         version, resources = self.copy()
-        action = await reconciler.reconcile_one(
-            resources["plan-1"], self.store, self.control, TIMING, version
+        action = await Reconciler(self.store, self.control, TIMING, 10, version).reconcile_one(
+            resources["plan-1"]
         )
         return [action] if action else []
 
@@ -378,7 +380,7 @@ class World:
 
     async def _scale(self, body: str) -> list[ScaleAction]:
         action = decode_action(body)
-        await scaler.execute(action, self.copy()[1], self.store, self.control, TIMING)
+        await Scaler(self.copy()[1], self.store, self.control, TIMING).execute(action)
         return []
 
     def _deliver(self, name: str) -> None:

@@ -47,6 +47,7 @@ from shared.autoscaling.state import Override
 from shared.ingestion.errors import BadEvent, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage
 from shared.nightly.model import JobPhase, JobStatus
+from shared.values.metering import no_meter
 from tests.bindings.test_function_app import message, taken
 from tests.bindings.test_ingestion_functions import batch, own
 from tests.bindings.test_nightly_functions import SET
@@ -99,9 +100,9 @@ def declared(settings: Any) -> list[Any]:
     return [*OWN_RULES(settings), greedy]
 
 
-def _opened(twin: type, clock: Clock, *_arguments: object) -> object:
+def _opened(twin: type, clock: Clock, _connection: object, *arguments: object) -> object:
     """The twin, instead of an adapter with these arguments."""
-    return twin(clock)
+    return twin(clock, *arguments)
 
 
 class App:
@@ -233,7 +234,7 @@ async def traced(endpoint: str) -> None:
 async def main() -> None:
     logging.getLogger().setLevel(logging.INFO)
     app = App()
-    assert app.parts.measuring
+    assert app.parts.meter is not no_meter
     for thread in threading.enumerate():
         if thread.name == "telemetry":
             thread.join()

@@ -12,6 +12,7 @@ import pytest
 
 from shared.adapters.telemetry import export as exporting
 from shared.adapters.telemetry.export import Destinations
+from shared.values.metering import no_meter
 from shared.wiring.app import App
 from tests.bindings.test_function_app import ENVIRON
 from tests.telemetry.conftest import insights, run
@@ -23,7 +24,7 @@ import logging, sys
 from opentelemetry import metrics
 from opentelemetry._logs import get_logger_provider
 from shared.adapters.telemetry.export import Destinations, export
-from shared.adapters.telemetry.measured import NAME
+from shared.adapters.telemetry.meter import NAME
 
 gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
 gauge.set(1, {"resource": "before the exporter is there"})
@@ -40,7 +41,7 @@ FAILING = """
 import atexit, logging, sys, time
 from opentelemetry import metrics
 from shared.adapters.telemetry import export as exporting
-from shared.adapters.telemetry.measured import NAME
+from shared.adapters.telemetry.meter import NAME
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 exporting.EXIT_SECONDS_MAX = 0.5
@@ -226,6 +227,6 @@ def test_settings_choose_destinations_and_signals(
     settings: dict[str, str], destinations: list[Destinations], started: list[Destinations]
 ) -> None:
     app = App({**ENVIRON, **settings})
-    assert app.measuring == bool(destinations)
-    assert app.measuring == bool(destinations)
+    assert (app.meter is not no_meter) == bool(destinations)
+    assert app.meter is app.meter
     assert started == destinations

@@ -6,12 +6,13 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.bindings.test_function_app import ENVIRON
+from tests.bindings.test_ingestion_functions import HUB
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,12 +59,33 @@ def test_only_the_check_of_the_rules_imports_a_top_level_module() -> None:
     assert importers == {("scaling_rules", "shared/wiring/checks.py")}
 
 
-def test_no_function_imports_a_module_that_function_app_loads_anyway() -> None:
+def loaded_by_function_app(environ: Mapping[str, str]) -> set[str]:
     command = [sys.executable, "-c", LOADED]
     done = subprocess.run(
-        command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, check=True
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
     )
-    loaded = set(json.loads(done.stdout))
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("environ", "parts"),
+    [
+        ({}, set()),
+        ({"EventHubConnection": HUB}, {"ingestion"}),
+    ],
+)
+def test_function_app_loads_only_the_parts_that_are_configured(
+    environ: dict[str, str], parts: set[str]
+) -> None:
+    optional = {"datasets.flows", "ingestion.events", "messaging", "nightly", "sampling"}
+    loaded = loaded_by_function_app({**ENVIRON, **environ})
+    assert {name.partition(".")[0] for name in optional if f"shared.{name}" in loaded} == parts, (
+        "what is not configured costs time at each cold start"
+    )
+
+
+def test_no_function_imports_a_module_that_function_app_loads_anyway() -> None:
+    loaded = loaded_by_function_app(ENVIRON)
     deferred = {
         name
         for path in [ROOT / "function_app.py", *(ROOT / "shared").rglob("*.py")]

@@ -38,7 +38,9 @@ class LoopbackCredential:
     async def __aenter__(self) -> LoopbackCredential:
         return self
 
-    async def __aexit__(self, *details: object) -> None: ...
+    async def __aexit__(
+        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
+    ) -> None: ...
 
 
 class NoLogin(ClientAuthenticationError):
@@ -83,7 +85,9 @@ class Login:
     async def __aenter__(self) -> Login:
         return self
 
-    async def __aexit__(self, *details: object) -> None:
+    async def __aexit__(
+        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
+    ) -> None:
         await self.close()
 
 
@@ -116,7 +120,7 @@ def chain_of(identity: Identity) -> Any:
     if secret := identity.client_secret:
         return ClientSecretCredential(identity.tenant_id, identity.client_id, secret)
     resource = {"identity_config": {"resource_id": identity.resource_id}}
-    chosen = resource if identity.resource_id else {"client_id": identity.client_id or None}
+    chosen: Any = resource if identity.resource_id else {"client_id": identity.client_id or None}
     if identity.only_managed:
         return ManagedIdentityCredential(**chosen)
     if identity.resource_id:

@@ -48,7 +48,7 @@ from shared.adapters.tables.table import (
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateConflict, StateUnreadable
 from shared.autoscaling.policy import Recommendation
-from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.ports import Snapshot, Wrote, wrote_nothing
 from shared.autoscaling.state import EPOCH_MAX, OVERRIDE_ROW, Override, ScalingState, changed_rows
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -77,8 +77,9 @@ ENTRY_FIELD_TYPES: tuple[tuple[str, Any], ...] = (
 class TableStateStore:
     """See StateStore. ``Snapshot.version`` holds the ETag of each row that was read."""
 
-    def __init__(self, connection: StorageConnection) -> None:
+    def __init__(self, connection: StorageConnection, wrote: Wrote = wrote_nothing) -> None:
         self._table = Table(connection, TABLE_NAME)
+        self._wrote = wrote
 
     async def load(self, resource_name: str) -> Snapshot:
         rows = await self._table.range(resource_name, STATE_START)
@@ -99,6 +100,7 @@ class TableStateStore:
         operations += [("create", log_row(entry)) for entry in entries]
         if operations:
             await self._submit(snapshot.resource_name, operations)
+        self._wrote(entries, state)
 
     async def put_override(
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
@@ -112,6 +114,7 @@ class TableStateStore:
                 delete_operation({"PartitionKey": name, "RowKey": OVERRIDE_ROW}, etag)
             )
         await self._submit(name, operations)
+        self._wrote([entry], snapshot.state)
 
     async def _submit(self, resource_name: str, operations: list[Operation]) -> None:
         try:
@@ -127,6 +130,7 @@ class TableStateStore:
 
     async def record(self, entry: LogEntry) -> None:
         await self._table.overwrite(log_row(entry))
+        self._wrote([entry], ScalingState())
 
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from shared.adapters.azure.deferred_log import LogLine, lines
-from shared.adapters.telemetry.measured import NAME
+from shared.adapters.telemetry.meter import NAME
 from shared.values.redaction import redacted
 from shared.values.text import one_line
 
@@ -108,7 +108,8 @@ def _azure_monitor(destinations: Destinations) -> Factories:
 
 
 def _credential(authentication: str) -> dict[str, Any]:
-    pairs = dict(part.partition("=")[::2] for part in authentication.split(";") if part)
+    parts = [part.partition("=") for part in authentication.split(";")]
+    pairs = {name: value for name, _, value in parts}
     if pairs.get("Authorization") != "AAD":
         return {}
     from azure.identity import ManagedIdentityCredential  # noqa: PLC0415

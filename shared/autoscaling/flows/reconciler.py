@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from shared.autoscaling.actions import ActionTiming, reconcile
 from shared.autoscaling.activation import standing
@@ -20,65 +21,59 @@ from shared.autoscaling.state import ScaleAction
 log = logging.getLogger(__name__)
 
 
-async def reconcile_all(
-    resources: Iterable[Resource],
-    store: StateStore,
-    control: CapacityControl,
-    timing: ActionTiming,
-    timeout_seconds: float,
-    version: str | None = None,
-) -> list[ScaleAction]:
-    """Reconcile all resources concurrently, and return the actions to send. While another
-    ``version`` of the rules is in force, actions are only confirmed.
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Reconciles resources. While another ``version`` of the rules is in force, actions are only
+    confirmed."""
 
-    A resource that fails or does not answer does not affect the others.
-    """
+    store: StateStore
+    control: CapacityControl
+    timing: ActionTiming
+    timeout_seconds: float
+    version: str | None = None
 
-    async def isolated(resource: Resource) -> ScaleAction | None:
+    async def reconcile_all(self, resources: Iterable[Resource]) -> list[ScaleAction]:
+        """Reconcile all resources concurrently, and return the actions to send.
+
+        A resource that fails or does not answer does not affect the others.
+        """
+        answers = await asyncio.gather(*map(self._isolated, resources))
+        return [action for action in answers if action is not None]
+
+    async def reconcile_one(self, resource: Resource) -> ScaleAction | None:
+        """Reconcile one resource, and return the action to send, if any.
+
+        If another writer changes the state meanwhile, it returns None, because the next run
+        reconciles again.
+        """
+        snapshot = await self.store.load(resource.name)
+        if snapshot.state.desired is None:
+            return None
+        actual, now = int((await self.control.read(resource.target)).value), snapshot.read_at
+        stands = standing(resource, snapshot.state, self.version, now)
+        reconciliation = reconcile(
+            resource, snapshot.state, actual, now, self.timing, decides=stands.decides
+        )
+        desired, entry = reconciliation.desired, reconciliation.entry
+        if desired is None or entry is None:
+            return None
+        state = snapshot.state.with_desired(desired).with_rules(stands.rules)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await reconcile_one(resource, store, control, timing, version)
+            await self.store.commit(snapshot, state, [entry])
+        except StateConflict:
+            return None
+        log_standing(log, snapshot, stands)
+        log_action(log, f"reconciled_{entry.kind}", resource.name, entry.reason)
+        return reconciliation.action
+
+    async def _isolated(self, resource: Resource) -> ScaleAction | None:
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                return await self.reconcile_one(resource)
         except TimeoutError:
-            error = f"no answer within {timeout_seconds:g} s"
+            error = f"no answer within {self.timeout_seconds:g} s"
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
         text = f"could not be reconciled; the next run tries again: {error}"
         log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
         return None
-
-    answers = await asyncio.gather(*map(isolated, resources))
-    return [action for action in answers if action is not None]
-
-
-async def reconcile_one(
-    resource: Resource,
-    store: StateStore,
-    control: CapacityControl,
-    timing: ActionTiming,
-    version: str | None = None,
-) -> ScaleAction | None:
-    """Reconcile one resource, and return the action to send, if any.
-
-    If another writer changes the state meanwhile, it returns None, because the next run reconciles
-    again.
-    """
-    snapshot = await store.load(resource.name)
-    if snapshot.state.desired is None:
-        return None
-    actual = int((await control.read(resource.target)).value)
-    stands = standing(resource, snapshot.state, version, snapshot.read_at)
-    reconciliation = reconcile(
-        resource, snapshot.state, actual, snapshot.read_at, timing, decides=stands.decides
-    )
-    if reconciliation.desired is None or reconciliation.entry is None:
-        return None
-    state = snapshot.state.with_desired(reconciliation.desired).with_rules(stands.rules)
-    try:
-        await store.commit(snapshot, state, [reconciliation.entry])
-    except StateConflict:
-        return None
-    log_standing(log, snapshot, stands)
-    log_action(
-        log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason
-    )
-    return reconciliation.action

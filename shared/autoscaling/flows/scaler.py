@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shared.autoscaling.actions import (
     ActionTiming,
@@ -34,115 +35,105 @@ OUTCOMES = {
 """How the reason of an entry begins if the rest of it is an answer of Azure Resource Manager."""
 
 
-async def execute(
-    action: ScaleAction,
-    resources: Mapping[str, Resource],
-    store: StateStore,
-    control: CapacityControl,
-    timing: ActionTiming,
-) -> EntryKind:
-    """Carry out the action, and return the outcome that the decision log records.
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """Carries out actions on the declared resources."""
 
-    Raises BadMessage if the resource is unknown.
-    """
-    resource = find(resources, action.resource_name)
-    snapshot = await store.load(resource.name)
-    ignored = reason_to_ignore(resource, snapshot.state, action, snapshot.read_at)
-    if ignored is not None:
-        return await _ignore(store, action, snapshot, ignored)
-    desired = snapshot.state.desired
-    assert desired is not None  # otherwise there would be a reason to ignore the action
-    settlement = await _carry_out(resource, desired, control)
-    return await until_won(
-        resource.name, lambda: _settle(resource, action, settlement, store, timing)
-    )
+    resources: Mapping[str, Resource]
+    store: StateStore
+    control: CapacityControl
+    timing: ActionTiming
 
+    async def execute(self, action: ScaleAction) -> EntryKind:
+        """Carry out the action, and return the outcome that the decision log records.
 
-async def _carry_out(resource: Resource, desired: Desired, control: CapacityControl) -> Settlement:
-    """Change the capacity unless the target already has it, then read the capacity back."""
-    requested = False
-    try:
-        before = int((await control.read(resource.target)).value)
-        adopts = resource.on_manual_change is ManualChange.ADOPT
-        if adopts and changed_by_hand(desired, before):
-            reason = f"the capacity was changed manually to {before} meanwhile, which is adopted"
-            return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
-        if before != desired.target:
-            await control.change(resource.target, desired.target)
-            requested = True
-            after = int((await control.read(resource.target)).value)
-            if after != desired.target:
-                reason = f"the capacity still reads {after} after the change"
-                return Settlement(EntryKind.DEFERRED, reason, requested)
-    except CapacityDelayed as error:
-        requested = requested or error.maybe_done
-        return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
-    except CapacityRefused as error:
-        return Settlement(EntryKind.FAILED, str(error), requested)
-    reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
-    return Settlement(EntryKind.CONFIRMED, reason, requested)
+        Raises BadMessage if the resource is unknown.
+        """
+        resource = find(self.resources, action.resource_name)
+        snapshot = await self.store.load(resource.name)
+        ignored = reason_to_ignore(resource, snapshot.state, action, snapshot.read_at)
+        if ignored is not None:
+            return await self._ignore(action, snapshot, ignored)
+        desired = snapshot.state.desired
+        assert desired is not None  # otherwise there would be a reason to ignore the action
+        settlement = await self._carry_out(resource, desired)
+        return await until_won(resource.name, lambda: self._settle(resource, action, settlement))
 
+    async def _carry_out(self, resource: Resource, desired: Desired) -> Settlement:
+        """Change the capacity unless the target already has it, then read the capacity back."""
+        control, requested = self.control, False
+        try:
+            before = int((await control.read(resource.target)).value)
+            adopts = resource.on_manual_change is ManualChange.ADOPT
+            if adopts and changed_by_hand(desired, before):
+                reason = (
+                    f"the capacity was changed manually to {before} meanwhile, which is adopted"
+                )
+                return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
+            if before != desired.target:
+                await control.change(resource.target, desired.target)
+                requested = True
+                after = int((await control.read(resource.target)).value)
+                if after != desired.target:
+                    reason = f"the capacity still reads {after} after the change"
+                    return Settlement(EntryKind.DEFERRED, reason, requested)
+        except CapacityDelayed as error:
+            requested = requested or error.maybe_done
+            return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
+        except CapacityRefused as error:
+            return Settlement(EntryKind.FAILED, str(error), requested)
+        reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
+        return Settlement(EntryKind.CONFIRMED, reason, requested)
 
-async def _settle(
-    resource: Resource,
-    action: ScaleAction,
-    settlement: Settlement,
-    store: StateStore,
-    timing: ActionTiming,
-) -> EntryKind:
-    """Record the outcome. If there is a newer decision, check whether this action has undone it."""
-    snapshot = await store.load(resource.name)
-    desired, now = snapshot.state.desired, snapshot.read_at
-    if desired is None or desired.epoch != action.epoch:
-        return await _superseded(resource, action, settlement, store, snapshot)
-    settled = settle(desired, settlement, now, timing)
-    if settled is None:
-        return EntryKind(desired.status)
-    reason = f"{OUTCOMES.get(settlement.kind, '')}{settlement.reason}"
-    line = entry(resource, settled, settlement.kind, now, reason)
-    await store.commit(snapshot, snapshot.state.with_desired(settled), [line])
-    _log(line)
-    return settlement.kind
+    async def _settle(
+        self, resource: Resource, action: ScaleAction, settlement: Settlement
+    ) -> EntryKind:
+        """Record the outcome. If there is a newer decision, check whether this action has undone
+        it."""
+        snapshot = await self.store.load(resource.name)
+        desired, now = snapshot.state.desired, snapshot.read_at
+        if desired is None or desired.epoch != action.epoch:
+            if settlement.change_requested:
+                await self._superseded(resource, action, snapshot)
+            return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
+        settled = settle(desired, settlement, now, self.timing)
+        if settled is None:
+            return EntryKind(desired.status)
+        reason = f"{OUTCOMES.get(settlement.kind, '')}{settlement.reason}"
+        line = entry(resource, settled, settlement.kind, now, reason)
+        await self.store.commit(snapshot, snapshot.state.with_desired(settled), [line])
+        _log(line)
+        return settlement.kind
 
+    async def _superseded(
+        self, resource: Resource, action: ScaleAction, snapshot: Snapshot
+    ) -> None:
+        """Handle a change that was requested by an action which a newer decision has replaced.
 
-async def _superseded(
-    resource: Resource,
-    action: ScaleAction,
-    settlement: Settlement,
-    store: StateStore,
-    snapshot: Snapshot,
-) -> EntryKind:
-    """Handle the outcome of an action that a newer decision has replaced.
+        Resource Manager does not reject late writers, so this action may have undone the change of
+        the newer one. In that case the newer action is reopened and carried out again.
+        """
+        desired, now = snapshot.state.desired, snapshot.read_at
+        if desired is None or (reopened := reopen(desired, action.target, now)) == desired:
+            return
+        reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
+        line = entry(resource, reopened, EntryKind.REOPENED, now, reason)
+        await self.store.commit(snapshot, snapshot.state.with_desired(reopened), [line])
+        _log(line)
 
-    Resource Manager does not reject late writers, so this action may have undone the change of the
-    newer one. In that case the newer action is reopened and carried out again.
-    """
-    desired, now = snapshot.state.desired, snapshot.read_at
-    if desired is not None and settlement.change_requested:
-        reopened = reopen(desired, action.target, now)
-        if reopened != desired:
-            reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
-            line = entry(resource, reopened, EntryKind.REOPENED, now, reason)
-            await store.commit(snapshot, snapshot.state.with_desired(reopened), [line])
-            _log(line)
-    return await _ignore(store, action, snapshot, "a newer decision was made meanwhile")
-
-
-async def _ignore(
-    store: StateStore, action: ScaleAction, snapshot: Snapshot, reason: str
-) -> EntryKind:
-    line = LogEntry(
-        resource_name=action.resource_name,
-        time=snapshot.read_at,
-        kind=EntryKind.IGNORED,
-        entry_id=f"ignored-{action.epoch}",
-        reason=f"action to {action.target} ignored: {reason}",
-        desired=action.target,
-        epoch=action.epoch,
-    )
-    await store.record(line)
-    _log(line)
-    return EntryKind.IGNORED
+    async def _ignore(self, action: ScaleAction, snapshot: Snapshot, reason: str) -> EntryKind:
+        line = LogEntry(
+            resource_name=action.resource_name,
+            time=snapshot.read_at,
+            kind=EntryKind.IGNORED,
+            entry_id=f"ignored-{action.epoch}",
+            reason=f"action to {action.target} ignored: {reason}",
+            desired=action.target,
+            epoch=action.epoch,
+        )
+        await self.store.record(line)
+        _log(line)
+        return EntryKind.IGNORED
 
 
 def _log(line: LogEntry) -> None:

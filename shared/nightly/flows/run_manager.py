@@ -14,11 +14,13 @@ from datetime import date, datetime
 
 from shared.nightly import runs
 from shared.nightly.errors import JobRefused, JobUnavailable, RunTaken
+from shared.nightly.metering import of_dates
 from shared.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
 from shared.nightly.notices import run_notice
 from shared.nightly.ports import JobSubmitter, RunStore
 from shared.nightly.runs import RunAction
 from shared.notifications.ports import Notifier
+from shared.values.metering import Meter, no_meter
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class RunManager:
     policy: RunPolicy
     job: Callable[[Run], Job]
     new_token: Callable[[date, int], str]
+    meter: Meter = no_meter
 
     async def run_all(self, datasets: Iterable[str]) -> None:
         """Run each data set, even if another one fails. Raises the last error."""
@@ -54,6 +57,7 @@ class RunManager:
         A failure for one date does not affect the other dates.
         """
         ledger = await self.store.read(dataset)
+        self.meter(of_dates(dataset, ledger))
         open_runs, changed = ledger.open_runs, []
         for day in sorted(ledger.days.values(), key=lambda day: day.date, reverse=True):
             try:

@@ -1,0 +1,18 @@
+"""Measurements of the app, and the port that records them.
+
+docs/operations.md explains each metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+Measurement = tuple[str, float, Mapping[str, str]]
+"""The name of a metric, its value, and its dimensions, such as the resource."""
+Meter = Callable[[Iterable[Measurement]], None]
+"""Records measurements. They are given as an iterator, so that they cost nothing without a
+recorder."""
+
+
+def no_meter(measurements: Iterable[Measurement]) -> None:
+    """Record nothing."""
