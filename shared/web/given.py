@@ -123,7 +123,9 @@ def in_body(request: Request, model: type[G]) -> G:
         document = None
     if not isinstance(document, dict):
         raise Refused(400, "the body must be a JSON object")
-    return _checked("field", model, document, document)
+    # Pydantic accepts no lone surrogates in names, and JSON may contain them.
+    named = {name.encode("utf-8", "backslashreplace").decode(): document[name] for name in document}
+    return _checked("field", model, named, named)
 
 
 def json_body(request: Request) -> bytes:

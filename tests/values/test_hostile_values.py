@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from local.twins.autoscaling import MemoryStateStore
@@ -326,6 +326,7 @@ async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.just("older_than_days"), values) | values)
+@example({"\ud800": 1})
 def test_the_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
     asked = Request(headers={"content-type": "application/json"}, body=json.dumps(fields).encode())
     with suppress(Refused):
