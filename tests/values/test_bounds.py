@@ -11,6 +11,7 @@ from shared.autoscaling import (
     Cooldown,
     Goal,
     Limits,
+    MetricValue,
     Observation,
     Policy,
     QueueAge,
