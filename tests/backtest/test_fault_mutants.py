@@ -80,8 +80,8 @@ MUTANTS = [
     rule("deciding.guards.already_requested", "not desired.pending", "True"),
     rule("deciding.decide.effective_mode", "if override and override.mode:", "if False:"),
     # --- one writer, one epoch for each decision
-    rule("actions.request", "(previous.epoch if previous else 0) + 1", "1"),
-    rule("actions.request", "changed_at=previous.changed_at if previous else None,", ""),
+    rule("actions._requested", "(known.epoch if known else 0) + 1", "1"),
+    rule("actions._requested", "changed_at=known.changed_at if known else None,", ""),
     rule("actions.reason_to_ignore", "action.epoch < desired.epoch", "False"),
     rule("actions.reason_to_ignore", "not desired.pending", "False"),
     rule("actions.reason_to_ignore", "mode is Mode.ACTIVE", "True"),
@@ -107,7 +107,7 @@ MUTANTS = [
     rule("actions._resend_at", "return desired.retry_at", "pass"),
     # --- manual changes
     rule("actions.changed_by_hand", "actual != desired.target", "False"),
-    rule("actions._superseded", "return (*earlier, previous.target)", "return ()"),
+    rule("actions._superseded", "return (*earlier, known.target)", "return ()"),
     rule("flows.scaler.Scaler._carry_out", "adopts and changed_by_hand(desired, before)", "False"),
     rule("actions.adopt", "target=actual", "target=_believed(desired)"),
 ]

@@ -102,6 +102,8 @@ RETRIED = {
     "nightly_trends": RetryPolicy("fixed_delay", 5, 300),  # otherwise the night is over
 }
 """All other functions are repeated by their queue or their next timer."""
+OF_SENDERS = {"samples_received", "samples_poison", "push_metrics"}
+"""The functions that exist only if a QueueMetric is declared."""
 
 
 @pytest.fixture
@@ -181,8 +183,7 @@ async def test_without_a_declared_queue_metric_no_sender_finds_a_door(
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
     running = FunctionsHost(APP_DIR, settings=EVERYTHING, listeners={})
     async with hosted_app(running):
-        doors = {"samples_received", "samples_poison", "push_metrics"}
-        assert {each.name for each in running.functions} == {*HTTP, *OTHERS} - doors
+        assert {each.name for each in running.functions} == {*HTTP, *OTHERS} - OF_SENDERS
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/html"])

@@ -122,8 +122,8 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion_balancing",
-        "ownership.load_balancing._holdings",
-        "now - row.modified_at < expires",
+        "ownership.load_balancing._is_held",
+        "is_held(row.modified_at + expires - now, expires)",
         "True",
     ),
     Mutant(
@@ -279,7 +279,7 @@ MUTANTS += [
     scaling("actions.as_of", "history.samples[-1].time > latest", "False", 4),
     scaling("actions.as_of", "desired is not None and", "False and", 214),
     # --- a plan that is slower than its time-out, messages that are late
-    scaling("actions._superseded", "(*earlier, previous.target)", "()", 89),
+    scaling("actions._superseded", "(*earlier, known.target)", "()", 89),
     scaling("actions.confirm", "changed_at=now", "changed_at=desired.requested_at", 1),
     scaling("actions._overdue", "now < _resend_at(desired, timing)", "False", 1),
     scaling(
@@ -292,8 +292,8 @@ MUTANTS += [
     Mutant(
         "datasets",
         "claims.judge",
-        "claim.taken_at < lease",
-        "claim.taken_at < lease / 3",
+        "is_held(remaining, lease)",
+        "is_held(remaining - 2 * lease / 3, lease)",
         "shared.datasets",
     ),
     Mutant("datasets", "claims.judge", "if claim.holder == holder", "if False", "shared.datasets"),
@@ -307,7 +307,7 @@ MUTANTS += [
         "now = ledger.now",
         "now = self.store.local_now()",
     ),
-    nightly("runs._of_open", "run.lease_until and now < run.lease_until", "False"),
+    nightly("runs._lasts", "is_held(end - now, end - run.changed_at)", "False"),
     nightly("runs.unanswered", "lease_until=now + delay", "state=RunState.FAILED"),
     nightly("runs._stopped", "state=RunState.STOPPING", "state=RunState.FAILED"),
     nightly("runs._lost", "max(lost.retry_at or now, ends)", "lost.retry_at"),
@@ -316,7 +316,7 @@ MUTANTS += [
     nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
     nightly("runs.started", "latest.number + 1", "latest.number"),
     nightly("runs.told", "untold=False", "untold=True"),
-    nightly("runs.was_left_untold", "now >= run.notifying_until", "False"),
+    nightly("runs.was_left_untold", "not is_held(until - now, NOTIFYING_MAX)", "False"),
 ]
 
 
