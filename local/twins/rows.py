@@ -9,8 +9,8 @@ from itertools import count
 from typing import Any
 
 from shared.ingestion.errors import AccountingBroken
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import (
+from shared.ingestion.store.rows import (
+    CommitLimits,
     Insert,
     Kind,
     Place,

@@ -16,10 +16,10 @@ import aiohttp
 from shared.adapters.azure.transport import retry_after_seconds
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.concurrency import Retrying
 from shared.ingestion.errors import AnnouncementFailed
 from shared.notifications.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
 from shared.notifications.ports import Notifier, NotSent
+from shared.values.concurrency import Retrying
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)

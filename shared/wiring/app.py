@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
-from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
+from shared.values.concurrency import Retrying
 from shared.wiring import checks
 from shared.wiring.data_sets import DataSetParts
 from shared.wiring.ingestion import IngestionParts

@@ -8,27 +8,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.breaker import BreakerTimes
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch, NoSwitch
-from shared.ingestion.concurrency import heartbeat_every, task_runner
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
-from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.stored_streams import StoredStreams
@@ -36,9 +32,18 @@ from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker import BreakerController, Hub
-from shared.ingestion.ownership.ports import PartitionReceiver
+from shared.ingestion.ports import (
+    Announcer,
+    ConsumptionSwitch,
+    Handler,
+    NoSwitch,
+    OutboxSender,
+    PartitionReceiver,
+)
+from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.settings.connections import account_of
 from shared.settings.ingestion import BreakerSettings
+from shared.values.concurrency import heartbeat_every, task_runner
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
@@ -103,12 +108,12 @@ class IngestionParts(IngestionStores):
         beat = heartbeat_every(BEAT_SECONDS)
         return PartitionPipeline(consumer, self.breaker_client, self.sender, time.monotonic, beat)
 
-    def _measured(self, store: IngestionStore) -> IngestionStore:
+    def _measured(self, store: EventStore) -> EventStore:
         if not self._app.measuring:
             return store
         from shared.adapters.telemetry.measured import MeasuredIngestion  # noqa: PLC0415  heavy
 
-        return MeasuredIngestion(store)
+        return cast("EventStore", MeasuredIngestion(store))
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:

@@ -8,13 +8,13 @@ database needs only the storage account.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.events.handling import Handling
-from shared.ingestion.ownership.ports import OwnershipStore
-from shared.ingestion.rows import RowEngine
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.rows import RowEngine
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import IngestionSettings
 from shared.wiring.parts import Parts
@@ -69,19 +69,19 @@ class IngestionStores(Parts):
     @cached_property
     def breaker_store(self) -> BreakerStore:
         """The state of the circuit breaker around the event hub."""
-        store = RowBreakerStore(self.rows, BREAKER)
+        store = BreakerStore(self.rows, BREAKER)
         if not self._app.measuring:
             return store
         from shared.adapters.telemetry.measured import MeasuredBreaker  # noqa: PLC0415  heavy
 
-        return MeasuredBreaker(store, BREAKER)
+        return cast("BreakerStore", MeasuredBreaker(store, BREAKER))
 
     @cached_property
     def owners(self) -> OwnershipStore:
         """Which processor owns which partition, outside the Functions trigger."""
         hub = self.connection
         group = (hub.namespace, hub.hub, self.settings.consumer_group)
-        return RowOwnershipStore(self.rows, *group)
+        return OwnershipStore(self.rows, *group)
 
     @cached_property
     def database(self) -> Sql:

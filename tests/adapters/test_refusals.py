@@ -44,7 +44,7 @@ from shared.cli.main import main
 from shared.datasets.errors import ManageRightMissing
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import OutboxMessage, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.store.events import EventStore
 from shared.settings.connections import (
     EventHubConnection,
     ServiceBusConnection,

@@ -26,10 +26,10 @@ from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, encode_metric
-from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.rows import EFFECT
+from shared.ingestion.store.breakers import BreakerSnapshot
+from shared.ingestion.store.rows import EFFECT
 from shared.notifications.news import News
 from shared.wiring.ingestion import IngestionParts
 from tests.builders import NOW, resource

@@ -42,7 +42,7 @@ from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFail
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.ingestion.stores import RowBreakerStore
+from shared.ingestion.store.breakers import BreakerStore
 from shared.settings import Settings, SettingsError
 from tests.builders import NOW, plan
 from tests.emulators.rig import Bus, running_bus
@@ -317,7 +317,7 @@ async def reader(
         "AzureWebJobsStorage": azurite.connection_string,
     }
     settings = loaded(**environ)
-    breakers = RowBreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
+    breakers = BreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
     reader = AzureReader(settings.storage, settings.service_bus, control, lambda: breakers)
     yield reader
     await reader.close()

@@ -10,8 +10,8 @@ import pytest
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
-from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.store.breakers import BreakerStore
 from tests.builders import NOW
 from tests.contract.conftest import Backend, now
 

@@ -33,12 +33,11 @@ from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.process_batch import Consumer, run
-from shared.ingestion.events.survey import Span
 from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.model import Effect, Event, FailureKind, HubState, Stream
+from shared.ingestion.model import Effect, Event, FailureKind, HubState, Span, Stream
 from shared.ingestion.operating.breaker import Hub
+from shared.ingestion.ports import ReadBack
 from shared.settings.connections import EventHubConnection, event_hub_connection
 from shared.wiring.web import HUB_SECONDS_MAX
 from tests.emulators import rig as emulators

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.load_balancing import OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.model import OwnershipClaim
+from shared.ingestion.store.owners import OwnershipStore
 from tests.contract.conftest import Backend, now
 
 A_MOMENT = timedelta(seconds=5)

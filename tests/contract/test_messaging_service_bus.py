@@ -21,8 +21,8 @@ from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
 from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
 from shared.adapters.service_bus.link import ServiceBusLink
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.model import Stream
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result

@@ -36,7 +36,9 @@ from shared.adapters.tables.trends import TableTrends
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.datasets.processing import DatasetWork
 from shared.ingestion.model import OutboxMessage, Stream
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.messaging.model import Message
 from shared.nightly.model import Job
 from shared.notifications.news import News, NewsKind
@@ -196,12 +198,8 @@ ATTEMPTS: dict[str, Attempt] = {
     "queue": storage(StorageQueueReader, lambda a: a.read(StorageQueue("jobs"))),
     "outbox": storage(lambda c: StorageQueueSender(c, "metrics"), lambda a: a.send([MESSAGE])),
     "events": storage(EventStore, lambda a: a.load(STREAM)),
-    "breaker": storage(
-        lambda c: RowBreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()
-    ),
-    "owners": storage(
-        lambda c: RowOwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()
-    ),
+    "breaker": storage(lambda c: BreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()),
+    "owners": storage(lambda c: OwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()),
     "notifications": storage(TableNotificationStore, lambda a: a.save(NOTIFICATION)),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),

@@ -13,8 +13,8 @@ from hypothesis.stateful import rule
 
 from local.twins.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.contract.conftest import Backend
 from tests.contract.faulty_network import Fault, Network, faults
 from tests.contract.stateful import (

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from shared.ingestion.errors import AccountingBroken, Fenced, StreamRecreated
 from shared.ingestion.events.accounting import (
-    CommitLimits,
     CommitStatus,
     Writer,
     commit_status,
     dead_letter,
     plan_commits,
 )
-from shared.ingestion.events.survey import Span, beginning, survey, tail
+from shared.ingestion.events.survey import beginning, survey, tail
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -31,9 +30,11 @@ from shared.ingestion.model import (
     HubState,
     OutboxMessage,
     Outcome,
+    Span,
     Stream,
     message_id,
 )
+from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW
 
 ME = Writer("me", 3)
@@ -117,7 +118,7 @@ def test_a_hub_created_after_the_checkpoints_event_is_another_hub() -> None:
 def test_redelivered_events_are_recognized_although_the_hubs_clock_went_back() -> None:
     late_clock = replace(event(5), enqueued_at=NOW)
     outcomes = [sending(5)]
-    (commit,) = plan_commits(checkpoint(4), [late_clock], outcomes, [], ME, "tx", NOW)
+    (commit,) = plan_commits(checkpoint(4), [late_clock], outcomes, [], ME, "tx", NOW, LIMITS)
     assert commit.checkpoint.enqueued_at == checkpoint(4).enqueued_at
     assert survey(commit.checkpoint, events(3, 4)).replayed == 2
 
@@ -220,7 +221,7 @@ def test_a_number_left_out_or_counted_twice_is_refused(
 
 def test_an_outcome_without_its_event_is_refused() -> None:
     with pytest.raises(AccountingBroken, match="event 1 has an outcome but is not in the batch"):
-        plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW)
+        plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW, LIMITS)
 
 
 def test_a_writer_with_an_old_epoch_is_fenced() -> None:

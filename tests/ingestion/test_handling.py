@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ingestion.concurrency import TaskRunner, task_runner
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.events.handling import BatchOutcomes, handle_events
 from shared.ingestion.model import DeadLetter, Effect, Event
+from shared.values.concurrency import TaskRunner, task_runner
 from tests.builders import NOW
 
 T = TypeVar("T")

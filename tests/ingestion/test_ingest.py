@@ -16,9 +16,7 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AnnouncementFailed,
     BadEvent,
@@ -31,10 +29,12 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
+from shared.values.concurrency import task_runner
 from tests.builders import NOW, thrice
 from tests.ingestion.test_process_batch import events
 

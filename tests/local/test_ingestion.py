@@ -41,9 +41,8 @@ from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_metric
 from shared.ingestion.events import tail
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Event, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.model import Event, Span, Stream
+from shared.ingestion.store.events import EventStore
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 from shared.wiring.app import App
 from tests.builders import resource

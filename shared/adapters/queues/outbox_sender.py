@@ -16,10 +16,10 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import queue_access
 from shared.adapters.azure.transport import STORAGE_RETRIES, ServerTimeTransport
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import SentInPart
 from shared.ingestion.model import OutboxMessage, split
 from shared.settings.connections import StorageConnection
+from shared.values.concurrency import task_runner
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 

@@ -29,9 +29,9 @@ from shared.adapters.sql import schema
 from shared.adapters.sql.engine import Sql, refused
 from shared.adapters.sql.schema import UtcTime, server_now
 from shared.ingestion.errors import AccountingBroken, RowRefused
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import (
+from shared.ingestion.store.rows import (
     KINDS,
+    CommitLimits,
     Insert,
     Kind,
     Place,

@@ -24,13 +24,13 @@ from shared.adapters.tables import table as t
 from shared.adapters.tables.newest import newest_keys
 from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.errors import AccountingBroken, RowRefused, StoreUnavailable
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import (
+from shared.ingestion.store.rows import (
     CHECKPOINT,
     EFFECT,
     OUTBOX,
     OWNER,
     TALLY,
+    CommitLimits,
     Insert,
     Kind,
     Place,

@@ -21,10 +21,10 @@ from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override, ScalingState
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import Tally
-from shared.ingestion.breaker.ports import BreakerSnapshot, BreakerStore
-from shared.ingestion.events.accounting import CommitLimits, set_aside_among
-from shared.ingestion.events.ports import IngestionStore, StoredCheckpoint, StoredMessage
-from shared.ingestion.model import Commit, Stream
+from shared.ingestion.model import Commit, Stream, set_aside_among
+from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
+from shared.ingestion.store.events import EventStore, StoredCheckpoint, StoredMessage
+from shared.ingestion.store.rows import CommitLimits
 from shared.nightly.model import DateRuns, Demand, Ledger, Run, RunState
 from shared.nightly.ports import RunStore
 from shared.values.redaction import redacting
@@ -168,7 +168,7 @@ class MeasuredStore:
 
 @redacting
 class MeasuredIngestion:
-    """An IngestionStore that records metrics about what it commits.
+    """An EventStore that records metrics about what it commits.
 
     - ``ingestion.lag``: seconds from when the newest committed event of a partition was enqueued
       to its commit
@@ -176,7 +176,7 @@ class MeasuredIngestion:
       lost in gaps
     """
 
-    def __init__(self, store: IngestionStore, meter: metrics.Meter | None = None) -> None:
+    def __init__(self, store: EventStore, meter: metrics.Meter | None = None) -> None:
         meter = meter or metrics.get_meter(NAME)
         self._store = store
         self._lag = meter.create_gauge("ingestion.lag", "s")

@@ -26,23 +26,11 @@ from shared.ingestion.model import (
     FailureKind,
     Gap,
     Outcome,
+    set_aside_among,
     storable,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CommitLimits:
-    """The limits of one transaction. Table Storage takes 100 rows, less than 4 MiB, and 1 MiB per
-    row."""
-
-    rows_max: int = 100
-    size_bytes_max: int = 3_500_000
-    row_bytes_max: int = 1_020_000
-
-    @property
-    def effect_bytes_max(self) -> int:
-        """The bytes that a transaction has left for one effect, besides the checkpoint's row."""
-        return self.size_bytes_max - ROW_OVERHEAD_BYTES
+from shared.ingestion.store.events import check_epoch
+from shared.ingestion.store.rows import CommitLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +78,7 @@ def plan_commits(
     writer: Writer,
     txid: str,
     now: datetime,
-    limits: CommitLimits = CommitLimits(),
+    limits: CommitLimits,
 ) -> tuple[Commit, ...]:
     """The transactions that account for the outcomes and gaps, in order. Empty if there are neither
     outcomes nor gaps.
@@ -160,10 +148,6 @@ def _moved(
         txid=txid,
         set_aside=start.set_aside + set_aside_among(outcomes),
     )
-
-
-def set_aside_among(outcomes: Sequence[Outcome | Gap]) -> int:
-    return len([each for each in outcomes if isinstance(each, Effect) and each.set_aside])
 
 
 def _entries(
@@ -297,35 +281,6 @@ def dead_letter(
         partition_key=event.partition_key and storable(event.partition_key),
         body=event.body,
     )
-
-
-# --- checks that each store makes before it writes ----------------------------------------------
-
-
-def check_epoch(stored: Checkpoint | None, commit: Commit) -> None:
-    """Raises Fenced if the stored checkpoint has a higher epoch than the commit."""
-    if stored is not None and stored.epoch > commit.checkpoint.epoch:
-        raise Fenced(
-            f"epoch {commit.checkpoint.epoch} is over, because the stored checkpoint has epoch "
-            f"{stored.epoch}; another processor owns the partition"
-        )
-
-
-def check_rows(rows: int, limits: CommitLimits) -> None:
-    """Raises AccountingBroken if a transaction has more rows than the store takes."""
-    if rows > limits.rows_max:
-        raise AccountingBroken(
-            f"the transaction has {rows} rows, but the store takes at most {limits.rows_max}"
-        )
-
-
-def check_number(letter: DeadLetter, effect: Effect) -> None:
-    """Raises AccountingBroken if the effect and the dead letter belong to different events."""
-    if effect.sequence != letter.sequence:
-        raise AccountingBroken(
-            f"the effect belongs to event {effect.sequence}, but the dead letter belongs to event "
-            f"{letter.sequence}"
-        )
 
 
 # --- the status of a commit whose reply was lost ----------------------------------------------

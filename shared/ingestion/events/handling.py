@@ -20,13 +20,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from shared.ingestion.concurrency import Retrying, TaskRunner
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence
 from shared.ingestion.events.failure_cause import FailureCause, Outages, classify, is_worth_retrying
-from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
+from shared.ingestion.ports import Handler
+from shared.values.concurrency import Retrying, TaskRunner
 
 HANGING_MAX = 3
 """After so many calls of a batch have taken too long, no further event of it is started."""

@@ -13,9 +13,6 @@ from functools import partial
 from operator import attrgetter
 
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.breaker.client import BreakerClient
-from shared.ingestion.breaker.ports import REASON_LENGTH_MAX
-from shared.ingestion.concurrency import WithHeartbeat, without_heartbeat
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
@@ -24,10 +21,13 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox, process_batch
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.doubt import Evidence, doubted, evidence
-from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.model import Effect, Event
+from shared.ingestion.ports import Handler, OutboxSender
+from shared.ingestion.store.rows import REASON_LENGTH_MAX
+from shared.values.concurrency import WithHeartbeat, without_heartbeat
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.ingestion.errors import CommitRefused, SentInPart
-from shared.ingestion.events.ports import OutboxSender, OutboxStore, StoredMessage
 from shared.ingestion.model import Effect, Stream
+from shared.ingestion.ports import OutboxSender
+from shared.ingestion.store.events import EventStore, StoredMessage
 from shared.values.leases import is_held
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class OutboxLeases:
 
 async def drain(
     stream: Stream,
-    store: OutboxStore,
+    store: EventStore,
     sender: OutboxSender,
     leases: OutboxLeases,
     limit: int = LIMIT,
@@ -112,7 +113,7 @@ async def drain(
 
 
 async def _send_some(
-    stream: Stream, store: OutboxStore, sender: OutboxSender, leases: OutboxLeases, limit: int
+    stream: Stream, store: EventStore, sender: OutboxSender, leases: OutboxLeases, limit: int
 ) -> int:
     began, sequences = leases.elapsed(), list(leases.mine)
     stored = await store.outbox(stream, limit)
@@ -132,7 +133,7 @@ async def _send_some(
 
 
 async def _taken(
-    stream: Stream, store: OutboxStore, leases: OutboxLeases, ready: Sequence[StoredMessage]
+    stream: Stream, store: EventStore, leases: OutboxLeases, ready: Sequence[StoredMessage]
 ) -> bool:
     """Whether this process may send all of the messages now; False if another process took one
     first."""

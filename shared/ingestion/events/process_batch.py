@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.ingestion.concurrency import Retrying, TaskRunner
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
@@ -31,21 +30,17 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import (
-    CommitLimits,
     CommitStatus,
     Writer,
     commit_status,
     dead_letter,
     plan_commits,
-    set_aside_among,
 )
 from shared.ingestion.events.doubt import Doubt, Evidence
 from shared.ingestion.events.failure_cause import Outages, classify
 from shared.ingestion.events.handling import BatchOutcomes, handle_events
 from shared.ingestion.events.outbox import OutboxLeases
-from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, StoredCheckpoint
 from shared.ingestion.events.survey import (
-    Span,
     beginning,
     check_made_before,
     follows,
@@ -63,8 +58,14 @@ from shared.ingestion.model import (
     Event,
     FailureKind,
     Gap,
+    Span,
     Stream,
+    set_aside_among,
 )
+from shared.ingestion.ports import Handler, HubReader
+from shared.ingestion.store.events import EventStore, StoredCheckpoint
+from shared.ingestion.store.rows import CommitLimits
+from shared.values.concurrency import Retrying, TaskRunner
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Consumer:
 
     stream: Stream
     writer: Writer
-    store: IngestionStore
+    store: EventStore
     hub: HubReader
     handle: Handler
     retry: Retrying

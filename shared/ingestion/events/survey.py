@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.ingestion.errors import StreamRecreated
-from shared.ingestion.model import Checkpoint, Event, HubState
+from shared.ingestion.model import Checkpoint, Event, HubState, Span
 
 CLOCKS_DIFFER = timedelta(seconds=10)
 """The largest assumed difference between the clocks of a hub's machines. One machine records the
@@ -17,18 +17,6 @@ hub's creation; others record the times of its events.
 
 UNDELIVERED_FOR = timedelta(minutes=5)
 """After this time, the first event of a partition should have been delivered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Sequence numbers from ``first`` to ``last``, both included."""
-
-    first: int
-    last: int
-
-    @property
-    def count(self) -> int:
-        return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)

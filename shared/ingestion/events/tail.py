@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
 from shared.ingestion.events.survey import check_same_hub, problem
+from shared.values.concurrency import TaskRunner
 from shared.values.leases import is_held
 
 log = logging.getLogger(__name__)

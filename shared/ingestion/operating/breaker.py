@@ -21,8 +21,6 @@ from shared.ingestion.breaker.breaker import (
     close,
     isolate,
 )
-from shared.ingestion.breaker.ports import BreakerSnapshot, BreakerStore, ConsumptionSwitch
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     BreakerChanged,
     HubMissing,
@@ -30,10 +28,12 @@ from shared.ingestion.errors import (
     RowUnreadable,
     StoreUnavailable,
 )
-from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import problem
 from shared.ingestion.model import Stream
-from shared.ingestion.ownership.ports import HubAccess
+from shared.ingestion.ports import ConsumptionSwitch, HubAccess, HubReader
+from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import task_runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class BreakerController:
     name: str
     deployment: str
     breakers: BreakerStore
-    store: CheckpointReader
+    store: EventStore
     hub: Hub
     switch: ConsumptionSwitch
     stream_of: Callable[[str], Awaitable[Stream]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.autoscaling.flows.check_connections import check
-from shared.ingestion.ownership.ports import HubAccess
+from shared.ingestion.ports import HubAccess
 
 
 async def run(

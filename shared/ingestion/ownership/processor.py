@@ -21,19 +21,19 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
-from shared.ingestion.concurrency import TaskRunner, task_runner
 from shared.ingestion.errors import ClaimLost, HubUnavailable, IngestionError, StoreUnavailable
+from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import (
     BalancingTimes,
     Choice,
-    Ownership,
-    OwnershipClaim,
     OwnershipView,
     plan,
     release,
     rendezvous,
 )
-from shared.ingestion.ownership.ports import HubPartitions, OwnershipStore
+from shared.ingestion.ports import HubPartitions
+from shared.ingestion.store.owners import OwnershipStore
+from shared.values.concurrency import TaskRunner, task_runner
 
 AT_ONCE_MAX = 32
 """The number of rows that are written concurrently. If a write takes 300 ms, the rows of 1,024

@@ -36,8 +36,9 @@ from shared.ingestion.breaker.failure_window import (
     health,
     oldest_bucket,
 )
-from shared.ingestion.breaker.ports import Announcer, BreakerSnapshot, BreakerStore
 from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
+from shared.ingestion.ports import Announcer
+from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 
 log = logging.getLogger(__name__)
 
