@@ -6,6 +6,8 @@ events are delivered again.
 
 from __future__ import annotations
 
+from shared.values.sending import TextsNotSent
+
 
 class IngestionError(Exception):
     """The base of all exceptions that ingestion defines."""
@@ -110,13 +112,8 @@ class DependencyDown(IngestionError):
     fault."""
 
 
-class SentInPart(DependencyDown):
+class SentInPart(TextsNotSent, DependencyDown):
     """Only some of the messages are known to be sent."""
-
-    def __init__(self, reason: str, sent: frozenset[int]) -> None:
-        super().__init__(reason)
-        self.sent = sent
-        """The positions of the sent ones among the messages of the call."""
 
 
 class BreakerChanged(IngestionError):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
+from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
@@ -49,7 +50,7 @@ from shared.web.dead_letters_http import DeadLetterService
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
 
 if TYPE_CHECKING:
-    from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
+    from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
 
 QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
@@ -166,7 +167,8 @@ class IngestionParts(IngestionStores):
     def sender(self) -> OutboxSender:
         from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
 
-        return self._app.open(StorageQueueSender, self._app.storage, QUEUE)
+        queue = self._app.open(StorageQueueSender, self._app.storage, QUEUE)
+        return outbox.OutboxQueue(queue.send_texts)
 
     @cached_property
     def tail_watch(self) -> TailWatch:
@@ -210,8 +212,8 @@ class IngestionParts(IngestionStores):
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
         """Sends dead letters to a Service Bus queue."""
-        from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
+        from shared.wiring.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
 
         service_bus = self._app.settings.service_bus(connection)
         return ServiceBusDeadLetters(
@@ -270,8 +272,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def announcer(self) -> Announcer:
-        from shared.adapters.notifiers import NotifierAnnouncer  # noqa: PLC0415  heavy to import
-
         notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
         announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
         if not self.settings.breaker.disables_app:

@@ -27,7 +27,7 @@ from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import ForeignAnswer, is_loopback
 from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import (

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.notifiers import LogNotifier, NotifierAnnouncer, Webhook
+from shared.adapters.notifiers import LogNotifier, Webhook
+from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.errors import AnnouncementFailed
 from tests.builders import NOW

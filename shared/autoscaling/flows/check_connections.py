@@ -13,6 +13,7 @@ from shared.autoscaling.errors import CapacityRefused, ReadFailed
 from shared.autoscaling.flows.metric_collector import monitored_sources_of, sources_of
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader, Permissions, PlatformMetrics, StateStore
+from shared.values.checks import check
 
 
 async def check_all(
@@ -65,17 +66,3 @@ async def _platform_value(platform: PlatformMetrics | None, source: AzureMonitor
     if not reading:
         return "is readable, and has no value of the last minutes"
     return f"reads {reading[-1].value:g}, up to {reading[-1].time:%H:%M} UTC"
-
-
-async def check(
-    timeout_seconds: float, subject: str, what: str, told: Awaitable[str]
-) -> dict[str, Any]:
-    """The result of one check: what ``told`` returns, or the error that it raises."""
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            text, ok = await told, True
-    except TimeoutError:
-        text, ok = f"no answer within {timeout_seconds:g} s", False
-    except Exception as error:  # any failure is a result, so that the other checks continue
-        text, ok = f"{type(error).__name__}: {error}", False
-    return {"resource": subject, "what": what, "ok": ok, "told": text}

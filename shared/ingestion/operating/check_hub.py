@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shared.autoscaling.flows.check_connections import check
 from shared.ingestion.ports import HubAccess
+from shared.values.checks import check
 
 
 async def run(
