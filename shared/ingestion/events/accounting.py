@@ -92,14 +92,20 @@ def plan_commits(
         return ()
     start = previous or beginning(min(events, key=lambda event: event.sequence))
     if not gaps and _all_fit_into_one(start, events, outcomes, limits):
-        after = _moved(start, events, outcomes, writer, f"{txid}.0")
+        times = [event.enqueued_at for event in events]
+        after = _after(start, events[-1].sequence, events[-1], times, outcomes, writer, f"{txid}.0")
         return (Commit(previous, after, tuple(cast("Sequence[Effect]", outcomes))),)
     entries = _in_order(start, _entries(events, outcomes, gaps, now, limits))
     commits: list[Commit] = []
     checkpoint = previous
     for number, part in enumerate(_parts(entries, limits)):
-        after = _after(checkpoint or start, part, writer, f"{txid}.{number}")
-        commits.append(_commit(checkpoint, after, part))
+        last, what = part[-1], [entry.what for entry in part]
+        times = [entry.event.enqueued_at for entry in part if entry.event is not None]
+        if isinstance(last.what, Gap):
+            times.append(last.what.found_at)  # the missing events were enqueued before this time
+        at = checkpoint or start
+        after = _after(at, last.last, last.event, times, what, writer, f"{txid}.{number}")
+        commits.append(_commit(checkpoint, after, what))
         checkpoint = after
     return tuple(commits)
 
@@ -127,26 +133,6 @@ def _all_fit_into_one(
     size_bytes = rows * ROW_OVERHEAD_BYTES + characters * CHARACTER_BYTES_MAX
     return rows <= limits.rows_max and size_bytes <= min(
         limits.size_bytes_max, limits.row_bytes_max
-    )
-
-
-def _moved(
-    start: Checkpoint,
-    events: Sequence[Event],
-    outcomes: Sequence[Outcome],
-    writer: Writer,
-    txid: str,
-) -> Checkpoint:
-    """The checkpoint after all of the events."""
-    return Checkpoint(
-        start=start.start,
-        sequence=events[-1].sequence,
-        offset=events[-1].offset,
-        enqueued_at=max([start.enqueued_at, *[event.enqueued_at for event in events]]),
-        epoch=writer.commit_epoch(start.epoch),
-        owner=writer.owner,
-        txid=txid,
-        set_aside=start.set_aside + set_aside_among(outcomes),
     )
 
 
@@ -233,25 +219,31 @@ def _parts(entries: Sequence[_Entry], limits: CommitLimits) -> Iterator[list[_En
     yield part
 
 
-def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str) -> Checkpoint:
-    at_end = part[-1].event
-    times = [entry.event.enqueued_at for entry in part if entry.event is not None]
-    if isinstance(part[-1].what, Gap):
-        times.append(part[-1].what.found_at)  # the missing events were enqueued before this time
+def _after(
+    start: Checkpoint,
+    last: int,
+    at_end: Event | None,
+    times: Sequence[datetime],
+    what: Sequence[Outcome | Gap],
+    writer: Writer,
+    txid: str,
+) -> Checkpoint:
+    """The checkpoint after everything up to ``last``, with the event there, if it is not a gap."""
     return Checkpoint(
         start=start.start,
-        sequence=part[-1].last,
+        sequence=last,
         offset=at_end.offset if at_end else start.offset,
         enqueued_at=max([start.enqueued_at, *times]),
         epoch=writer.commit_epoch(start.epoch),
         owner=writer.owner,
         txid=txid,
-        set_aside=start.set_aside + set_aside_among([entry.what for entry in part]),
+        set_aside=start.set_aside + set_aside_among(what),
     )
 
 
-def _commit(previous: Checkpoint | None, after: Checkpoint, part: Sequence[_Entry]) -> Commit:
-    items = [entry.what for entry in part]
+def _commit(
+    previous: Checkpoint | None, after: Checkpoint, items: Sequence[Outcome | Gap]
+) -> Commit:
     return Commit(
         previous,
         after,

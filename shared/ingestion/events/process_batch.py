@@ -43,10 +43,10 @@ from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.survey import (
     beginning,
     check_made_before,
+    check_same_hub,
     follows,
     holes,
-    survey,
-    tail,
+    new_events,
 )
 from shared.ingestion.model import (
     COMPACTED,
@@ -199,13 +199,13 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     remembered = consumer.remembered.take(events, consumer.writer)
     if remembered is not None:
         await _check_hub(remembered, consumer)
-        newest = events[-1].sequence
-        return await _account(events, newest, consumer, remembered, from_memory=True)
+        batch = _Batch(consumer, events, events[-1].sequence, remembered, from_memory=True)
+        return await batch.account()
     newest = max([event.sequence for event in events], default=-1)
     saved = await consumer.store.load(consumer.stream)
     await _check_hub(saved, consumer)
     saved = await _begun(saved, events, consumer)
-    return await _account(events, newest, consumer, saved)
+    return await _Batch(consumer, events, newest, saved).account()
 
 
 async def _check_hub(saved: StoredCheckpoint, consumer: Consumer) -> None:
@@ -263,7 +263,8 @@ async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
     if saved.checkpoint is None:
         return Report()
     hub = await consumer.hub.state(consumer.stream)
-    if tail(saved.checkpoint, hub) is None:
+    check_same_hub(saved.checkpoint, hub)
+    if hub.last_enqueued == saved.checkpoint.sequence:
         return Report(checkpoint=saved.checkpoint)
     # Read again for a newer read_at, which becomes the time of a gap. The first read_at may be
     # earlier than the missing events.
@@ -271,159 +272,156 @@ async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
     newest = hub.last_enqueued
     if events_max is not None and saved.checkpoint is not None:
         newest = min(newest, saved.checkpoint.sequence + events_max)
-    return await _account((), newest, consumer, saved)
+    return await _Batch(consumer, (), newest, saved).account()
 
 
-async def _account(
-    events: Sequence[Event],
-    newest: int,
-    consumer: Consumer,
-    saved: StoredCheckpoint,
-    *,
-    from_memory: bool = False,
-) -> Report:
-    """Account for events in passes. Each pass starts at the checkpoint that the previous pass
-    committed.
+@dataclass(slots=True)
+class _Batch:
+    """The accounting for events, in passes. Each pass starts at the checkpoint that the previous
+    pass committed.
 
     If ``from_memory`` is true, ``saved`` is the remembered checkpoint. The events follow it
     directly, but its ``read_at`` may be old and must not be used as the present time.
     """
-    report, settled, races = Report(), BatchOutcomes(), 0
-    step = _Pass(tuple(events), (), newest) if from_memory else None
-    while step := step or await _next_pass(saved, events, newest, consumer, report):
-        try:
-            await _handle(step, consumer, saved.read_at, settled)
-            saved = await _commit(saved, step, consumer, settled, report, from_memory=from_memory)
-            races, from_memory = 0, False
-        except CommitRefused:
-            races += 1
-            if races == RACES_MAX:
-                raise
-            saved = await _begun(await consumer.store.load(consumer.stream), events, consumer)
-            from_memory = False
-        step = None
-    report.checkpoint = saved.checkpoint
-    consumer.remembered.saved = saved
-    return report
 
+    consumer: Consumer
+    events: Sequence[Event]
+    newest: int
+    saved: StoredCheckpoint
+    from_memory: bool = False
+    report: Report = field(default_factory=Report)
+    settled: BatchOutcomes = field(default_factory=BatchOutcomes)
 
-async def _next_pass(
-    saved: StoredCheckpoint,
-    events: Sequence[Event],
-    newest: int,
-    consumer: Consumer,
-    report: Report,
-) -> _Pass | None:
-    """What to account for next; None if nothing is left.
+    async def account(self) -> Report:
+        consumer, races = self.consumer, 0
+        step = _Pass(tuple(self.events), (), self.newest) if self.from_memory else None
+        while step := step or await self._next_pass():
+            try:
+                await self._handle(step)
+                await self._commit(step)
+                races = 0
+            except CommitRefused:
+                races += 1
+                if races == RACES_MAX:
+                    raise
+                loaded = await consumer.store.load(consumer.stream)
+                self.saved = await _begun(loaded, self.events, consumer)
+            step, self.from_memory = None, False
+        self.report.checkpoint = self.saved.checkpoint
+        consumer.remembered.saved = self.saved
+        return self.report
 
-    Reads the events of the first hole back from the hub, and stops before the second hole. Filling
-    one hole at a time bounds the memory, however many events the host skipped.
-    """
-    checkpoint = saved.checkpoint
-    if checkpoint is None:
-        return None
-    consumer.writer.commit_epoch(checkpoint.epoch)
-    if newest <= checkpoint.sequence and report.checkpoint == checkpoint:
-        return None  # this call has accounted for all events
-    # survey() also checks events that were delivered again, so it is called before the next
-    # condition.
-    fresh = survey(checkpoint, events).fresh
-    if newest <= checkpoint.sequence:
-        return None
-    missing = holes(fresh, Span(checkpoint.sequence + 1, newest))
-    if not missing:
-        return _Pass(fresh, (), newest)
-    hole = missing[0]
-    back = await consumer.hub.read_back(consumer.stream, hole)
-    if back.complete_to < hole.first:
-        raise AccountingBroken(
-            f"reading back from event {hole.first} did not say whether the hub still has it"
+    async def _next_pass(self) -> _Pass | None:
+        """What to account for next; None if nothing is left.
+
+        Reads the events of the first hole back from the hub, and stops before the second hole.
+        Filling one hole at a time bounds the memory, however many events the host skipped.
+        """
+        checkpoint, newest = self.saved.checkpoint, self.newest
+        if checkpoint is None:
+            return None
+        self.consumer.writer.commit_epoch(checkpoint.epoch)
+        if newest <= checkpoint.sequence and self.report.checkpoint == checkpoint:
+            return None  # this call has accounted for all events
+        # new_events() also checks events that were delivered again, so it is called before the next
+        # condition.
+        fresh = new_events(checkpoint, self.events)
+        if newest <= checkpoint.sequence:
+            return None
+        missing = holes(fresh, Span(checkpoint.sequence + 1, newest))
+        if not missing:
+            return _Pass(fresh, (), newest)
+        hole = missing[0]
+        back = await self.consumer.hub.read_back(self.consumer.stream, hole)
+        if back.complete_to < hole.first:
+            raise AccountingBroken(
+                f"reading back from event {hole.first} did not say whether the hub still has it"
+            )
+        self.report.read_back += len(back.events)
+        last = back.complete_to
+        if last >= hole.last:
+            last = missing[1].first - 1 if len(missing) > 1 else newest
+        restored = [event for event in back.events if hole.first <= event.sequence <= hole.last]
+        new = new_events(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last])
+        return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last, back.oldest)
+
+    async def _handle(self, step: _Pass) -> None:
+        self.settled.held.clear()
+        await handle_events(
+            step.events,
+            self.consumer.handle,
+            self.consumer.retry,
+            self.consumer.run_tasks,
+            self.saved.read_at,
+            self.settled,
+            self.consumer.outages,
+            self.consumer.evidence,
         )
-    report.read_back += len(back.events)
-    last = back.complete_to
-    if last >= hole.last:
-        last = missing[1].first - 1 if len(missing) > 1 else newest
-    restored = [event for event in back.events if hole.first <= event.sequence <= hole.last]
-    new = survey(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last]).fresh
-    return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last, back.oldest)
+        self.consumer.remembered.in_doubt = min(self.settled.doubtful, default=None)
 
+    async def _commit(self, step: _Pass) -> None:
+        """Commit the outcomes of a pass.
 
-async def _handle(step: _Pass, consumer: Consumer, now: datetime, settled: BatchOutcomes) -> None:
-    settled.held.clear()
-    await handle_events(
-        step.events,
-        consumer.handle,
-        consumer.retry,
-        consumer.run_tasks,
-        now,
-        settled,
-        consumer.outages,
-        consumer.evidence,
-    )
-    consumer.remembered.in_doubt = min(settled.doubtful, default=None)
+        If an error holds the partition, commit the events before the failed one, then raise the
+        error.
+        """
+        commits = self.plan(step)
+        if self.from_memory and any(commit.dead_letters for commit in commits):
+            await self._read_again()
+            commits = self.plan(step)
+        try:
+            for commit in commits:
+                await self.write(commit)
+        except Exception as error:
+            if not self.is_refusal(error):
+                raise
+            await self._read_again()
+            await _DividedCommit(self, step).write()
+        if self.settled.held:
+            raise self.settled.held[min(self.settled.held)]
 
+    async def _read_again(self) -> None:
+        """Read the checkpoint again to get the store's present time, and write that time into the
+        dead letters as the time of their failure. Raises CommitRefused if the stored checkpoint has
+        changed.
+        """
+        reread = await self.consumer.store.load(self.consumer.stream)
+        for sequence, outcome in self.settled.outcomes.items():
+            if isinstance(outcome, DeadLetter):
+                self.settled.outcomes[sequence] = replace(outcome, failed_at=reread.read_at)
+        if reread.checkpoint != self.saved.checkpoint:
+            raise CommitRefused(f"{self.consumer.stream.key}: another reader has committed since")
+        self.saved = reread
 
-async def _read_again(
-    saved: StoredCheckpoint, consumer: Consumer, settled: BatchOutcomes
-) -> StoredCheckpoint:
-    """Read the checkpoint again to get the store's present time, and write that time into the dead
-    letters as the time of their failure. Raises CommitRefused if the stored checkpoint has changed.
-    """
-    reread = await consumer.store.load(consumer.stream)
-    for sequence, outcome in settled.outcomes.items():
-        if isinstance(outcome, DeadLetter):
-            settled.outcomes[sequence] = replace(outcome, failed_at=reread.read_at)
-    if reread.checkpoint != saved.checkpoint:
-        raise CommitRefused(f"{consumer.stream.key}: another reader has committed since")
-    return reread
+    def plan(self, step: _Pass) -> tuple[Commit, ...]:
+        consumer, saved, outcomes = self.consumer, self.saved, self.settled.outcomes
+        events, end = step.events, step.last + 1
+        if self.settled.held:
+            end = min([e.sequence for e in events if e.sequence not in outcomes], default=end)
+            events = tuple([e for e in events if e.sequence < end])
+        return plan_commits(
+            saved.checkpoint,
+            events,
+            [outcomes[event.sequence] for event in events],
+            step.gaps(end, saved.read_at),
+            consumer.writer,
+            consumer.new_txid(),
+            saved.read_at,
+            consumer.limits or consumer.store.limits,
+        )
 
+    async def write(self, commit: Commit) -> None:
+        self.saved = await _write(self.saved, commit, self.consumer)
+        self.consumer.leases.committed(commit.effects)
+        self.report.add(commit)
+        if any(effect.rows for effect in commit.effects):
+            self.consumer.remembered.refused = False
 
-async def _commit(
-    saved: StoredCheckpoint,
-    step: _Pass,
-    consumer: Consumer,
-    settled: BatchOutcomes,
-    report: Report,
-    *,
-    from_memory: bool,
-) -> StoredCheckpoint:
-    """Commit the outcomes of a pass.
-
-    If an error holds the partition, commit the events before the failed one, then raise the error.
-    """
-    commits = _plan(saved, step, consumer, settled)
-    if from_memory and any(commit.dead_letters for commit in commits):
-        saved = await _read_again(saved, consumer, settled)
-        commits = _plan(saved, step, consumer, settled)
-    try:
-        for commit in commits:
-            saved = await _write_and_report(saved, commit, consumer, report)
-    except Exception as error:
-        if not _is_refusal(error, consumer):
-            raise
-        saved = await _read_again(saved, consumer, settled)
-        saved = await _DividedCommit(step, consumer, settled, report).write(saved)
-    if settled.held:
-        raise settled.held[min(settled.held)]
-    return saved
-
-
-async def _write_and_report(
-    saved: StoredCheckpoint, commit: Commit, consumer: Consumer, report: Report
-) -> StoredCheckpoint:
-    saved = await _write(saved, commit, consumer)
-    consumer.leases.committed(commit.effects)
-    report.add(commit)
-    if any(effect.rows for effect in commit.effects):
-        consumer.remembered.refused = False
-    return saved
-
-
-def _is_refusal(error: Exception, consumer: Consumer) -> bool:
-    """Whether the error may be the fault of one effect of the commit."""
-    if isinstance(error, IngestionError):
-        return isinstance(error, RowRefused)
-    return not classify(error, consumer.outages).holds_partition
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether the error may be the fault of one effect of the commit."""
+        if isinstance(error, IngestionError):
+            return isinstance(error, RowRefused)
+        return not classify(error, self.consumer.outages).holds_partition
 
 
 @dataclass(slots=True)
@@ -435,46 +433,42 @@ class _DividedCommit:
     without rows are rarely written anywhere, so they show nothing about the others.
     """
 
+    batch: _Batch
     step: _Pass
-    consumer: Consumer
-    settled: BatchOutcomes
-    report: Report
     refused: list[int] = field(default_factory=list)
     """The events whose effects were refused alone since an effect was last written."""
 
-    async def write(self, saved: StoredCheckpoint) -> StoredCheckpoint:
+    async def write(self) -> None:
         last = self.step.last
-        while commits := self._plan(saved, last):
+        while commits := self._plan(last):
             commit = commits[0]
             try:
-                saved = await _write_and_report(saved, commit, self.consumer, self.report)
+                await self.batch.write(commit)
             except Exception as error:
-                last = self._smaller(commit, error, saved)
+                last = self._smaller(commit, error)
             else:
                 written = any(effect.rows for effect in commit.effects)
-                self.consumer.remembered.refused = bool(self.refused) and not written
+                self.batch.consumer.remembered.refused = bool(self.refused) and not written
                 self.refused.clear()
                 last = self.step.last
-        return saved
 
-    def _plan(self, saved: StoredCheckpoint, last: int) -> tuple[Commit, ...]:
-        first = saved.checkpoint.sequence + 1 if saved.checkpoint else 0
-        rest = _Pass(
-            tuple([e for e in self.step.events if first <= e.sequence <= last]),
-            tuple([s for s in self.step.holes if first <= s.first and s.last <= last]),
-            last,
-        )
-        return _plan(saved, rest, self.consumer, self.settled)
+    def _plan(self, last: int) -> tuple[Commit, ...]:
+        checkpoint = self.batch.saved.checkpoint
+        first = checkpoint.sequence + 1 if checkpoint else 0
+        events = tuple([e for e in self.step.events if first <= e.sequence <= last])
+        spans = tuple([s for s in self.step.holes if first <= s.first and s.last <= last])
+        return self.batch.plan(_Pass(events, spans, last))
 
-    def _smaller(self, commit: Commit, error: Exception, saved: StoredCheckpoint) -> int:
+    def _smaller(self, commit: Commit, error: Exception) -> int:
         """The last number to cover after a refusal. Raises the error if no effect is the cause."""
-        effects = [each for each in commit.effects if each.rows] or commit.effects
-        if not effects or not _is_refusal(error, self.consumer):
+        consumer, settled = self.batch.consumer, self.batch.settled.outcomes
+        effects = [each for each in commit.effects if each.rows] or [*commit.effects]
+        if not effects or not self.batch.is_refusal(error):
             raise error
         if len(effects) > 1:
             return effects[len(effects) // 2 - 1].sequence
-        (effect,) = effects
-        outcomes = [self.settled.outcomes.get(event.sequence) for event in self.step.events]
+        effect = effects[0]
+        outcomes = [settled.get(event.sequence) for event in self.step.events]
         later = [
             each.sequence
             for each in outcomes
@@ -483,41 +477,22 @@ class _DividedCommit:
             and bool(each.rows) == bool(effect.rows)
         ]
         self.refused.append(effect.sequence)
-        others = len(self.refused) > 1 or self.consumer.remembered.refused
+        others = len(self.refused) > 1 or consumer.remembered.refused
         if len(self.refused) == REFUSED_MAX or (others and not later):
             log.error(
                 "[effects_refused] %s: the effects of events %s were refused, each alone, so no "
                 "single event is at fault. Check the tables that write_in_transaction writes: %s",
-                self.consumer.stream.key,
+                consumer.stream.key,
                 ", ".join(map(str, self.refused)),
                 error,
             )
             raise error
         event = next(e for e in self.step.events if e.sequence == effect.sequence)
         text = f"the effect was refused: {type(error).__name__}: {error}"
-        self.settled.outcomes[effect.sequence] = dead_letter(
-            event, FailureKind.POISON, text, saved.read_at
+        settled[effect.sequence] = dead_letter(
+            event, FailureKind.POISON, text, self.batch.saved.read_at
         )
         return later[0] if later else self.step.last
-
-
-def _plan(
-    saved: StoredCheckpoint, step: _Pass, consumer: Consumer, settled: BatchOutcomes
-) -> tuple[Commit, ...]:
-    outcomes, events, end = settled.outcomes, step.events, step.last + 1
-    if settled.held:
-        end = min([e.sequence for e in events if e.sequence not in outcomes], default=end)
-        events = tuple([e for e in events if e.sequence < end])
-    return plan_commits(
-        saved.checkpoint,
-        events,
-        [outcomes[event.sequence] for event in events],
-        step.gaps(end, saved.read_at),
-        consumer.writer,
-        consumer.new_txid(),
-        saved.read_at,
-        consumer.limits or consumer.store.limits,
-    )
 
 
 async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) -> StoredCheckpoint:
