@@ -126,7 +126,6 @@ class BreakerClient:
     def count(
         self,
         now: datetime,
-        *,
         successes: int = 0,
         failures: int = 0,
         slow: int = 0,
@@ -134,16 +133,8 @@ class BreakerClient:
     ) -> None:
         """Count calls, in memory, in the bucket that contains ``now``, by the store's clock."""
         start = bucket_start(now, self.rule.bucket_seconds)
-        tally = count(
-            self.counted.get(start),
-            self.instance,
-            now,
-            self.rule,
-            successes=successes,
-            failures=failures,
-            slow=slow,
-            last_error=last_error,
-        )
+        known, calls = self.counted.get(start), (successes, failures, slow)
+        tally = count(known, self.instance, now, self.rule, *calls, last_error)
         oldest = start - TALLIES_REMEMBERED
         self.counted = {at: each for at, each in self.counted.items() if at >= oldest}
         self.counted[start] = self.unwritten[start] = tally

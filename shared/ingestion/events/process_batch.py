@@ -38,7 +38,7 @@ from shared.ingestion.events.accounting import (
 )
 from shared.ingestion.events.doubt import Doubt, Evidence
 from shared.ingestion.events.failure_cause import Outages, classify
-from shared.ingestion.events.handling import BatchOutcomes, handle_events
+from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.survey import (
     beginning,
@@ -290,14 +290,19 @@ class _Batch:
     saved: StoredCheckpoint
     from_memory: bool = False
     report: Report = field(default_factory=Report)
-    settled: BatchOutcomes = field(default_factory=BatchOutcomes)
+    settled: BatchHandling = field(init=False)
+
+    def __post_init__(self) -> None:
+        of = self.consumer
+        self.settled = BatchHandling(of.handle, of.retry, of.run_tasks, of.outages, of.evidence)
 
     async def account(self) -> Report:
         consumer, races = self.consumer, 0
         step = _Pass(tuple(self.events), (), self.newest) if self.from_memory else None
         while step := step or await self._next_pass():
             try:
-                await self._handle(step)
+                await self.settled.handle(step.events, self.saved.read_at)
+                consumer.remembered.in_doubt = min(self.settled.doubtful, default=None)
                 await self._commit(step)
                 races = 0
             except CommitRefused:
@@ -344,20 +349,6 @@ class _Batch:
         restored = [event for event in back.events if hole.first <= event.sequence <= hole.last]
         new = new_events(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last])
         return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last, back.oldest)
-
-    async def _handle(self, step: _Pass) -> None:
-        self.settled.held.clear()
-        await handle_events(
-            step.events,
-            self.consumer.handle,
-            self.consumer.retry,
-            self.consumer.run_tasks,
-            self.saved.read_at,
-            self.settled,
-            self.consumer.outages,
-            self.consumer.evidence,
-        )
-        self.consumer.remembered.in_doubt = min(self.settled.doubtful, default=None)
 
     async def _commit(self, step: _Pass) -> None:
         """Commit the outcomes of a pass.

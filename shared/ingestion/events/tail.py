@@ -89,9 +89,7 @@ class TailWatch:
             return
         since = before if before is not None and now.is_stuck_since(before) else now
         idle = now.at - since.at >= IDLE and not await _is_at_work(pipeline)
-        admission = await pipeline.breaker.admit(
-            pipeline.consumer.stream.partition_id, may_probe=idle
-        )
+        admission = await pipeline.breaker.admit(pipeline.partition_id, may_probe=idle)
         if not idle or admission.is_held:
             self.seen[key] = since
             return

@@ -21,6 +21,7 @@ from shared.ingestion.breaker.breaker import (
     close,
     isolate,
 )
+from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import (
     BreakerChanged,
     HubMissing,
@@ -34,17 +35,6 @@ from shared.ingestion.ports import ConsumptionSwitch, HubAccess, HubReader
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.values.concurrency import task_runner
-
-
-@dataclass(frozen=True, slots=True)
-class RecentError:
-    """The last error that an instance counted in a bucket, and the number of failures in that
-    bucket."""
-
-    since: datetime
-    instance: str
-    failures: int
-    last_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,8 @@ class BreakerView:
     name: str
     breaker: Breaker
     read_at: datetime
-    errors: tuple[RecentError, ...]
+    errors: tuple[Tally, ...]
+    """The newest tallies with an error."""
     backlog: tuple[Backlog, ...]
 
 
@@ -127,12 +118,8 @@ class BreakerController:
     async def view(self) -> BreakerView:
         seen = await self.breakers.load()
         since = max(seen.breaker.changed_at, LONG_AGO + ERRORS_SINCE) - ERRORS_SINCE
-        tallies = await self.breakers.tallies(since)
-        errors = [
-            RecentError(tally.bucket_start, tally.instance, tally.failures, tally.last_error)
-            for tally in sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
-            if tally.last_error
-        ]
+        tallies = [each for each in await self.breakers.tallies(since) if each.last_error]
+        errors = sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
         return BreakerView(
             self.name, seen.breaker, seen.read_at, tuple(errors[:10]), await self.backlogs()
         )
