@@ -34,7 +34,15 @@ class ReadBack:
     removed no event with a higher number. None if it is unknown or the partition is empty."""
 
 
-class HubReader(Protocol):
+class HubPartitions(Protocol):
+    """The partitions that a hub has at present."""
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        """Raises HubUnavailable."""
+        ...
+
+
+class HubReader(HubPartitions, Protocol):
     """Reads events directly from the hub, independently of their delivery."""
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
@@ -49,18 +57,6 @@ class HubReader(Protocol):
         """The number of the first event in the hub that was enqueued at that time or later; if
         there is none, the number after the newest. Raises HubUnavailable."""
         ...
-
-
-class HubPartitions(Protocol):
-    """The partitions that a hub has at present."""
-
-    async def partition_ids(self) -> tuple[str, ...]:
-        """Raises HubUnavailable."""
-        ...
-
-
-class HubAccess(HubPartitions, Protocol):
-    """Checks that a hub can be read."""
 
     async def check_group(self, consumer_group: str, partition_id: str) -> None:
         """Open a reader in the consumer group and close it, without disturbing other readers.

@@ -32,11 +32,12 @@ from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
-from shared.ingestion.operating.breaker import BreakerController, Hub
+from shared.ingestion.operating.breaker import BreakerController
 from shared.ingestion.ports import (
     Announcer,
     ConsumptionSwitch,
     Handler,
+    HubReader,
     NoSwitch,
     OutboxSender,
     PartitionReceiver,
@@ -145,7 +146,7 @@ class IngestionParts(IngestionStores):
         return uuid.uuid4().hex[:12]
 
     @cached_property
-    def hub(self) -> Hub:
+    def hub(self) -> HubReader:
         from shared.adapters.event_hubs.hub import EventHubReader  # noqa: PLC0415  heavy to import
 
         return EventHubReader(self.connection, self.settings.read_back_consumer_group)

@@ -71,7 +71,7 @@ class EventHubReader:
             return tuple(await client.get_partition_ids())
 
     async def check_group(self, consumer_group: str, partition_id: str) -> None:
-        """See HubAccess. The reader has no epoch, so it drives out no other reader."""
+        """See HubReader. The reader has no epoch, so it drives out no other reader."""
         hub = self._connection.hub
         try:
             async with self._asking(partition_id, consumer_group, retries=0) as client:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import (
@@ -31,7 +30,7 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events.survey import problem
 from shared.ingestion.model import Stream
-from shared.ingestion.ports import ConsumptionSwitch, HubAccess, HubReader
+from shared.ingestion.ports import ConsumptionSwitch, HubReader
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.values.concurrency import task_runner
@@ -74,10 +73,6 @@ ERRORS_SINCE = timedelta(minutes=15)
 """A breaker is shown with the errors from this time before its last change onward."""
 
 
-class Hub(HubReader, HubAccess, Protocol):
-    """The partitions of a hub, and the state of each."""
-
-
 @dataclass(frozen=True, slots=True)
 class BreakerController:
     """Shows and changes one breaker on behalf of operators.
@@ -90,7 +85,7 @@ class BreakerController:
     deployment: str
     breakers: BreakerStore
     store: EventStore
-    hub: Hub
+    hub: HubReader
     switch: ConsumptionSwitch
     stream_of: Callable[[str], Awaitable[Stream]]
     keys: Sequence[bytes]
