@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.ingestion.errors import AccountingBroken
+from shared.ingestion.errors import AccountingBroken, RowChanged
 from shared.ingestion.store.rows import (
     CommitLimits,
     Insert,
@@ -17,7 +17,6 @@ from shared.ingestion.store.rows import (
     Put,
     Remove,
     Row,
-    RowChanged,
     RowPage,
     V,
     Write,

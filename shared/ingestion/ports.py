@@ -139,6 +139,6 @@ class Announcer(Protocol):
         """Announce the incident, at least once. Receivers recognize a repetition by the incident's
         epoch.
 
-        Raises AnnouncementFailed.
+        Raises NotSent.
         """
         ...

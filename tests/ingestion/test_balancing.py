@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.twins.ingestion import MemoryOwnershipStore
-from shared.ingestion.errors import ClaimLost
+from shared.ingestion.errors import RowChanged
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import (
     CLAIMS_MAX,
@@ -255,7 +255,7 @@ async def test_only_one_of_two_concurrent_ownership_claims_wins() -> None:
     view = OwnershipView(("0",), (await store.owners()).rows)
     first, second = (claimed(plan(view, me, NOW)) for me in "ab")
     assert (await store.write(first)).owner == "a"
-    with pytest.raises(ClaimLost):
+    with pytest.raises(RowChanged):
         await store.write(second)
     assert [r.owner for r in (await store.owners()).rows] == ["a"]
 

@@ -21,13 +21,12 @@ from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.errors import (
-    AnnouncementFailed,
     BadEvent,
-    BreakerChanged,
     BreakerOpen,
     CommitRefused,
     DependencyDown,
     HubUnavailable,
+    RowChanged,
     StoreUnavailable,
 )
 from shared.ingestion.events import ingest
@@ -53,6 +52,7 @@ from shared.ingestion.ports import Handler, ReadBack
 from shared.ingestion.store.breakers import BreakerSnapshot
 from shared.ingestion.store.events import StoredCheckpoint, StoredMessage
 from shared.ingestion.store.rows import CommitLimits
+from shared.notifications.ports import NotSent
 from shared.values.concurrency import Heartbeat
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
@@ -75,7 +75,7 @@ EXPECTED = (
     HubUnavailable,
     StoreUnavailable,
     CommitRefused,
-    BreakerChanged,
+    RowChanged,
     BreakerOpen,
 )
 
@@ -328,7 +328,7 @@ class World:
         return result
 
     async def announce(self, breaker: Breaker) -> None:
-        await pause_or(AnnouncementFailed("webhook"))
+        await pause_or(NotSent("webhook"))
         self.announced.append(breaker.epoch)
 
     def pipeline(self, partition_id: str, client: BreakerClient) -> PartitionPipeline:

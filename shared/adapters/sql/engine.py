@@ -31,7 +31,6 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.exc import (
-    DataError,
     DBAPIError,
     IntegrityError,
     OperationalError,
@@ -190,11 +189,6 @@ def _is_refusal(error: DBAPIError) -> bool:
     """Whether the database refused the login, or the login lacks a right."""
     text, state = str(error.orig), str(getattr(error.orig, "sqlstate", None) or "")
     return state in REFUSED_STATES or REFUSED_TEXTS.search(text) is not None
-
-
-def refused(error: IntegrityError | DataError) -> str:
-    """The database's own message about a row that it rejected."""
-    return str(error.orig)
 
 
 def _engine(url: str) -> Engine:

@@ -23,7 +23,7 @@ from shared.adapters.azure.transport import server_time
 from shared.adapters.tables import table as t
 from shared.adapters.tables.newest import newest_keys
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.errors import AccountingBroken, RowRefused, StoreUnavailable
+from shared.ingestion.errors import AccountingBroken, RowChanged, RowRefused, StoreUnavailable
 from shared.ingestion.store.rows import (
     CHECKPOINT,
     EFFECT,
@@ -37,7 +37,6 @@ from shared.ingestion.store.rows import (
     Put,
     Remove,
     Row,
-    RowChanged,
     RowPage,
     V,
     Write,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.ingestion.errors import AnnouncementFailed
 from shared.notifications.news import News, NewsKind, Severity, stamp
-from shared.notifications.ports import Notifier, NotSent
+from shared.notifications.ports import Notifier
 from shared.values.redaction import redacting
 
 
@@ -75,7 +74,4 @@ class NotifierAnnouncer:
         self._notifier, self._name, self._link_of = notifier, name, link_of
 
     async def announce(self, breaker: Breaker) -> None:
-        try:
-            await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))
-        except NotSent as error:
-            raise AnnouncementFailed(str(error)) from None
+        await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))

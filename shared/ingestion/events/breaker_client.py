@@ -36,9 +36,10 @@ from shared.ingestion.breaker.failure_window import (
     health,
     oldest_bucket,
 )
-from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
+from shared.ingestion.errors import RowChanged
 from shared.ingestion.ports import Announcer
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
+from shared.notifications.ports import NotSent
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +228,7 @@ class BreakerClient:
             return None
         try:
             return await self.store.replace(seen, after)
-        except BreakerChanged:
+        except RowChanged:
             return None
 
     async def _announce(self, breaker: Breaker) -> None:
@@ -240,7 +241,7 @@ class BreakerClient:
         try:
             for incident in unannounced(breaker):
                 await self.announcer.announce(incident)
-        except AnnouncementFailed as error:
+        except NotSent as error:
             log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
             return
         for _ in range(RACES_MAX):

@@ -22,9 +22,9 @@ from shared.ingestion.breaker.breaker import (
 )
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import (
-    BreakerChanged,
     HubMissing,
     HubUnavailable,
+    RowChanged,
     RowUnreadable,
     StoreUnavailable,
 )
@@ -163,10 +163,10 @@ class BreakerController:
             after = change(seen)
             if after is None:
                 return seen.breaker
-            with suppress(BreakerChanged):
+            with suppress(RowChanged):
                 await self.breakers.replace(seen, after)
                 return after
-        raise BreakerChanged(
+        raise RowChanged(
             f"breaker {self.name} was changed by others {RACES_MAX} times in a row; try again"
         )
 

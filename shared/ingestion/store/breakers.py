@@ -10,14 +10,13 @@ from typing import Any
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.errors import BreakerChanged, RowUnreadable
+from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.store.rows import (
     BREAKER,
     REASON_LENGTH_MAX,
     TALLY,
     BreakerRow,
     Put,
-    RowChanged,
     RowEngine,
 )
 from shared.values.redaction import redacting
@@ -58,15 +57,11 @@ class BreakerStore:
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         """Write the row.
 
-        Raises BreakerChanged if the stored row no longer has ``seen.version``. The cause may also
+        Raises RowChanged if the stored row no longer has ``seen.version``. The cause may also
         be an earlier attempt of this same call that was written although its reply was lost.
         """
         row = BreakerRow(str(breaker.mode), encode_breaker(breaker))
-        try:
-            new = await self._rows.write(self._place, [Put(BREAKER, row, seen.version)])
-        except RowChanged as error:
-            text = f"{self._name}: another instance changed the breaker first"
-            raise BreakerChanged(text) from error
+        new = await self._rows.write(self._place, [Put(BREAKER, row, seen.version)])
         assert new is not None
         return BreakerSnapshot(breaker, new.written_at, new.version)
 

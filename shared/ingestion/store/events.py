@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced, RowUnreadable
+from shared.ingestion.errors import (
+    AccountingBroken,
+    CommitRefused,
+    Fenced,
+    RowChanged,
+    RowUnreadable,
+)
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -32,7 +38,6 @@ from shared.ingestion.store.rows import (
     QueuedMessage,
     Remove,
     Row,
-    RowChanged,
     RowEngine,
     Working,
     Write,

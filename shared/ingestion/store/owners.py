@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.ingestion.errors import ClaimLost
 from shared.ingestion.model import Ownership, OwnershipClaim, in_one_case
-from shared.ingestion.store.rows import OWNER, OwnerRow, Place, Put, Row, RowChanged, RowEngine
+from shared.ingestion.store.rows import OWNER, OwnerRow, Place, Put, Row, RowEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +44,12 @@ class OwnershipStore:
     async def write(self, claim: OwnershipClaim) -> Ownership:
         """Write the row as claimed, with the store's time, and return the new row.
 
-        Raises ClaimLost if the row no longer has the expected version, and StoreUnavailable. In
+        Raises RowChanged if the row no longer has the expected version, and StoreUnavailable. In
         both cases, if a reply was lost, the claim may have been written, as the row then shows.
         """
         place, version = claim.expected_version or (self._place, None)
         row = OwnerRow(claim.partition_id, claim.owner, claim.epoch, claim.reason)
-        try:
-            new = await self._rows.write(place, [Put(OWNER, row, version)])
-        except RowChanged as error:
-            text = f"partition {claim.partition_id}: another instance claimed it first"
-            raise ClaimLost(text) from error
+        new = await self._rows.write(place, [Put(OWNER, row, version)])
         assert new is not None
         return ownership(place, new)
 

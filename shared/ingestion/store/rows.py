@@ -266,10 +266,6 @@ class Insert:
 Write = Put | Remove | Insert
 
 
-class RowChanged(Exception):
-    """A row changed, appeared or disappeared since it was read; nothing was written."""
-
-
 class RowEngine(Protocol):
     """An engine. All methods raise StoreUnavailable, after which a write may have been made."""
 
