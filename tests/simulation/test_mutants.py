@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion",
-        "events.failure_cause._known",
+        "failure_cause._known",
         "return FailureCause.DEPENDENCY",
         "return FailureCause.EVENT",
     ),

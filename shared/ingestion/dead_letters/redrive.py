@@ -19,7 +19,7 @@ from shared.ingestion.errors import (
     NotFound,
     StoreUnavailable,
 )
-from shared.ingestion.events.failure_cause import Outages, classify, is_worth_retrying
+from shared.ingestion.failure_cause import Outages, classify, is_worth_retrying
 from shared.ingestion.model import Effect, Stream
 from shared.ingestion.ports import DeadLetterSender, Handler, HubReader
 from shared.ingestion.store.events import EventStore, StoredDeadLetter

@@ -24,7 +24,7 @@ from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence
-from shared.ingestion.events.failure_cause import FailureCause, Outages, classify, is_worth_retrying
+from shared.ingestion.failure_cause import FailureCause, Outages, classify, is_worth_retrying
 from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
 from shared.ingestion.ports import Handler
 from shared.values.concurrency import Retrying, TaskRunner

@@ -37,7 +37,7 @@ from shared.ingestion.events.accounting import (
     plan_commits,
 )
 from shared.ingestion.events.doubt import Doubt, Evidence
-from shared.ingestion.events.failure_cause import Outages, classify
+from shared.ingestion.failure_cause import Outages, classify
 from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.survey import (
