@@ -28,7 +28,6 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.failure_cause import FailureCause, classify
 from shared.ingestion.events.process_batch import (
     LOST_REPLIES_MAX,
     RACES_MAX,
@@ -37,6 +36,7 @@ from shared.ingestion.events.process_batch import (
     run,
     sweep,
 )
+from shared.ingestion.failure_cause import FailureCause, classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,

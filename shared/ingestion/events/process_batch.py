@@ -37,7 +37,6 @@ from shared.ingestion.events.accounting import (
     plan_commits,
 )
 from shared.ingestion.events.doubt import Doubt, Evidence
-from shared.ingestion.failure_cause import Outages, classify
 from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.survey import (
@@ -48,6 +47,7 @@ from shared.ingestion.events.survey import (
     holes,
     new_events,
 )
+from shared.ingestion.failure_cause import Outages, classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,
