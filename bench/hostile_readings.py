@@ -32,6 +32,7 @@ from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import Samples, encode_samples
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import to_effect
+from shared.ingestion.events.outbox import OutboxQueue
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import StorageConnection
 
@@ -87,7 +88,7 @@ async def _decided_after(
 ) -> float:
     """Seconds until a sample with that value, sent after the messages, has led to a decision."""
     sender = StorageQueueSender(StorageConnection("Storage", connection_string), QUEUE_NAME)
-    await sender.send(messages)
+    await OutboxQueue(sender.send_texts).send(messages)
     await sender.close()
     fresh = Metric(RESOURCE, METRIC, MetricValue(datetime.now(UTC), value))
     began = time.perf_counter()

@@ -19,13 +19,13 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.rows import TableRows
-from shared.ingestion.concurrency import task_runner
-from shared.ingestion.events.accounting import CommitLimits, Writer, plan_commits
-from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.accounting import Writer, plan_commits
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Commit, Effect, Event, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.rows import CommitLimits
 from shared.settings.connections import StorageConnection
+from shared.values.concurrency import task_runner
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BODY = json.dumps({"resource_name": "plan-1", "name": "backlog", "value": 12.5, "pad": "x" * 60})
@@ -48,7 +48,7 @@ async def handle(event: Event) -> Effect:
     return Effect(event.sequence, event.body.decode())
 
 
-def consumer(store: IngestionStore, stream: Stream) -> Consumer:
+def consumer(store: EventStore, stream: Stream) -> Consumer:
     return Consumer(
         stream,
         Writer("bench"),
@@ -73,7 +73,7 @@ def planned(batches: Sequence[Sequence[Event]], limits: CommitLimits) -> list[Co
     return commits
 
 
-async def write_all(store: IngestionStore, stream: Stream, commits: Sequence[Commit]) -> None:
+async def write_all(store: EventStore, stream: Stream, commits: Sequence[Commit]) -> None:
     """Write the commits by the store alone."""
     saved = await store.load(stream)
     for commit in commits:

@@ -19,7 +19,7 @@ from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.sources import Services, Source
-from shared.ingestion.breaker.ports import BreakerStore
+from shared.ingestion.store.breakers import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 
 ANSWER_SECONDS = 0.05

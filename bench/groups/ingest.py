@@ -16,17 +16,18 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.rows import MemoryRows
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.client import BreakerClient
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import ingest, process_batch
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.stores import EventStore, RowBreakerStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import task_runner
 
 BATCH_EVENTS = 100
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -106,7 +107,7 @@ def _line() -> PartitionPipeline:
         task_runner(16),
         lambda: f"t{next(txids)}",
     )
-    client = BreakerClient("bench", RowBreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody())
+    client = BreakerClient("bench", BreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody())
     return PartitionPipeline(consumer, client, _Nobody(), time.perf_counter)
 
 

@@ -36,10 +36,9 @@ from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.rows import EVENTS, TableRows, operations_of
 from shared.adapters.tables.table import joined
-from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import Commit, Event, Stream
-from shared.ingestion.stores import EventStore, commit_writes, effect_writes
+from shared.ingestion.store.events import EventStore, commit_writes, effect_writes
 from shared.settings.connections import StorageConnection
 
 T = TypeVar("T")
@@ -138,7 +137,7 @@ async def _tables(repeats: int, batches: int) -> list[Measurement]:
     ]
 
 
-def _guarded(store: IngestionStore, batches: int, size: int) -> Work:
+def _guarded(store: EventStore, batches: int, size: int) -> Work:
     """The whole flow, with all guarantees."""
     each, reader = _batches(batches, size), consumer(store, new_stream())
 
@@ -149,7 +148,7 @@ def _guarded(store: IngestionStore, batches: int, size: int) -> Work:
     return work
 
 
-def _alone(store: IngestionStore, batches: int, size: int) -> Work:
+def _alone(store: EventStore, batches: int, size: int) -> Work:
     """The transactions that the flow would write, by the store alone."""
     commits, stream = planned(_batches(batches, size), store.limits), new_stream()
     return lambda: write_all(store, stream, commits)

@@ -35,7 +35,7 @@ from bench.soak.recovery import RecoveryWatch
 from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
-from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.wiring.app import App
 
 SETTINGS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from shared.ingestion.errors import BadEvent
-from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.ports import Handler
 
 POISON = b"poison "
 SENT_EVERY = 20

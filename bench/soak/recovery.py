@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from shared.ingestion.events.ports import IngestionStore
-from shared.ingestion.model import Checkpoint, Stream
-from shared.ingestion.ownership.load_balancing import Ownership
+from shared.ingestion.model import Checkpoint, Ownership, Stream
+from shared.ingestion.store.events import EventStore
 
 POLL_SECONDS = 0.25
 
@@ -25,7 +24,7 @@ class RecoveryWatch:
     """Watches checkpoints. A partition has recovered when a process commits again. Only partitions
     with events left to commit are timed, because the others have nothing to recover."""
 
-    store: IngestionStore
+    store: EventStore
     streams: Sequence[Stream]
     newest_of: Callable[[str], int]
     seconds: list[float] = field(default_factory=list)

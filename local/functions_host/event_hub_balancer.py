@@ -18,9 +18,9 @@ from datetime import timedelta
 
 from local.functions_host.event_hub_reading import PartitionReading
 from local.functions_host.waiting import stops_within
-from shared.ingestion.errors import ClaimLost, HubUnavailable, StoreUnavailable
-from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.errors import HubUnavailable, RowChanged, StoreUnavailable
+from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.store.owners import OwnershipStore
 
 RENEWALS = 3
 """A lease is renewed after this fraction of its lifetime: one third."""
@@ -115,7 +115,7 @@ class HostBalancer:
         claim = OwnershipClaim(partition_id, owner, epoch, version, "host")
         try:
             return await self._store.write(claim)
-        except (ClaimLost, StoreUnavailable):
+        except (RowChanged, StoreUnavailable):
             return None  # If it was written after all, the next cycle finds the row.
 
 

@@ -48,9 +48,9 @@ from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
 from shared.adapters.tables.rows import TableRows
-from shared.ingestion.ownership.load_balancing import Ownership
+from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.read_partition import RepeatedFailures
-from shared.ingestion.stores import RowOwnershipStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"
@@ -73,7 +73,7 @@ class EventHubListener:
         self._stopping = asyncio.Event()
         self._uncheckpointed: dict[str, int] = {}
         self._checkpoints = EventHubCheckpoints(storage, services.identities, self._place)
-        self._owners = RowOwnershipStore(
+        self._owners = OwnershipStore(
             TableRows(_tables(storage)), self._hub.namespace, self._hub.hub, self._group
         )
         self._receiver = EventHubReceiver(

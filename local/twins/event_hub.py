@@ -9,9 +9,8 @@ from datetime import datetime
 
 from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.errors import NotFound
-from shared.ingestion.events.ports import ReadBack
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Event, HubState, Stream
+from shared.ingestion.model import Event, HubState, Span, Stream
+from shared.ingestion.ports import ReadBack
 
 
 class MemoryHubReader:

@@ -9,12 +9,31 @@ from typing import Any
 
 from local.twins.rows import MemoryRows
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.ports import decode_breaker
 from shared.ingestion.errors import AccountingBroken
-from shared.ingestion.model import Checkpoint, DeadLetter, Effect, Gap, Mark, OutboxMessage, Stream
-from shared.ingestion.ownership.load_balancing import Ownership
-from shared.ingestion.rows import BREAKER, CHECKPOINT, DEAD, GAP, MARK, OUTBOX, OWNER, Kind, Row
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore, ownership
+from shared.ingestion.model import (
+    Checkpoint,
+    DeadLetter,
+    Effect,
+    Gap,
+    Mark,
+    OutboxMessage,
+    Ownership,
+    Stream,
+)
+from shared.ingestion.store.breakers import BreakerStore, decode_breaker
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore, ownership
+from shared.ingestion.store.rows import (
+    BREAKER,
+    CHECKPOINT,
+    DEAD,
+    GAP,
+    MARK,
+    OUTBOX,
+    OWNER,
+    Kind,
+    Row,
+)
 
 GROUP = ("ns", "hub", "$Default")
 Clock = Callable[[], datetime]
@@ -123,7 +142,7 @@ class Streams(dict[Stream, StreamRows]):
         self._store.effects.clear()
 
 
-class MemoryBreakerStore(RowBreakerStore):
+class MemoryBreakerStore(BreakerStore):
     def __init__(self, clock: Clock) -> None:
         self.memory = MemoryRows(clock)
         super().__init__(self.memory, "breaker")
@@ -134,7 +153,7 @@ class MemoryBreakerStore(RowBreakerStore):
         return decode_breaker(row.value.state) if row else Breaker()
 
 
-class MemoryOwnershipStore(RowOwnershipStore):
+class MemoryOwnershipStore(OwnershipStore):
     def __init__(self, clock: Clock) -> None:
         self.memory = MemoryRows(clock)
         super().__init__(self.memory, *GROUP)

@@ -8,16 +8,15 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.ingestion.errors import AccountingBroken
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import (
+from shared.ingestion.errors import AccountingBroken, RowChanged
+from shared.ingestion.store.rows import (
+    CommitLimits,
     Insert,
     Kind,
     Place,
     Put,
     Remove,
     Row,
-    RowChanged,
     RowPage,
     V,
     Write,

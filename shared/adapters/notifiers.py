@@ -1,4 +1,4 @@
-"""Notifiers: one writes to the log, one posts to a webhook, one announces the opening of a breaker.
+"""Notifiers: one writes to the log, one posts to a webhook.
 
 The webhook's address is a secret, so no log line and no error message contains it.
 """
@@ -8,23 +8,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from shared.adapters.azure.transport import retry_after_seconds
-from shared.ingestion.breaker.announcement import opening_news
-from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.concurrency import Retrying
-from shared.ingestion.errors import AnnouncementFailed
 from shared.notifications.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
 from shared.notifications.ports import Notifier, NotSent
+from shared.values.concurrency import Retrying
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
-
-LinkOf = Callable[[Breaker], str]
 
 BUSY = 429
 WAIT_SECONDS_MAX = 5.0
@@ -102,17 +97,3 @@ class Webhook:
             raise _Unavailable(told)
         if status >= 300:
             raise NotSent(f"webhook at {self._host} answered {status}: check WebhookUrl")
-
-
-@redacting
-class NotifierAnnouncer:
-    """Announces the opening of a breaker through a notifier; see Announcer."""
-
-    def __init__(self, notifier: Notifier, name: str, link_of: LinkOf) -> None:
-        self._notifier, self._name, self._link_of = notifier, name, link_of
-
-    async def announce(self, breaker: Breaker) -> None:
-        try:
-            await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))
-        except NotSent as error:
-            raise AnnouncementFailed(str(error)) from None

@@ -21,7 +21,7 @@ from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.sources import ServiceBusSource, StorageQueue
 from shared.ingestion.breaker.breaker import BreakerMode
-from shared.ingestion.breaker.ports import BreakerStore
+from shared.ingestion.store.breakers import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.values.redaction import redacting
 from shared.values.text import one_line

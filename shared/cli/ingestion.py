@@ -22,7 +22,6 @@ from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.cli import tables
 from shared.cli.command import Answer, Misused, command, group, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Reading, encode_reading
@@ -39,6 +38,7 @@ from shared.ingestion.events.replay import (
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.values.durations import short

@@ -6,6 +6,8 @@ events are delivered again.
 
 from __future__ import annotations
 
+from shared.values.sending import TextsNotSent
+
 
 class IngestionError(Exception):
     """The base of all exceptions that ingestion defines."""
@@ -49,10 +51,6 @@ class OutOfTime(IngestionError):
     """
 
 
-class AnnouncementFailed(IngestionError):
-    """The opening of a breaker could not be announced; an instance tries again later."""
-
-
 class StreamRecreated(IngestionError):
     """The hub was deleted and created again under the same name, so its sequence numbers started
     over. An operator must decide how to continue.
@@ -63,9 +61,9 @@ class Fenced(IngestionError):
     """Another processor owns the partition under a higher epoch; stop, and write nothing more."""
 
 
-class ClaimLost(IngestionError):
-    """Another processor wrote the partition's ownership row first; read the row in the next
-    cycle."""
+class RowChanged(IngestionError):
+    """A row changed, appeared or disappeared since it was read; nothing was written. Read it
+    again."""
 
 
 class StoreUnavailable(IngestionError):
@@ -110,17 +108,8 @@ class DependencyDown(IngestionError):
     fault."""
 
 
-class SentInPart(DependencyDown):
+class SentInPart(TextsNotSent, DependencyDown):
     """Only some of the messages are known to be sent."""
-
-    def __init__(self, reason: str, sent: frozenset[int]) -> None:
-        super().__init__(reason)
-        self.sent = sent
-        """The positions of the sent ones among the messages of the call."""
-
-
-class BreakerChanged(IngestionError):
-    """Another instance has changed the breaker's row since it was read; read it again."""
 
 
 class SendingFailed(IngestionError):

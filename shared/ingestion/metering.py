@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from shared.ingestion.breaker.breaker import BreakerMode
-from shared.ingestion.events.accounting import set_aside_among
-from shared.ingestion.model import Commit, Stream
+from shared.ingestion.model import Commit, Stream, set_aside_among
 from shared.values.metering import Measurement
 
 LEVELS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -243,6 +243,18 @@ class DeadLetter:
 Outcome = Effect | DeadLetter
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Sequence numbers from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
 LOST = "skipped by the host and no longer in the hub"
 COMPACTED = "replaced by newer events with the same key, because the hub compacts its events"
 
@@ -287,8 +299,29 @@ class Commit:
         return 1 + effects + len(self.dead_letters) + len(self.gaps)
 
 
-REPLAY_SEPARATOR = "~"
-"""Separates a consumer group from the name of a replay. No consumer group's name contains it."""
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The ownership row of one partition. ``modified_at`` is the store's time; ``version`` is the
+    row's ETag or version number."""
+
+    partition_id: str
+    owner: str
+    """Empty if the last owner released the partition."""
+    epoch: int
+    modified_at: datetime
+    version: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipClaim:
+    """A conditional write: set this owner and epoch if the row still has ``expected_version``
+    (None: if there is no row)."""
+
+    partition_id: str
+    owner: str
+    epoch: int
+    expected_version: Any
+    reason: str
 
 
 def in_one_case(name: str) -> str:
@@ -358,6 +391,10 @@ def _check_sendable(message: OutboxMessage) -> None:
                 f"message {message.message_id} holds the character U+{ord(found[0]):04X}, which "
                 "the queue refuses; remove or escape it"
             )
+
+
+def set_aside_among(outcomes: Sequence[Outcome | Gap]) -> int:
+    return len([each for each in outcomes if isinstance(each, Effect) and each.set_aside])
 
 
 def storable(text: str) -> str:

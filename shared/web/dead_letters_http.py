@@ -9,13 +9,12 @@ from datetime import timedelta
 from pydantic import ConfigDict, Field
 
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, Redriver, purge
 from shared.ingestion.errors import NotFound
-from shared.ingestion.events.ports import HubReader
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
-from shared.ingestion.stores import EventStore
+from shared.ingestion.ports import HubReader
+from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.web.given import Given, Line
 from shared.web.operation import operation
 

@@ -19,11 +19,11 @@ from shared.autoscaling.errors import (
 )
 from shared.ingestion.breaker.approval import TokenRefused
 from shared.ingestion.errors import (
-    BreakerChanged,
     DependencyDown,
     HubUnavailable,
     IngestionError,
     NotFound,
+    RowChanged,
     RowUnreadable,
     StoreUnavailable,
 )
@@ -41,7 +41,7 @@ STATUS_OF: Mapping[type[Exception], int] = {
     NotFound: 404,
     StateConflict: 409,
     DependencyDown: 502,
-    BreakerChanged: 503,
+    RowChanged: 503,
     StoreUnavailable: 503,
     HubUnavailable: 503,
     IngestionError: 500,

@@ -121,7 +121,7 @@ def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
         stamp,
         breaker=view.name,
         read_at=view.read_at,
-        errors=[shown(BreakerError, each, stamp) for each in view.errors],
+        errors=[shown(BreakerError, each, stamp, since=each.bucket_start) for each in view.errors],
         backlog=[shown(PartitionBacklog, each, stamp) for each in view.backlog],
         approval_url=approval_url,
     )

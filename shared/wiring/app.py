@@ -25,7 +25,7 @@ from shared.wiring import checks
 from shared.wiring.scaling import ScalingParts
 
 if TYPE_CHECKING:
-    from shared.ingestion.concurrency import Retrying
+    from shared.values.concurrency import Retrying
     from shared.wiring.data_sets import DataSetParts
     from shared.wiring.ingestion import IngestionParts
     from shared.wiring.nightly import NightlyParts

@@ -47,7 +47,7 @@ class DataSetParts(Parts):
 
     @cached_property
     def queue_check(self) -> CheckOnce:
-        from shared.adapters.service_bus.administration import ServiceBusQueueReader  # noqa: PLC0415  heavy
+        from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader  # noqa: PLC0415  heavy
 
         settings, periods = self._app.settings, self._app.checked.periods
         connection = settings.service_bus(PROCESSING_CONNECTION)

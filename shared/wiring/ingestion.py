@@ -12,22 +12,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.autoscaling.policy import Resource
+from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.breaker import BreakerTimes
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch, NoSwitch
-from shared.ingestion.concurrency import heartbeat_every, task_runner
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
-from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.stored_streams import StoredStreams
@@ -35,15 +32,25 @@ from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
-from shared.ingestion.operating.breaker import BreakerController, Hub
-from shared.ingestion.ownership.ports import PartitionReceiver
+from shared.ingestion.operating.breaker import BreakerController
+from shared.ingestion.ports import (
+    Announcer,
+    ConsumptionSwitch,
+    Handler,
+    HubReader,
+    NoSwitch,
+    OutboxSender,
+    PartitionReceiver,
+)
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings.connections import account_of
+from shared.values.concurrency import heartbeat_every, task_runner
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
 
 if TYPE_CHECKING:
-    from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
+    from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
 
 QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
@@ -141,7 +148,7 @@ class IngestionParts(IngestionStores):
         return uuid.uuid4().hex[:12]
 
     @cached_property
-    def hub(self) -> Hub:
+    def hub(self) -> HubReader:
         from shared.adapters.event_hubs.hub import EventHubReader  # noqa: PLC0415  heavy to import
 
         return EventHubReader(self.connection, self.settings.read_back_consumer_group)
@@ -163,7 +170,8 @@ class IngestionParts(IngestionStores):
     def sender(self) -> OutboxSender:
         from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
 
-        return self._app.open(StorageQueueSender, self._app.storage, QUEUE)
+        queue = self._app.open(StorageQueueSender, self._app.storage, QUEUE)
+        return outbox.OutboxQueue(queue.send_texts)
 
     @cached_property
     def tail_watch(self) -> TailWatch:
@@ -207,8 +215,8 @@ class IngestionParts(IngestionStores):
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
         """Sends dead letters to a Service Bus queue."""
-        from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
+        from shared.wiring.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
 
         service_bus = self._app.settings.service_bus(connection)
         return ServiceBusDeadLetters(
@@ -267,8 +275,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def announcer(self) -> Announcer:
-        from shared.adapters.notifiers import NotifierAnnouncer  # noqa: PLC0415  heavy to import
-
         notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
         announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
         if not self.settings.breaker.disables_app:

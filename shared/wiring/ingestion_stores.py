@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.events.handling import Handling
-from shared.ingestion.ownership.ports import OwnershipStore
-from shared.ingestion.rows import RowEngine
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.rows import RowEngine
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import IngestionSettings
 from shared.wiring.parts import Parts
@@ -69,14 +69,14 @@ class IngestionStores(Parts):
     @cached_property
     def breaker_store(self) -> BreakerStore:
         """The state of the circuit breaker around the event hub."""
-        return RowBreakerStore(self.rows, BREAKER, self._app.meter)
+        return BreakerStore(self.rows, BREAKER, self._app.meter)
 
     @cached_property
     def owners(self) -> OwnershipStore:
         """Which processor owns which partition, outside the Functions trigger."""
         hub = self.connection
         group = (hub.namespace, hub.hub, self.settings.consumer_group)
-        return RowOwnershipStore(self.rows, *group)
+        return OwnershipStore(self.rows, *group)
 
     @cached_property
     def database(self) -> Sql:

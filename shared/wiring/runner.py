@@ -13,8 +13,8 @@ from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
-from shared.ingestion.model import Event
-from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership
+from shared.ingestion.model import Event, Ownership
+from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import (
     BackgroundTask,
     Balancer,

@@ -30,8 +30,8 @@ from shared.adapters.event_hubs.hub import send_event
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.adapters.spark.databricks import DatabricksSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import SynapseClient
@@ -42,8 +42,8 @@ from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.cli.main import main
 from shared.datasets.errors import ManageRightMissing
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.model import OutboxMessage, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.model import Stream
+from shared.ingestion.store.events import EventStore
 from shared.settings.connections import (
     EventHubConnection,
     ServiceBusConnection,
@@ -171,7 +171,7 @@ async def refused_events() -> None:
 
 async def refused_queue() -> None:
     async with opened(StorageQueueSender(STORAGE, "metrics")) as sender:
-        await sender.send([OutboxMessage("1", "{}")])
+        await sender.send_texts(["{}"])
 
 
 async def refused_queue_length() -> None:

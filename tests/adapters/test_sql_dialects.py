@@ -29,8 +29,10 @@ from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.ownership.load_balancing import OwnershipClaim
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.model import OwnershipClaim
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 DIALECTS: dict[str, Dialect] = {
@@ -99,11 +101,11 @@ async def recorded() -> RecordedStatements:
     await store.remove(second)
     await store.gaps(stream, 1, 10)
     await store.streams()
-    owners = RowOwnershipStore(SqlRows(sql), "ns", "hub", "$Default")
+    owners = OwnershipStore(SqlRows(sql), "ns", "hub", "$Default")
     mine = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
     await owners.write(OwnershipClaim("0", "a", 1, mine.version, "renewed"))
     await owners.owners()
-    breakers = RowBreakerStore(SqlRows(sql), "hub")
+    breakers = BreakerStore(SqlRows(sql), "hub")
     seen = await breakers.replace(await breakers.load(), Breaker())
     await breakers.replace(seen, Breaker(epoch=1))
     for failures in (1, 2):

@@ -31,7 +31,8 @@ from shared.ingestion.model import (
     Gap,
     Stream,
 )
-from shared.ingestion.stores import EventStore, RowBreakerStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
 from shared.nightly.metering import of_dates
 from shared.nightly.model import Demand, Run, RunState
 from tests.builders import NOW, as_message, resource
@@ -158,7 +159,7 @@ async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measure
 async def test_the_mode_of_the_breaker_is_a_number(
     measured: Measured, mode: str, level: int
 ) -> None:
-    store = RowBreakerStore(MemoryRows(lambda: NOW), "metric_ingest", measured.meter)
+    store = BreakerStore(MemoryRows(lambda: NOW), "metric_ingest", measured.meter)
     seen = await store.load()
     await store.replace(seen, Breaker(BreakerMode(mode)))
     assert [point.value for point in measured.points()["ingestion.breaker"]] == [level]

@@ -31,7 +31,8 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.breaker.approval import issue
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.model import OutboxMessage
-from shared.ingestion.stores import EventStore, RowBreakerStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
 from shared.settings.connections import StorageConnection
 from shared.web import http, panels
 from shared.web.board import Board, RecentLog
@@ -234,7 +235,7 @@ def test_every_operation_answers_in_time_while_storage_is_frozen(
         async def freeze() -> None:
             ingestion, store = api.app.ingestion, TableStateStore(storage)
             ingestion.store = EventStore(TableRows(storage))
-            ingestion.breaker_store = RowBreakerStore(TableRows(storage), BREAKER)
+            ingestion.breaker_store = BreakerStore(TableRows(storage), BREAKER)
             api.app.scaling.samples_queue = FrozenQueue()
             shown = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
             api.app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), shown)

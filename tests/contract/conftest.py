@@ -21,17 +21,11 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.rows import TableRows
-from shared.ingestion.breaker.ports import BreakerStore
-from shared.ingestion.ownership.ports import OwnershipStore
-from shared.ingestion.rows import RowEngine
-from shared.ingestion.stores import (
-    EventStore,
-    RowBreakerStore,
-    RowOwnershipStore,
-    WriteInTransaction,
-)
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore, WriteInTransaction
+from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.rows import RowEngine
 from shared.settings.connections import StorageConnection
-from tests.contract.ingestion import Store
 from tests.contract.postgres import postgres
 
 
@@ -56,17 +50,17 @@ class Backend:
         self._request = request
         self._stack = stack
 
-    def store(self, write: WriteInTransaction | None = None) -> Store:
+    def store(self, write: WriteInTransaction | None = None) -> EventStore:
         """``write`` is for databases only."""
         return EventStore(self.rows, write if self.kind not in ("memory", "tables") else None)
 
     def owners(self, hub: str = "") -> OwnershipStore:
         """The owners of a hub that no other test uses, or of the named hub."""
-        return RowOwnershipStore(self.rows, "ns/ü", hub or uuid.uuid4().hex, "$Default")
+        return OwnershipStore(self.rows, "ns/ü", hub or uuid.uuid4().hex, "$Default")
 
     def breaker(self) -> BreakerStore:
         """The breaker of a consumer that no other test uses."""
-        return RowBreakerStore(self.rows, f"hub/{uuid.uuid4().hex}")
+        return BreakerStore(self.rows, f"hub/{uuid.uuid4().hex}")
 
     @cached_property
     def rows(self) -> RowEngine:
@@ -114,7 +108,7 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
 
 
 @pytest.fixture
-def store(backend: Backend) -> Store:
+def store(backend: Backend) -> EventStore:
     return backend.store()
 
 

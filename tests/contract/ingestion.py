@@ -6,11 +6,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
 
-from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.ports import IngestionStore, RetentionStore
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -24,10 +21,6 @@ from shared.ingestion.model import (
     message_id,
 )
 from tests.builders import NOW
-
-
-class Store(IngestionStore, DeadLetterStore, NewestDeadLetters, RetentionStore, Protocol):
-    """All ports that one store of ingestion implements."""
 
 
 def new_stream(partition_id: str = "0", hub: str = "hub") -> Stream:

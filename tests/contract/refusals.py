@@ -16,10 +16,8 @@ from sqlalchemy import insert as insert_into
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
 from local.twins.rows import MemoryRows
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import BadEvent, RowRefused
-from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import (
     Effect,
@@ -29,6 +27,9 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.rows import CommitLimits
+from shared.values.concurrency import task_runner
 from tests.builders import thrice
 
 REFUSED = "refused for ever"
@@ -80,7 +81,7 @@ class RefusingStore(MemoryIngestionStore):
         super().record(rows, stream, effects)
 
 
-def reader(stream: Stream, store: IngestionStore, txid: str) -> Consumer:
+def reader(stream: Stream, store: EventStore, txid: str) -> Consumer:
     async def handle(event: Event) -> Effect:
         return effect_of(stream, event.sequence, event.body.decode())
 

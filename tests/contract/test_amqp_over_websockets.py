@@ -23,8 +23,7 @@ from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.event_hubs.hub import EventHubReader, send_event
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Event, Stream
+from shared.ingestion.model import Event, Span, Stream
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
 from shared.messaging.send_state import RetryBudget

@@ -27,7 +27,7 @@ from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import ForeignAnswer, is_loopback
 from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.adapters.tables.rows import TableRows
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import (
@@ -42,7 +42,7 @@ from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
 from shared.autoscaling.sources import Count, Source
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.ingestion.stores import RowBreakerStore
+from shared.ingestion.store.breakers import BreakerStore
 from shared.settings import Settings, SettingsError
 from tests.builders import NOW, not_asked, plan, read
 from tests.emulators.rig import Bus, running_bus
@@ -317,7 +317,7 @@ async def reader(
         "AzureWebJobsStorage": azurite.connection_string,
     }
     settings = loaded(**environ)
-    breakers = RowBreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
+    breakers = BreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
     reader = AzureReader(
         settings.storage, settings.service_bus, control, lambda: breakers, not_asked, not_asked
     )

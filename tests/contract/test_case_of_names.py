@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 
 from local.twins.event_hub import MemoryHubReader
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import task_runner
 from tests.builders import thrice
-from tests.contract.ingestion import Store, commit, event, new_stream
+from tests.contract.ingestion import commit, event, new_stream
 
 ALL = 1000
 
@@ -24,7 +25,7 @@ class Instance:
     """A process that reads one partition. ``earlier`` is one of a version that compared names
     exactly."""
 
-    def __init__(self, store: Store, names: Stream, *, earlier: bool = False) -> None:
+    def __init__(self, store: EventStore, names: Stream, *, earlier: bool = False) -> None:
         self.store, self.names, self.earlier = store, names, earlier
         self.streams = StoredStreams(store)
         self.consumers: dict[Stream, Consumer] = {}
@@ -54,7 +55,7 @@ class Instance:
         )
 
 
-async def stored(store: Store, hub: str) -> list[tuple[str, int]]:
+async def stored(store: EventStore, hub: str) -> list[tuple[str, int]]:
     """The names and number of each message that any spelling of the hub has in its outbox."""
     return [
         (f"{stream.hub}/{stream.consumer_group}", message.sequence)
@@ -66,7 +67,7 @@ async def stored(store: Store, hub: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.swapcase])
 async def test_an_upgrade_that_changes_the_case_processes_no_event_again(
-    store: Store, change: type[str]
+    store: EventStore, change: type[str]
 ) -> None:
     names = new_stream(hub="Shop")
     new_names = Stream(*map(change, list(names.names.values())))
@@ -79,7 +80,7 @@ async def test_an_upgrade_that_changes_the_case_processes_no_event_again(
 
 
 async def test_an_upgrade_before_the_first_event_continues_what_an_earlier_version_begins(
-    store: Store,
+    store: EventStore,
 ) -> None:
     names = new_stream(hub="Shop")
     old, new = Instance(store, names, earlier=True), Instance(store, names.in_one_case)
@@ -89,7 +90,7 @@ async def test_an_upgrade_before_the_first_event_continues_what_an_earlier_versi
     assert await stored(store, names.hub) == [(f"{names.hub}/$Default", n) for n in range(4)]
 
 
-async def test_a_new_stream_has_names_in_one_case(store: Store) -> None:
+async def test_a_new_stream_has_names_in_one_case(store: EventStore) -> None:
     """So processes that start at once with different settings write the same rows."""
     names = new_stream(hub="Shop")
     group = replace(names, hub=names.hub.upper(), consumer_group="$DEFAULT")
@@ -102,7 +103,7 @@ async def test_a_new_stream_has_names_in_one_case(store: Store) -> None:
 
 @pytest.mark.parametrize("behind", [0, 1])
 async def test_of_two_checkpoints_that_differ_by_case_the_further_one_counts(
-    store: Store, behind: int, caplog: pytest.LogCaptureFixture
+    store: EventStore, behind: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     lower = new_stream()
     both: Sequence[Stream] = (lower, replace(lower, hub=lower.hub.upper()))

@@ -22,12 +22,12 @@ from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import effects, metadata
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import task_runner
 
 T = TypeVar("T")
 EVENTS = 300

@@ -10,8 +10,8 @@ import pytest
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
-from shared.ingestion.breaker.ports import BreakerStore
-from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.errors import RowChanged
+from shared.ingestion.store.breakers import BreakerStore
 from tests.builders import NOW
 from tests.contract.conftest import Backend, now
 
@@ -44,10 +44,10 @@ async def test_all_fields_of_a_breaker_are_stored(breaker: BreakerStore) -> None
 async def test_a_write_based_on_an_older_version_is_refused(breaker: BreakerStore) -> None:
     old = await breaker.load()
     first = await breaker.replace(old, OPEN)
-    with pytest.raises(BreakerChanged):
+    with pytest.raises(RowChanged):
         await breaker.replace(old, PROBING)
     await breaker.replace(first, PROBING)
-    with pytest.raises(BreakerChanged):
+    with pytest.raises(RowChanged):
         await breaker.replace(first, OPEN)
     assert (await breaker.load()).breaker == PROBING
 
@@ -63,7 +63,7 @@ async def test_only_one_of_many_concurrent_openings_wins(
     async def attempt(number: int) -> bool:
         try:
             await breaker.replace(seen, replace(OPEN, reason=f"by {number}"))
-        except BreakerChanged:
+        except RowChanged:
             return False
         return True
 

@@ -25,7 +25,7 @@ from shared.cli.main import main
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions
 from shared.ingestion.events import process_batch
-from shared.ingestion.events.survey import Span
+from shared.ingestion.model import Span
 from shared.wiring.app import App
 from shared.wiring.rules_version import rules_version
 from tests.builders import NOW, resource

@@ -1,4 +1,4 @@
-"""The contract of DeadLetterStore, tested on each implementation."""
+"""The contract of EventStore, tested on each implementation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused
 from shared.ingestion.model import DeadLetter, Effect, Gap, Stream
+from shared.ingestion.store.events import EventStore
 from tests.builders import NOW
-from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
+from tests.contract.ingestion import commit, effect, event, gap, letter, new_stream
 
 
 async def filled(
-    store: Store, letters: list[DeadLetter], gaps: list[Gap], stream: Stream | None = None
+    store: EventStore, letters: list[DeadLetter], gaps: list[Gap], stream: Stream | None = None
 ) -> Stream:
     stream = stream or new_stream()
     last = max([d.sequence for d in letters] + [g.last for g in gaps], default=0)
@@ -23,13 +24,13 @@ async def filled(
     return stream
 
 
-async def numbers(store: Store, stream: Stream, after: int | None, limit: int) -> list[int]:
+async def numbers(store: EventStore, stream: Stream, after: int | None, limit: int) -> list[int]:
     letters = await store.dead_letters(stream, after, limit)
     assert all(stored.stream == stream for stored in letters)
     return [stored.letter.sequence for stored in letters]
 
 
-async def test_dead_letters_are_read_in_pages_by_sequence_number(store: Store) -> None:
+async def test_dead_letters_are_read_in_pages_by_sequence_number(store: EventStore) -> None:
     stream = await filled(store, [letter(n) for n in (9, 10, 0, 2, 100)], [])
     assert await numbers(store, stream, None, 3) == [0, 2, 9]
     assert await numbers(store, stream, 9, 3) == [10, 100]
@@ -37,7 +38,7 @@ async def test_dead_letters_are_read_in_pages_by_sequence_number(store: Store) -
     assert await numbers(store, stream, 100, 3) == []
 
 
-async def test_all_fields_of_a_dead_letter_are_stored(store: Store) -> None:
+async def test_all_fields_of_a_dead_letter_are_stored(store: EventStore) -> None:
     body = bytes(range(256)) * 200
     written = [
         letter(0, body),
@@ -54,7 +55,7 @@ async def test_all_fields_of_a_dead_letter_are_stored(store: Store) -> None:
         assert await store.dead_letter(stream, missing) is None
 
 
-async def test_each_stream_has_its_own_dead_letters_and_gaps(store: Store) -> None:
+async def test_each_stream_has_its_own_dead_letters_and_gaps(store: EventStore) -> None:
     ours, theirs = new_stream("1"), new_stream("10")
     await filled(store, [letter(1)], [gap(2, 4)], ours)
     await filled(store, [letter(1), letter(5)], [], theirs)
@@ -66,7 +67,7 @@ async def test_each_stream_has_its_own_dead_letters_and_gaps(store: Store) -> No
     assert await store.gaps(theirs, None, 9) == []
 
 
-async def test_only_streams_with_a_commit_are_listed(store: Store) -> None:
+async def test_only_streams_with_a_commit_are_listed(store: EventStore) -> None:
     first, second, never = new_stream("0"), new_stream("1/ü#?"), new_stream("2")
     await filled(store, [letter(1)], [], first)
     await filled(store, [], [gap(0, 3)], second)
@@ -77,7 +78,7 @@ async def test_only_streams_with_a_commit_are_listed(store: Store) -> None:
     assert sorted(streams, key=lambda stream: stream.key) == list(streams)
 
 
-async def test_a_redriven_letter_becomes_its_effect_and_messages(store: Store) -> None:
+async def test_a_redriven_letter_becomes_its_effect_and_messages(store: EventStore) -> None:
     stream = await filled(store, [letter(1), letter(2)], [])
     stored = await store.dead_letter(stream, 1)
     assert stored is not None
@@ -90,7 +91,7 @@ async def test_a_redriven_letter_becomes_its_effect_and_messages(store: Store) -
     assert checkpoint.sequence == 2, "a redrive moves no checkpoint"
 
 
-async def test_an_effect_without_rows_still_removes_the_dead_letter(store: Store) -> None:
+async def test_an_effect_without_rows_still_removes_the_dead_letter(store: EventStore) -> None:
     stream = await filled(store, [letter(1)], [])
     stored = await store.dead_letter(stream, 1)
     assert stored is not None
@@ -100,7 +101,7 @@ async def test_an_effect_without_rows_still_removes_the_dead_letter(store: Store
 
 @pytest.mark.parametrize("first", ["redrive", "remove"])
 async def test_only_one_of_two_writers_can_redrive_or_remove_a_dead_letter(
-    store: Store, first: str
+    store: EventStore, first: str
 ) -> None:
     stream = await filled(store, [letter(1)], [])
     mine, yours = await store.dead_letter(stream, 1), await store.dead_letter(stream, 1)
@@ -115,7 +116,7 @@ async def test_only_one_of_two_writers_can_redrive_or_remove_a_dead_letter(
     assert len(await store.outbox(stream, 9)) == (first == "redrive")
 
 
-async def test_a_rejected_redrive_changes_nothing(store: Store) -> None:
+async def test_a_rejected_redrive_changes_nothing(store: EventStore) -> None:
     stream = await filled(store, [letter(1)], [])
     stored = await store.dead_letter(stream, 1)
     assert stored is not None
@@ -125,7 +126,7 @@ async def test_a_rejected_redrive_changes_nothing(store: Store) -> None:
     assert await store.outbox(stream, 9) == []
 
 
-async def test_gaps_are_read_by_sequence_number(store: Store) -> None:
+async def test_gaps_are_read_by_sequence_number(store: EventStore) -> None:
     gaps = [gap(9, 9), gap(0, 3), gap(100, 2**40)]
     stream = await filled(store, [], gaps)
     by_number = sorted(gaps, key=lambda each: each.first)
@@ -147,7 +148,7 @@ async def test_gaps_are_read_by_sequence_number(store: Store) -> None:
     ids=["none", "one", "few", "far apart", "many long ago", "many just now"],
 )
 async def test_the_newest_dead_letters_are_found_however_their_numbers_are_distributed(
-    store: Store, written: list[int]
+    store: EventStore, written: list[int]
 ) -> None:
     stream, saved = new_stream(), None
     newest = sorted(written, reverse=True)
@@ -168,7 +169,7 @@ async def test_the_newest_dead_letters_are_found_however_their_numbers_are_distr
     assert await store.newest_dead_letters(new_stream(), 5) == []
 
 
-async def test_dead_letters_and_gaps_can_be_read_since_a_time(store: Store) -> None:
+async def test_dead_letters_and_gaps_can_be_read_since_a_time(store: EventStore) -> None:
     second = timedelta(seconds=1)
     letters = [replace(letter(n), failed_at=NOW + n * second) for n in (1, 2, 3, 4)]
     gaps = [replace(gap(10 * n, 10 * n), found_at=NOW + n * second) for n in (1, 2, 3)]

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.load_balancing import OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipStore
+from shared.ingestion.errors import RowChanged
+from shared.ingestion.model import OwnershipClaim
+from shared.ingestion.store.owners import OwnershipStore
 from tests.contract.conftest import Backend, now
 
 A_MOMENT = timedelta(seconds=5)
@@ -46,10 +46,10 @@ async def test_a_renewal_updates_the_time_of_the_row(owners: OwnershipStore) -> 
 
 async def test_a_claim_based_on_an_older_version_is_lost(owners: OwnershipStore) -> None:
     first = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
-    with pytest.raises(ClaimLost):
+    with pytest.raises(RowChanged):
         await owners.write(OwnershipClaim("0", "b", 1, None, "free"))
     stolen = await owners.write(OwnershipClaim("0", "b", 2, first.version, "stolen"))
-    with pytest.raises(ClaimLost):
+    with pytest.raises(RowChanged):
         await owners.write(OwnershipClaim("0", "a", 1, first.version, "renewed"))
     (row,) = (await owners.owners()).rows
     assert (row.owner, row.epoch, row.version) == ("b", 2, stolen.version)
@@ -66,7 +66,7 @@ async def test_only_one_of_many_concurrent_claims_wins(
     async def attempt(owner: str) -> bool:
         try:
             await owners.write(OwnershipClaim("0", owner, 2, version, "free"))
-        except ClaimLost:
+        except RowChanged:
             return False
         return True
 
@@ -86,7 +86,7 @@ async def test_processes_whose_names_differ_by_case_share_the_partitions(backend
     hub = f"Hub-{uuid.uuid4().hex}"
     ours, theirs = backend.owners(hub), backend.owners(hub.upper())
     first = await ours.write(OwnershipClaim("0", "a", 1, None, "free"))
-    with pytest.raises(ClaimLost):
+    with pytest.raises(RowChanged):
         await theirs.write(OwnershipClaim("0", "b", 1, None, "free"))
     await theirs.write(OwnershipClaim("0", "b", 2, first.version, "stolen"))
     (row,) = (await ours.owners()).rows

@@ -1,17 +1,20 @@
-"""The contract of RetentionStore, tested on each implementation."""
+"""The contract of EventStore, tested on each implementation."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from shared.ingestion.model import Mark
+from shared.ingestion.store.events import EventStore
 from tests.builders import NOW
-from tests.contract.ingestion import Store, commit, effect, gap, letter, new_stream
+from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 MARKS = [Mark(NOW + timedelta(microseconds=n), 2**40 + n) for n in (1, 2, 10, 10**12)]
 
 
-async def test_marks_are_read_by_time_to_the_microsecond_and_can_be_removed(store: Store) -> None:
+async def test_marks_are_read_by_time_to_the_microsecond_and_can_be_removed(
+    store: EventStore,
+) -> None:
     stream, other = new_stream(), new_stream("1")
     assert await store.marks(stream) == []
     for mark in (*reversed(MARKS), MARKS[0]):
@@ -26,7 +29,7 @@ async def test_marks_are_read_by_time_to_the_microsecond_and_can_be_removed(stor
 
 
 async def test_purging_removes_only_effects_up_to_a_sequence_number_and_a_few_at_a_time(
-    store: Store,
+    store: EventStore,
 ) -> None:
     stream, other = new_stream(), new_stream("1")
     for each in (stream, other):

@@ -16,12 +16,12 @@ from sqlalchemy import select
 
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.sql.schema import effects
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events import tail
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Event
+from shared.values.concurrency import task_runner
 from shared.wiring.app import App
 from shared.wiring.runner import Runner
 from tests.contract import test_ingestion_runner

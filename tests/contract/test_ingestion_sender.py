@@ -36,7 +36,9 @@ async def test_each_resource_gets_as_few_messages_as_possible_on_a_queue_that_is
         to_effect(stream, 8, Decoded(tuple(READINGS[1:]))),
     ]
     sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
-    await sender.send([message for effect in effects for message in effect.messages])
+    await outbox.OutboxQueue(sender.send_texts).send(
+        [message for effect in effects for message in effect.messages]
+    )
     await sender.close()
     async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
         texts = [m.content async for m in queue.receive_messages(max_messages=50)]
@@ -52,18 +54,19 @@ async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent
 ) -> None:
     name, rig, network, failures = f"metrics-{uuid.uuid4().hex[:8]}", Rig(), Network(), 0
     sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
+    queue = outbox.OutboxQueue(sender.send_texts)
     await run(events(0, 79), rig.consumer)
     with network.installed():
         for works in range(1, 200, 20):  # and then no request for as long as the call lasts
             network.arm(Fault("throttled", ("not sent",) * 500, after=works))
             try:
-                await outbox.drain(STREAM, rig.store, sender, rig.consumer.leases)
+                await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
             except SentInPart:
                 failures += 1
         network.disarm()
     await sender.close()
-    async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
-        texts = Counter([m.content async for m in queue.receive_messages(max_messages=500)])
+    async with QueueClient.from_connection_string(azurite.connection_string, name) as client:
+        texts = Counter([m.content async for m in client.receive_messages(max_messages=500)])
     assert failures > 2
     assert texts == Counter(str(n) for n in range(80))
 
@@ -82,7 +85,9 @@ async def test_a_text_that_the_queue_refuses_stops_no_other(
     name = f"metrics-{uuid.uuid4().hex[:8]}"
     sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
     with pytest.raises(SentInPart, match=f"sending to queue {name} failed: ") as caught:
-        await sender.send([OutboxMessage(str(n), body) for n, body in enumerate(bodies)])
+        await outbox.OutboxQueue(sender.send_texts).send(
+            [OutboxMessage(str(n), body) for n, body in enumerate(bodies)]
+        )
     assert caught.value.sent == sent
     await sender.close()
 
@@ -93,7 +98,7 @@ async def test_an_unreachable_queue_holds_the_partition() -> None:
     sender = StorageQueueSender(StorageConnection("S", string), "metrics")
     effect = to_effect(Stream("n", "h", "g", "0"), 1, Decoded(tuple(READINGS[:3])))
     with pytest.raises(DependencyDown, match="sending to queue metrics failed: "):
-        await sender.send(effect.messages)
+        await outbox.OutboxQueue(sender.send_texts).send(effect.messages)
     await sender.close()
 
 

@@ -1,4 +1,4 @@
-"""The contract of IngestionStore, tested on each implementation."""
+"""The contract of EventStore, tested on each implementation."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ import pytest
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
 from shared.ingestion.events.accounting import CommitStatus, commit_status
-from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.model import Commit, Effect, OutboxMessage, Stream
+from shared.ingestion.store.events import EventStore, StoredCheckpoint
 from tests.builders import NOW
 from tests.contract.conftest import now
-from tests.contract.ingestion import Store, checkpoint, commit, effect, gap, letter, new_stream
+from tests.contract.ingestion import checkpoint, commit, effect, gap, letter, new_stream
 
 
-async def messages(store: Store, stream: Stream, limit: int = 999) -> list[str]:
+async def messages(store: EventStore, stream: Stream, limit: int = 999) -> list[str]:
     return [stored.message.message_id for stored in await store.outbox(stream, limit)]
 
 
-async def first_commit(store: Store, stream: Stream) -> StoredCheckpoint:
+async def first_commit(store: EventStore, stream: Stream) -> StoredCheckpoint:
     saved = await store.load(stream)
     return await store.commit(stream, saved, commit(None, 1, [effect(stream, 1)]))
 
 
-async def test_a_stream_begins_without_a_checkpoint(store: Store) -> None:
+async def test_a_stream_begins_without_a_checkpoint(store: EventStore) -> None:
     saved = await store.load(new_stream())
     assert saved.checkpoint is None
     assert abs(saved.read_at - now()) < timedelta(seconds=5)
 
 
 @pytest.mark.parametrize("partition_id", ["0", "a/b\\c#d?e", "ü%|=7C"])
-async def test_a_checkpoint_is_stored_to_the_microsecond(store: Store, partition_id: str) -> None:
+async def test_a_checkpoint_is_stored_to_the_microsecond(
+    store: EventStore, partition_id: str
+) -> None:
     stream = new_stream(partition_id)
     written = checkpoint(2**40, start=7, epoch=2**33)
     answer = await store.commit(stream, await store.load(stream), Commit(None, written))
@@ -44,7 +46,7 @@ async def test_a_checkpoint_is_stored_to_the_microsecond(store: Store, partition
     assert abs(answer.read_at - now()) < timedelta(seconds=5)
 
 
-async def test_the_result_of_a_commit_is_the_basis_of_the_next_one(store: Store) -> None:
+async def test_the_result_of_a_commit_is_the_basis_of_the_next_one(store: EventStore) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     for sequence in (2, 3):
@@ -55,7 +57,7 @@ async def test_the_result_of_a_commit_is_the_basis_of_the_next_one(store: Store)
     ]
 
 
-async def test_a_commit_based_on_an_older_checkpoint_is_refused(store: Store) -> None:
+async def test_a_commit_based_on_an_older_checkpoint_is_refused(store: EventStore) -> None:
     stream = new_stream()
     begun = await store.load(stream)
     saved = await first_commit(store, stream)
@@ -67,7 +69,7 @@ async def test_a_commit_based_on_an_older_checkpoint_is_refused(store: Store) ->
     assert len(await messages(store, stream)) == 2
 
 
-async def test_a_higher_epoch_can_commit_and_a_lower_one_cannot(store: Store) -> None:
+async def test_a_higher_epoch_can_commit_and_a_lower_one_cannot(store: EventStore) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     each = commit(saved.checkpoint, 2, [effect(stream, 2)], epoch=5)
@@ -79,7 +81,7 @@ async def test_a_higher_epoch_can_commit_and_a_lower_one_cannot(store: Store) ->
     assert len(await messages(store, stream)) == 2
 
 
-async def test_only_one_of_many_concurrent_commits_wins(store: Store) -> None:
+async def test_only_one_of_many_concurrent_commits_wins(store: EventStore) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
 
@@ -98,7 +100,7 @@ async def test_only_one_of_many_concurrent_commits_wins(store: Store) -> None:
     assert stored_checkpoint.epoch == 1 + won.index(True)
 
 
-async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: Store) -> None:
+async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: EventStore) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
     dead = commit(saved.checkpoint, 4, [effect(stream, 2, value="v")], [letter(4)], [gap(3, 3)])
@@ -113,7 +115,7 @@ async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: Stor
     assert len(await messages(store, stream)) == 2
 
 
-async def test_a_transaction_of_the_maximum_size_is_committed(store: Store) -> None:
+async def test_a_transaction_of_the_maximum_size_is_committed(store: EventStore) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     count = min(store.limits.rows_max - 1, 250)
@@ -123,7 +125,7 @@ async def test_a_transaction_of_the_maximum_size_is_committed(store: Store) -> N
 
 
 async def test_a_commit_whose_reply_was_lost_is_recognized_by_its_transaction_id(
-    store: Store,
+    store: EventStore,
 ) -> None:
     stream = new_stream()
     saved = await first_commit(store, stream)
@@ -139,7 +141,7 @@ TEXTS = ["", "ascii", 'quote " and \\ and \n\t', "ü€🚀" * 7_000, "x" * 65_5
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=[f"{len(text)}" for text in TEXTS])
-async def test_messages_are_stored_unchanged(store: Store, text: str) -> None:
+async def test_messages_are_stored_unchanged(store: EventStore, text: str) -> None:
     stream = new_stream()
     sent = Effect(0, text * 5, (OutboxMessage("id/1 ü", text),))
     await store.commit(stream, await store.load(stream), commit(None, 0, [sent]))
@@ -147,7 +149,7 @@ async def test_messages_are_stored_unchanged(store: Store, text: str) -> None:
     assert stored.message == sent.messages[0]
 
 
-async def test_messages_are_read_in_the_order_of_their_events(store: Store) -> None:
+async def test_messages_are_read_in_the_order_of_their_events(store: EventStore) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     effects = [effect(stream, n, messages=12) for n in (100, 9, 10)]
@@ -157,7 +159,7 @@ async def test_messages_are_read_in_the_order_of_their_events(store: Store) -> N
     assert await messages(store, stream, 13) == expected[:13]
 
 
-async def test_messages_that_were_sent_can_be_removed_more_than_once(store: Store) -> None:
+async def test_messages_that_were_sent_can_be_removed_more_than_once(store: EventStore) -> None:
     stream, other = new_stream("0"), new_stream("1")
     for each in (stream, other):
         effects = [effect(each, n, value="v") for n in range(4)]
@@ -172,7 +174,7 @@ async def test_messages_that_were_sent_can_be_removed_more_than_once(store: Stor
     assert len(await messages(store, other)) == 4
 
 
-async def test_an_effect_without_rows_moves_the_checkpoint(store: Store) -> None:
+async def test_an_effect_without_rows_moves_the_checkpoint(store: EventStore) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     saved = await store.commit(stream, saved, commit(None, 5, [Effect(n) for n in range(6)]))
@@ -181,7 +183,7 @@ async def test_an_effect_without_rows_moves_the_checkpoint(store: Store) -> None
     assert await messages(store, stream) == []
 
 
-async def test_a_stream_can_begin_before_its_first_event(store: Store) -> None:
+async def test_a_stream_can_begin_before_its_first_event(store: EventStore) -> None:
     stream = new_stream()
     beginning = Commit(None, checkpoint(0, epoch=3))
     beginning = replace(beginning, checkpoint=replace(beginning.checkpoint, sequence=-1, offset=""))
@@ -197,7 +199,7 @@ async def test_a_stream_can_begin_before_its_first_event(store: Store) -> None:
     assert await messages(store, stream) == [f"{stream.hub}:0:0:0"]
 
 
-async def test_a_message_has_its_sequence_number_and_its_waiting_time(store: Store) -> None:
+async def test_a_message_has_its_sequence_number_and_its_waiting_time(store: EventStore) -> None:
     stream = new_stream()
     saved = await store.load(stream)
     await store.commit(stream, saved, commit(None, 7, [effect(stream, 7, messages=2)]))
@@ -206,7 +208,7 @@ async def test_a_message_has_its_sequence_number_and_its_waiting_time(store: Sto
     assert all(abs(stored.waited) < timedelta(seconds=5) for stored in messages)
 
 
-async def test_only_one_of_two_instances_can_take_a_message_over(store: Store) -> None:
+async def test_only_one_of_two_instances_can_take_a_message_over(store: EventStore) -> None:
     stream = new_stream()
     effects = [effect(stream, n) for n in range(3)]
     await store.commit(stream, await store.load(stream), commit(None, 2, effects))
@@ -233,7 +235,7 @@ async def test_only_one_of_two_instances_can_take_a_message_over(store: Store) -
     ]
 
 
-async def test_a_message_that_was_sent_cannot_be_taken_over(store: Store) -> None:
+async def test_a_message_that_was_sent_cannot_be_taken_over(store: EventStore) -> None:
     stream = new_stream()
     await first_commit(store, stream)
     (stored,) = await store.outbox(stream, 9)
@@ -243,7 +245,7 @@ async def test_a_message_that_was_sent_cannot_be_taken_over(store: Store) -> Non
     assert await store.outbox(stream, 9) == []
 
 
-async def test_taking_a_message_over_restarts_its_waiting_time(store: Store) -> None:
+async def test_taking_a_message_over_restarts_its_waiting_time(store: EventStore) -> None:
     stream = new_stream()
     await first_commit(store, stream)
     await asyncio.sleep(2.1)  # the Date header of a response has whole seconds
@@ -254,7 +256,7 @@ async def test_taking_a_message_over_restarts_its_waiting_time(store: Store) -> 
     assert after.waited < before.waited
 
 
-async def test_work_on_a_stream_is_visible_to_all_instances(store: Store) -> None:
+async def test_work_on_a_stream_is_visible_to_all_instances(store: EventStore) -> None:
     stream, other = new_stream("0"), new_stream("1")
     assert await store.idle_for(stream) is None
     saved = await first_commit(store, stream)

@@ -17,15 +17,15 @@ from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.adapters.tables.rows import TableRows
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.ports import BreakerSnapshot
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
-from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.ownership.load_balancing import OwnershipClaim
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.model import Effect, Event, OutboxMessage, OwnershipClaim, Stream
+from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.settings.connections import StorageConnection
+from shared.values.concurrency import task_runner
 from tests.builders import NOW
 from tests.contract.ingestion import commit, effect, event, gap, letter, new_stream
 
@@ -150,8 +150,8 @@ GONE = StorageConnection(
 
 async def test_an_unreachable_store_raises_store_unavailable() -> None:
     store = EventStore(TableRows(GONE))
-    owners = RowOwnershipStore(TableRows(GONE), "ns", "hub", "$Default")
-    breaker = RowBreakerStore(TableRows(GONE), "hub")
+    owners = OwnershipStore(TableRows(GONE), "ns", "hub", "$Default")
+    breaker = BreakerStore(TableRows(GONE), "hub")
     calls = (
         store.outbox(Stream("ns", "hub", "$Default", "0"), 1),
         owners.owners(),

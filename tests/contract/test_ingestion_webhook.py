@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.notifiers import LogNotifier, NotifierAnnouncer, Webhook
+from shared.adapters.notifiers import LogNotifier, Webhook
+from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.ingestion.errors import AnnouncementFailed
+from shared.notifications.ports import NotSent
 from tests.builders import NOW
 
 OPEN = Breaker(BreakerMode.OPEN, 3, NOW, "too much failed")
@@ -90,7 +91,7 @@ async def test_a_webhook_is_not_asked_again_before_the_time_that_it_names(
         await announcer(receiver.url).announce(OPEN)
         assert asyncio.get_running_loop().time() - started >= float(asked)
     else:
-        with pytest.raises(AnnouncementFailed, match="answered 429 and asks to wait 30 s"):
+        with pytest.raises(NotSent, match="answered 429 and asks to wait 30 s"):
             await announcer(receiver.url).announce(OPEN)
     assert len(receiver.bodies) == 1 + waits
 
@@ -101,7 +102,7 @@ async def test_the_final_error_of_the_webhook_contains_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     receiver.codes = codes
-    with pytest.raises(AnnouncementFailed, match=f"127.0.0.1 answered {codes[0]}") as raised:
+    with pytest.raises(NotSent, match=f"127.0.0.1 answered {codes[0]}") as raised:
         await announcer(receiver.url).announce(OPEN)
     assert (len(receiver.bodies), receiver.elsewhere) == (attempts, 0)
     assert SECRET not in str(raised.value) + caplog.text
@@ -111,8 +112,8 @@ async def test_the_final_error_of_the_webhook_contains_no_secret(
 async def test_an_unreachable_or_hanging_webhook_fails_within_a_time_limit(
     receiver: Receiver,
 ) -> None:
-    with pytest.raises(AnnouncementFailed, match="ClientConnectorError"):
+    with pytest.raises(NotSent, match="ClientConnectorError"):
         await announcer(f"http://127.0.0.1:9/{SECRET}").announce(OPEN)
     receiver.hangs = True
-    with pytest.raises(AnnouncementFailed, match="TimeoutError"):
+    with pytest.raises(NotSent, match="TimeoutError"):
         await announcer(receiver.url, 0.05).announce(OPEN)

@@ -17,7 +17,7 @@ from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.twins.datasets import MemoryClaims, RecordingRecompute
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.datasets.arrivals import BlobArrived
 from shared.datasets.entities import QueueDescription
 from shared.datasets.flows import process_dataset, telemetry_arrived

@@ -23,7 +23,7 @@ from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.notifiers import LogNotifier, Webhook
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient
@@ -35,8 +35,10 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.adapters.tables.trends import TableTrends
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.datasets.processing import DatasetWork
-from shared.ingestion.model import OutboxMessage, Stream
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.model import Stream
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.messaging.model import Message
 from shared.nightly.model import Job
 from shared.notifications.news import News, NewsKind
@@ -188,20 +190,15 @@ bus = partial(closing, lambda loaded: loaded.service_bus("ServiceBusConnection")
 NOTIFICATION = Notification(
     (NewsKind.SCALED, "a"), News("1", NewsKind.SCALED, "a", NOW, "x"), NotificationRecord()
 )
-MESSAGE = OutboxMessage("1", "{}")
 WORK = DatasetWork("set", "2026-03-01", NOW, NOW)
 ATTEMPTS: dict[str, Attempt] = {
     "state": storage(TableStateStore, lambda a: a.load("plan-1")),
     "claims": storage(TableClaims, lambda a: a.take(WORK, "me", NOW)),
     "queue": storage(StorageQueueReader, lambda a: a.read(StorageQueue("jobs"))),
-    "outbox": storage(lambda c: StorageQueueSender(c, "metrics"), lambda a: a.send([MESSAGE])),
+    "outbox": storage(lambda c: StorageQueueSender(c, "metrics"), lambda a: a.send_texts(["{}"])),
     "events": storage(EventStore, lambda a: a.load(STREAM)),
-    "breaker": storage(
-        lambda c: RowBreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()
-    ),
-    "owners": storage(
-        lambda c: RowOwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()
-    ),
+    "breaker": storage(lambda c: BreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()),
+    "owners": storage(lambda c: OwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()),
     "notifications": storage(TableNotificationStore, lambda a: a.save(NOTIFICATION)),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),

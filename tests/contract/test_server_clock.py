@@ -33,7 +33,9 @@ from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream
@@ -122,11 +124,11 @@ async def events(store: EventStore) -> datetime:
     return (await store.load(new_stream())).read_at
 
 
-async def owners(store: RowOwnershipStore) -> datetime:
+async def owners(store: OwnershipStore) -> datetime:
     return (await store.owners()).read_at
 
 
-async def breaker(store: RowBreakerStore) -> datetime:
+async def breaker(store: BreakerStore) -> datetime:
     return (await store.load()).read_at
 
 
@@ -143,8 +145,8 @@ async def nightly_runs(store: TableRunStore) -> datetime:
     [
         (TableStateStore, scaling_state),
         (lambda storage: EventStore(TableRows(storage)), events),
-        (lambda storage: RowOwnershipStore(TableRows(storage), "ns", name(), "$Default"), owners),
-        (lambda storage: RowBreakerStore(TableRows(storage), name()), breaker),
+        (lambda storage: OwnershipStore(TableRows(storage), "ns", name(), "$Default"), owners),
+        (lambda storage: BreakerStore(TableRows(storage), name()), breaker),
         (TableNotificationStore, notifications),
         (TableRunStore, nightly_runs),
     ],

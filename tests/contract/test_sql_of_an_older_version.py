@@ -15,7 +15,7 @@ from shared.adapters.sql.engine import Sql, statement
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import checkpoints, metadata, outbox
 from shared.ingestion.model import Commit
-from shared.ingestion.stores import EventStore
+from shared.ingestion.store.events import EventStore
 from tests.contract.ingestion import checkpoint, commit, effect, new_stream
 
 

@@ -14,8 +14,8 @@ from hypothesis.stateful import initialize, rule
 from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import BreakerSnapshot
-from shared.ingestion.errors import BreakerChanged, StoreUnavailable
+from shared.ingestion.errors import RowChanged, StoreUnavailable
+from shared.ingestion.store.breakers import BreakerSnapshot
 from tests.builders import NOW
 from tests.contract.conftest import Backend
 from tests.contract.faulty_network import NO_FAULT, Fault, Network, faults
@@ -58,9 +58,9 @@ tallies = st.builds(
 class BreakerMachine(StoreMachine):
     """One breaker, and two instances of the app that read and write its rows."""
 
-    errors = (BreakerChanged, StoreUnavailable)
+    errors = (RowChanged, StoreUnavailable)
     unavailable = StoreUnavailable
-    conflicts = (BreakerChanged,)
+    conflicts = (RowChanged,)
 
     def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend

@@ -20,6 +20,7 @@ from local.azurite import Azurite
 from shared.adapters.azure.transport import STORAGE_RETRIES
 from shared.adapters.queues.outbox_sender import StorageQueueSender, queue_service
 from shared.ingestion.errors import DependencyDown, SentInPart
+from shared.ingestion.events.outbox import OutboxQueue
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
 from tests.contract.faulty_network import LOST, NO_FAULT, SERVER_ERROR, Fault, Network
@@ -59,7 +60,7 @@ class OutboxMachine(SideBySide):
 
         async def send() -> None:
             try:
-                await self.real.send(messages)
+                await OutboxQueue(self.real.send_texts).send(messages)
             except SentInPart as error:
                 sent_in_part.extend(error.sent)
                 raise

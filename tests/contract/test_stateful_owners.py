@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from local.twins.ingestion import MemoryOwnershipStore
-from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.errors import RowChanged, StoreUnavailable
+from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.contract.conftest import Backend
 from tests.contract.faulty_network import Fault, Network, faults
 from tests.contract.stateful import (
@@ -38,9 +38,9 @@ class Owners(StoreMachine):
     """The partitions of one hub and consumer group. Some processes have the hub's name in
     capitals."""
 
-    errors = (ClaimLost, StoreUnavailable)
+    errors = (RowChanged, StoreUnavailable)
     unavailable = StoreUnavailable
-    conflicts = (ClaimLost,)
+    conflicts = (RowChanged,)
 
     def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend

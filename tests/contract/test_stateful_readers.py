@@ -21,7 +21,7 @@ from local.twins.datasets import MemoryQueueReader
 from local.twins.ingestion import MemoryBreakerStore
 from shared.adapters.queues.outbox_sender import queue_service
 from shared.adapters.readers import AzureReader
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.autoscaling import (
     PlanCapacity,
     ServiceBusQueue,

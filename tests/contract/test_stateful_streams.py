@@ -19,7 +19,6 @@ from hypothesis.stateful import initialize, precondition, rule
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
@@ -27,8 +26,6 @@ from shared.ingestion.errors import (
     RowRefused,
     StoreUnavailable,
 )
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import (
@@ -44,6 +41,8 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
+from shared.ingestion.store.events import StoredCheckpoint, StoredDeadLetter, StoredMessage
+from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW
 from tests.contract.conftest import Backend
 from tests.contract.faulty_network import NO_FAULT, Fault, Network, faults

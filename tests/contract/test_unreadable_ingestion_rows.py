@@ -24,11 +24,12 @@ from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.retention import EffectRetention
-from shared.ingestion.model import FailureKind
+from shared.ingestion.model import FailureKind, OwnershipClaim
 from shared.ingestion.operating import notices as news
-from shared.ingestion.ownership.load_balancing import OwnershipClaim
-from shared.ingestion.rows import CHECKPOINT, DEAD, GAP, MARK, OUTBOX
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.rows import CHECKPOINT, DEAD, GAP, MARK, OUTBOX
 from shared.nightly.model import Demand, Run, RunState
 from shared.notifications import flow
 from shared.notifications.news import News
@@ -204,7 +205,7 @@ async def test_an_unreadable_breaker_raises_an_error_that_says_what_to_do(
     name = uuid.uuid4().hex
     row = {"PartitionKey": key(name), "RowKey": "!state", **state}
     await overwrite(storage, "Breaker", row)
-    breakers = RowBreakerStore(TableRows(storage), name)
+    breakers = BreakerStore(TableRows(storage), name)
     with pytest.raises(RowUnreadable, match="deploy the version that wrote it, or delete the row"):
         await breakers.load()
     bad = {"PartitionKey": key(name), "RowKey": "tally|2026-03-01T12:00:00|x", "successes": "?"}
@@ -232,7 +233,7 @@ async def test_an_unreadable_message_holds_up_no_other(
 
 async def test_an_unreadable_owner_hides_no_other(storage: StorageConnection) -> None:
     group = ("ns", uuid.uuid4().hex, "$Default")
-    owners = RowOwnershipStore(TableRows(storage), *group)
+    owners = OwnershipStore(TableRows(storage), *group)
     await owners.write(OwnershipClaim("0", "me", 1, None, "free"))
     await overwrite(storage, "Ownership", {"PartitionKey": joined(*group), "RowKey": "1"})
     assert [row.partition_id for row in (await owners.owners()).rows] == ["0"]

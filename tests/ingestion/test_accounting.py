@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from shared.ingestion.errors import AccountingBroken, Fenced, StreamRecreated
 from shared.ingestion.events.accounting import (
-    CommitLimits,
     CommitStatus,
     Writer,
     commit_status,
     dead_letter,
     plan_commits,
 )
-from shared.ingestion.events.survey import Span, beginning, survey, tail
+from shared.ingestion.events.survey import beginning, check_same_hub, holes, new_events
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -31,9 +30,11 @@ from shared.ingestion.model import (
     HubState,
     OutboxMessage,
     Outcome,
+    Span,
     Stream,
     message_id,
 )
+from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW
 
 ME = Writer("me", 3)
@@ -75,21 +76,20 @@ def plan(
 
 
 def test_redelivered_events_are_skipped_and_the_order_is_restored() -> None:
-    result = survey(checkpoint(4), events(6, 3, 4, 5, 5))
-    assert [e.sequence for e in result.fresh] == [5, 6]
-    assert (result.missing, result.replayed) == ((), 3)
+    new = new_events(checkpoint(4), events(6, 3, 4, 5, 5))
+    assert [e.sequence for e in new] == [5, 6]
 
 
 def test_missing_numbers_before_and_within_a_batch_are_found() -> None:
-    result = survey(checkpoint(4), events(8, 9, 12))
-    assert result.missing == (Span(5, 7), Span(10, 11))
-    assert [span.count for span in result.missing] == [3, 2]
+    missing = holes(new_events(checkpoint(4), events(8, 9, 12)), Span(5, 12))
+    assert missing == (Span(5, 7), Span(10, 11))
+    assert [span.count for span in missing] == [3, 2]
 
 
 def test_a_stream_starts_right_before_its_first_event() -> None:
     start = beginning(event(41))
     assert (start.start, start.sequence) == (41, 40)
-    assert survey(start, events(41, 42)).missing == ()
+    assert holes(new_events(start, events(41, 42)), Span(41, 42)) == ()
     (commit,) = plan(None, [sending(41), sending(42)])
     assert commit.previous is None
     assert (commit.checkpoint.start, commit.checkpoint.sequence) == (41, 42)
@@ -98,11 +98,11 @@ def test_a_stream_starts_right_before_its_first_event() -> None:
 def test_an_old_number_with_a_newer_time_reveals_a_recreated_hub() -> None:
     reborn = replace(event(2), enqueued_at=NOW + timedelta(seconds=4.5))
     with pytest.raises(StreamRecreated, match="event 2"):
-        survey(checkpoint(4), [reborn])
+        new_events(checkpoint(4), [reborn])
     with pytest.raises(
         StreamRecreated, match="the hub's last event is 3, but the checkpoint is at event 4"
     ):
-        tail(checkpoint(4), HubState(NOW, 3))
+        check_same_hub(checkpoint(4), HubState(NOW, 3))
 
 
 def test_a_hub_created_after_the_checkpoints_event_is_another_hub() -> None:
@@ -110,21 +110,16 @@ def test_a_hub_created_after_the_checkpoints_event_is_another_hub() -> None:
     with pytest.raises(
         StreamRecreated, match="the checkpoint is at event 4, which was enqueued earlier"
     ):
-        tail(checkpoint(4), HubState(made, 9))
-    assert tail(checkpoint(4), HubState(made - timedelta(seconds=2), 9)) == Span(5, 9)
+        check_same_hub(checkpoint(4), HubState(made, 9))
+    check_same_hub(checkpoint(4), HubState(made - timedelta(seconds=2), 9))
 
 
 def test_redelivered_events_are_recognized_although_the_hubs_clock_went_back() -> None:
     late_clock = replace(event(5), enqueued_at=NOW)
     outcomes = [sending(5)]
-    (commit,) = plan_commits(checkpoint(4), [late_clock], outcomes, [], ME, "tx", NOW)
+    (commit,) = plan_commits(checkpoint(4), [late_clock], outcomes, [], ME, "tx", NOW, LIMITS)
     assert commit.checkpoint.enqueued_at == checkpoint(4).enqueued_at
-    assert survey(commit.checkpoint, events(3, 4)).replayed == 2
-
-
-def test_the_tail_is_what_the_hub_has_above_the_checkpoint() -> None:
-    assert tail(checkpoint(4), HubState(NOW, 4)) is None
-    assert tail(checkpoint(4), HubState(NOW, 9)) == Span(5, 9)
+    assert new_events(commit.checkpoint, events(3, 4)) == ()
 
 
 def test_events_that_were_set_aside_are_counted_with_the_checkpoint_that_covers_them() -> None:
@@ -220,7 +215,7 @@ def test_a_number_left_out_or_counted_twice_is_refused(
 
 def test_an_outcome_without_its_event_is_refused() -> None:
     with pytest.raises(AccountingBroken, match="event 1 has an outcome but is not in the batch"):
-        plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW)
+        plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW, LIMITS)
 
 
 def test_a_writer_with_an_old_epoch_is_fenced() -> None:
@@ -240,10 +235,10 @@ def test_a_commit_at_the_end_of_a_gap_keeps_the_last_known_offset() -> None:
 def test_a_late_event_of_a_gap_counts_as_redelivered() -> None:
     found_at = NOW + timedelta(seconds=10)
     (commit,) = plan(checkpoint(4), [], [Gap(5, 9, found_at, "gone")])
-    assert survey(commit.checkpoint, events(8, 9)).fresh == ()
+    assert new_events(commit.checkpoint, events(8, 9)) == ()
     reborn = replace(event(2), enqueued_at=found_at + timedelta(seconds=1))
     with pytest.raises(StreamRecreated):
-        survey(commit.checkpoint, [reborn])
+        new_events(commit.checkpoint, [reborn])
 
 
 @pytest.mark.parametrize(
@@ -301,12 +296,14 @@ def test_each_sequence_number_is_accounted_for_exactly_once(
     delivery: tuple[Checkpoint, list[Event], dict[int, int]], rows_max: int
 ) -> None:
     start, batch, rows = delivery
-    result = survey(start, batch)
+    new = new_events(start, batch)
     outcomes = [
         poisoned(e.sequence) if rows[e.sequence] < 0 else sending(e.sequence, rows[e.sequence])
-        for e in result.fresh
+        for e in new
     ]
-    gaps = [Gap(span.first, span.last, NOW, "gone") for span in result.missing]
+    last = max([start.sequence, *(e.sequence for e in batch)])
+    missing = holes(new, Span(start.sequence + 1, last))
+    gaps = [Gap(span.first, span.last, NOW, "gone") for span in missing]
     commits = plan(start, outcomes, gaps, CommitLimits(rows_max))
     counted: Counter[int] = Counter()
     standing = start
@@ -323,10 +320,9 @@ def test_each_sequence_number_is_accounted_for_exactly_once(
         assert set(counted) == set(range(start.sequence + 1, standing.sequence + 1))
     assert set(counted.values()) <= {1}
     assert len({commit.checkpoint.txid for commit in commits}) == len(commits)
-    last = max([start.sequence, *(e.sequence for e in batch)])
     assert standing.sequence == last
-    assert result.replayed + len(result.fresh) == len(batch)
-    assert survey(standing, result.fresh).fresh == ()
+    assert {e.sequence for e in new} == {e.sequence for e in batch if e.sequence > start.sequence}
+    assert new_events(standing, new) == ()
 
 
 @given(

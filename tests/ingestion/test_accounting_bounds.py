@@ -9,14 +9,7 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.errors import AccountingBroken, Fenced
-from shared.ingestion.events.accounting import (
-    CommitLimits,
-    Writer,
-    check_epoch,
-    check_number,
-    dead_letter,
-    plan_commits,
-)
+from shared.ingestion.events.accounting import Writer, dead_letter, plan_commits
 from shared.ingestion.model import (
     ROW_OVERHEAD_BYTES,
     Commit,
@@ -26,8 +19,18 @@ from shared.ingestion.model import (
     Gap,
     Outcome,
 )
+from shared.ingestion.store.events import check_epoch, check_number
+from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW
-from tests.ingestion.test_accounting import checkpoint, event, events, plan, poisoned, sending
+from tests.ingestion.test_accounting import (
+    LIMITS,
+    checkpoint,
+    event,
+    events,
+    plan,
+    poisoned,
+    sending,
+)
 
 LATER = NOW + timedelta(hours=1)
 
@@ -149,14 +152,16 @@ def test_outcomes_of_events_outside_the_batch_are_refused(first: int) -> None:
     """The batch must hold events 5 and 6, which follow the checkpoint at 4."""
     wrong = [keeping(first), keeping(first + 1)]
     with pytest.raises(AccountingBroken):
-        plan_commits(checkpoint(4), events(5, 6), wrong, [], Writer("me", 3), "tx", NOW)
+        plan_commits(checkpoint(4), events(5, 6), wrong, [], Writer("me", 3), "tx", NOW, LIMITS)
 
 
 def test_events_that_do_not_follow_the_checkpoint_are_refused() -> None:
     for sequences, outcomes in (((6, 7), (6, 7)), ((6, 7), (5, 6)), ((6, 5), (6, 6))):
         made: list[Outcome] = [keeping(n) for n in outcomes]
         with pytest.raises(AccountingBroken):
-            plan_commits(checkpoint(4), events(*sequences), made, [], Writer("me", 3), "tx", NOW)
+            plan_commits(
+                checkpoint(4), events(*sequences), made, [], Writer("me", 3), "tx", NOW, LIMITS
+            )
 
 
 def test_a_missing_number_is_named_in_the_error() -> None:
@@ -192,7 +197,7 @@ def test_a_dead_letter_holds_each_body_that_fits_into_a_row(size: int, kept: boo
         Effect(2, "x" * 2_000_000),  # too large itself, so event 2 becomes a dead letter
         keeping(3),
     ]
-    commits = plan_commits(checkpoint(0), failed, outcomes, [], Writer("me", 1), "tx", NOW)
+    commits = plan_commits(checkpoint(0), failed, outcomes, [], Writer("me", 1), "tx", NOW, LIMITS)
     letters = [letter for commit in commits for letter in commit.dead_letters]
     assert [letter.body for letter in letters] == [body if kept else None] * 2
     told = [f"the body of {size} bytes is too large for a row" in each.error for each in letters]

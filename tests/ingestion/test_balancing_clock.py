@@ -17,7 +17,8 @@ from shared.ingestion.breaker.breaker import (
     trip,
 )
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.ownership.load_balancing import Ownership, OwnershipView, plan
+from shared.ingestion.model import Ownership
+from shared.ingestion.ownership.load_balancing import OwnershipView, plan
 from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
 from tests.ingestion.test_processor import TIMES, Rig

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ingestion.ownership.load_balancing import (
-    Ownership,
-    OwnershipClaim,
-    OwnershipView,
-    plan,
-    release,
-)
+from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipView, plan, release
 from tests.builders import NOW, ago
 from tests.ingestion.test_balancing import claimed, owned, partitions, row
 

@@ -9,8 +9,8 @@ import pytest
 
 from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close, unannounced
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.events.breaker_client import BreakerClient
 from tests.builders import NOW
 
 TIMES = BreakerTimes(break_seconds=30, probe_events=3, announce_seconds=60)

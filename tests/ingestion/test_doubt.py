@@ -15,18 +15,18 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BreakerOpen, HandlerTimedOut
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.doubt import PROBES_MAX, Doubt, doubted, evidence
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, FailureKind, Stream
+from shared.values.concurrency import task_runner
 from tests.builders import NOW
 
 T = TypeVar("T")

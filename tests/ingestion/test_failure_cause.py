@@ -30,7 +30,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
     TransientFailure,
 )
-from shared.ingestion.events.failure_cause import ERRORS_MAX, FailureCause, classify
+from shared.ingestion.failure_cause import ERRORS_MAX, FailureCause, classify
 
 
 def of_library(module: str, name: str, *bases: str) -> type[Exception]:

@@ -12,10 +12,10 @@ from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.breaker.breaker import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.events.process_batch import run, sweep
 from shared.ingestion.events.stored_streams import StoredStreams, furthest
 from shared.ingestion.model import Commit, Effect, Event, Stream
+from shared.ingestion.store.events import StoredCheckpoint
 from tests.builders import NOW
 from tests.contract.ingestion import checkpoint, commit
 from tests.ingestion import test_ingest as behind_the_breaker

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ingestion.concurrency import TaskRunner, task_runner
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.events.handling import BatchOutcomes, handle_events
+from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.model import DeadLetter, Effect, Event
+from shared.values.concurrency import TaskRunner, task_runner
 from tests.builders import NOW
 
 T = TypeVar("T")
@@ -76,9 +76,10 @@ def events(behaviors: Sequence[Behavior]) -> list[Event]:
 
 async def settled(
     behaviors: Sequence[Behavior], together: TaskRunner
-) -> tuple[BatchOutcomes, Handling]:
-    handling, into = Handling(behaviors), BatchOutcomes()
-    await handle_events(events(behaviors), handling, once, together, NOW, into)
+) -> tuple[BatchHandling, Handling]:
+    handling = Handling(behaviors)
+    into = BatchHandling(handling, once, together)
+    await into.handle(events(behaviors), NOW)
     return into, handling
 
 
@@ -137,8 +138,7 @@ async def test_an_event_that_has_an_outcome_is_not_handled_again() -> None:
     result, handling = await settled(behaviors, task_runner(1))
     assert (handling.begun, list(result.held)) == ([0, 1], [1])
     handling.behaviors, handling.held = [Behavior("a"), Behavior("b", 1), Behavior("a")], False
-    result.held.clear()
-    await handle_events(events(handling.behaviors), handling, once, task_runner(1), NOW, result)
+    await result.handle(events(handling.behaviors), NOW)
     assert handling.begun == [0, 1, 1, 2]
     assert sorted(result.outcomes) == [0, 1, 2]
 
@@ -146,7 +146,7 @@ async def test_an_event_that_has_an_outcome_is_not_handled_again() -> None:
 async def test_cancelling_the_handling_ends_all_lanes() -> None:
     behaviors = [Behavior(key, 1000) for key in "abc"]
     handling = Handling(behaviors)
-    work = handle_events(events(behaviors), handling, once, task_runner(3), NOW, BatchOutcomes())
+    work = BatchHandling(handling, once, task_runner(3)).handle(events(behaviors), NOW)
     task = asyncio.create_task(work)
     for _ in range(5):
         await asyncio.sleep(0)

@@ -12,12 +12,12 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import BreakerTimes
-from shared.ingestion.breaker.ports import NoSwitch
 from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
-from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.model import HubState, Stream
 from shared.ingestion.operating.breaker import Backlog, BreakerController
 from shared.ingestion.operating.notices import of_hub
+from shared.ingestion.ports import NoSwitch
+from shared.ingestion.store.events import StoredCheckpoint
 from shared.notifications.ports import Observed
 from shared.web import panels
 from shared.web.attention import attention

@@ -16,11 +16,8 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
-    AnnouncementFailed,
     BadEvent,
     BreakerOpen,
     DependencyDown,
@@ -31,10 +28,13 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
+from shared.notifications.ports import NotSent
+from shared.values.concurrency import task_runner
 from tests.builders import NOW, thrice
 from tests.ingestion.test_process_batch import events
 
@@ -390,7 +390,7 @@ async def test_the_error_of_a_failing_store_is_raised_unchanged(
 async def test_a_failed_announcement_does_not_stop_batches_and_is_repeated(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rig.announce_error, rig.handle_error = AnnouncementFailed("503"), BadEvent("nonsense")
+    rig.announce_error, rig.handle_error = NotSent("503"), BadEvent("nonsense")
     await rig.ingest(0, 9)
     assert (await rig.mode(), rig.announced, rig.checkpoint) == (BreakerMode.OPEN, [], 9)
     assert "[breaker_not_announced] incident 1: 503" in caplog.text

@@ -14,11 +14,11 @@ import pytest
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.concurrency import Heartbeat, heartbeat_every
 from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.events import ingest
 from shared.ingestion.events.ingest import BEAT_SECONDS
 from shared.ingestion.model import Effect, Event
+from shared.values.concurrency import Heartbeat, heartbeat_every
 from tests.builders import NOW
 from tests.ingestion.test_ingest import STREAM, Rig
 from tests.ingestion.test_process_batch import events

@@ -11,9 +11,9 @@ import pytest
 from shared.ingestion.errors import CommitRefused, DependencyDown, SentInPart
 from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
-from shared.ingestion.events.ports import StoredMessage
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import OutboxMessage, Stream
+from shared.ingestion.store.events import StoredMessage
 from tests.ingestion.test_ingest import Rig as BreakerRig
 from tests.ingestion.test_process_batch import STREAM, Rig, events
 

@@ -15,7 +15,6 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore, StreamRows
-from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AccountingBroken,
     BadEvent,
@@ -28,9 +27,7 @@ from shared.ingestion.errors import (
     TransientFailure,
 )
 from shared.ingestion.events import outbox
-from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.failure_cause import FailureCause, classify
-from shared.ingestion.events.ports import ReadBack, StoredCheckpoint
+from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import (
     LOST_REPLIES_MAX,
     RACES_MAX,
@@ -39,7 +36,7 @@ from shared.ingestion.events.process_batch import (
     run,
     sweep,
 )
-from shared.ingestion.events.survey import Span
+from shared.ingestion.failure_cause import FailureCause, classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,
@@ -48,9 +45,14 @@ from shared.ingestion.model import (
     Event,
     FailureKind,
     OutboxMessage,
+    Span,
     Stream,
     message_id,
 )
+from shared.ingestion.ports import ReadBack
+from shared.ingestion.store.events import StoredCheckpoint
+from shared.ingestion.store.rows import CommitLimits
+from shared.values.concurrency import task_runner
 from tests.builders import NOW, thrice
 
 STREAM = Stream("ns", "hub", "$Default", "0")

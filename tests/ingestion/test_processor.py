@@ -14,9 +14,10 @@ import pytest
 from local.twins.ingestion import MemoryOwnershipStore
 from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
-from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import Balancer, Processor, run_processor
+from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.builders import NOW
 
 TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)

@@ -11,8 +11,7 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import Fenced, HubSilent, StreamRecreated
-from shared.ingestion.model import Checkpoint, Event, Stream
-from shared.ingestion.ownership.load_balancing import Ownership
+from shared.ingestion.model import Checkpoint, Event, Ownership, Stream
 from shared.ingestion.ownership.processor import BackgroundTask
 from shared.ingestion.ownership.read_partition import (
     REPEAT_SECONDS,

@@ -19,7 +19,6 @@ from shared.ingestion.dead_letters.find import (
     older_than,
     read,
 )
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, forward, purge
 from shared.ingestion.errors import (
     DependencyDown,
@@ -39,6 +38,7 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
+from shared.ingestion.store.events import StoredDeadLetter
 from tests.builders import NOW
 
 T = TypeVar("T")

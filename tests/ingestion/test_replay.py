@@ -12,10 +12,10 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import NotFound, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.replay import ReplayRange, replay, replay_stream, without_messages
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.store.events import StoredCheckpoint
 from tests.builders import NOW
 from tests.simulation.ingestion_fleet import once, one_by_one
 

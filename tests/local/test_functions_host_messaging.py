@@ -37,7 +37,7 @@ from local.functions_host.event_hub_reading import CONTAINER
 from shared.adapters.tables.rows import TableRows
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
-from shared.ingestion.stores import RowOwnershipStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.settings.connections import StorageConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
@@ -93,10 +93,10 @@ class Sample:
         stack.callback(process.kill)
         return process
 
-    def owners(self) -> RowOwnershipStore:
+    def owners(self) -> OwnershipStore:
         storage = StorageConnection("Storage", self.azurite.connection_string)
         namespace = f"127.0.0.1:{self.bus.amqp.port}"
-        return RowOwnershipStore(TableRows(storage), namespace, "telemetry", "$Default")
+        return OwnershipStore(TableRows(storage), namespace, "telemetry", "$Default")
 
     async def send(self, queue: str, *bodies: str | dict[str, Any], **properties: Any) -> None:
         messages = [ServiceBusMessage(_text(body), **properties) for body in bodies]

@@ -16,8 +16,8 @@ from local.amqp_broker.model.properties import QueueProperties
 from local.azurite import Azurite
 from local.functions_host import FunctionsHost, InvocationCounts, service_bus_listener
 from shared.adapters.azure import transport
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Result

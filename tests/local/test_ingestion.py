@@ -40,9 +40,8 @@ from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.events import tail
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Event, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.model import Event, Span, Stream
+from shared.ingestion.store.events import EventStore
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 from shared.wiring.app import App
 from tests.builders import encode_metric, resource

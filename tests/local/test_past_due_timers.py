@@ -44,7 +44,7 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.ingestion.events import tail
 from shared.ingestion.model import Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.store.events import EventStore
 from shared.nightly import runs
 from shared.nightly.model import Demand, JobPhase, JobStatus, RunPolicy
 from shared.notifications.news import News, NewsKind

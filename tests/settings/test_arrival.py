@@ -32,8 +32,8 @@ from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.notifiers import LogNotifier, Webhook
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.readers import AzureReader
-from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.adapters.spark.databricks import DatabricksSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient, SynapseClient

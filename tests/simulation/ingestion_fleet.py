@@ -30,7 +30,6 @@ from typing import Any, TypeVar
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore, MemoryOwnershipStore
-from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.errors import (
     BadEvent,
     CommitRefused,
@@ -41,23 +40,28 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox
-from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
+from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
-from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Commit,
     Effect,
     Event,
     HubState,
     OutboxMessage,
+    Ownership,
+    OwnershipClaim,
+    Span,
     Stream,
     message_id,
 )
-from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
+from shared.ingestion.ports import ReadBack
+from shared.ingestion.store.events import StoredCheckpoint, StoredMessage
+from shared.ingestion.store.owners import OwnershipSnapshot, OwnershipStore
+from shared.ingestion.store.rows import CommitLimits
+from shared.values.concurrency import TaskRunner
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
 
@@ -224,7 +228,7 @@ class Owners(MemoryOwnershipStore):
 
 
 @dataclass(frozen=True)
-class OwnersAsReached:
+class OwnersAsReached(OwnershipStore):
     """The ownership rows from the point of view of one process, which may be unable to reach
     them."""
 

@@ -26,11 +26,9 @@ from shared.ingestion.errors import (
     TransientFailure,
 )
 from shared.ingestion.events import outbox
-from shared.ingestion.events.accounting import CommitLimits, Writer
+from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
-from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer, run, sweep
-from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -38,9 +36,13 @@ from shared.ingestion.model import (
     FailureKind,
     HubState,
     OutboxMessage,
+    Span,
     Stream,
     message_id,
 )
+from shared.ingestion.ports import ReadBack
+from shared.ingestion.store.events import StoredCheckpoint, StoredMessage
+from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW, thrice
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

@@ -15,10 +15,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from local.twins.ingestion import MemoryOwnershipStore
-from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.errors import RowChanged
+from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.processor import Balancer
+from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.builders import NOW
 from tests.simulation.ingestion_fleet import LANES_MAX, interleaved
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
@@ -61,7 +61,7 @@ class Store(MemoryOwnershipStore):
         self.refused.discard(at)
         try:
             row = await super().write(claim)
-        except ClaimLost:
+        except RowChanged:
             self.refused.add(at)
             raise
         self.written.append(row)

@@ -14,10 +14,10 @@ import pytest
 from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.breaker.ports import BreakerSnapshot
-from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.errors import RowChanged
+from shared.ingestion.events.breaker_client import BreakerClient
+from shared.ingestion.store.breakers import BreakerSnapshot
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
@@ -116,7 +116,7 @@ class World:
         if after is None:
             self.refused += 1
             return
-        with suppress(BreakerChanged):
+        with suppress(RowChanged):
             await self.store.replace(seen, after)
             self.closed.append(approval.epoch)
 

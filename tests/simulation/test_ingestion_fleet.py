@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from shared.ingestion.ownership.load_balancing import Ownership
+from shared.ingestion.model import Ownership
 from tests.simulation.ingestion_fleet import (
     BAD,
     CUT_OFF_SECONDS_MAX,

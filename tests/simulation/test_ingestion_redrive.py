@@ -13,7 +13,6 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge
 from shared.ingestion.errors import IngestionError, StoreUnavailable, TransientFailure
 from shared.ingestion.events.accounting import dead_letter
@@ -27,6 +26,7 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
+from shared.ingestion.store.events import StoredDeadLetter
 from tests.builders import NOW
 from tests.simulation.ingestion_fleet import failing_as, once
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
@@ -36,27 +36,25 @@ STREAM = Stream("ns", "hub", "$Default", "0")
 LETTERS = 12
 
 
-class FaultyStore:
+class FaultyStore(MemoryIngestionStore):
     """A store with a pause before and after each call that changes something."""
 
-    def __init__(self, store: MemoryIngestionStore) -> None:
-        self.store = store
-        self.streams, self.gaps = store.streams, store.gaps
-        self.dead_letter, self.dead_letters = store.dead_letter, store.dead_letters
+    def __init__(self) -> None:
+        super().__init__(lambda: NOW)
         self.redriven: Counter[int] = Counter()
         self.removed: Counter[int] = Counter()
 
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
         with failing_as(StoreUnavailable("redrive")):
             await pause()
-            await self.store.redrive(stored, effect)
+            await super().redrive(stored, effect)
             self.redriven[effect.sequence] += 1
             await pause()
 
     async def remove(self, stored: StoredDeadLetter) -> None:
         with failing_as(StoreUnavailable("remove")):
             await pause()
-            await self.store.remove(stored)
+            await super().remove(stored)
             self.removed[stored.letter.sequence] += 1
             await pause()
 
@@ -67,9 +65,8 @@ class World:
 
     def __init__(self, seed: int, fault_rate: float) -> None:
         self.scheduler = Scheduler(seed, fault_rate)
-        store = MemoryIngestionStore(lambda: NOW)
-        asyncio.run(_fill(store))
-        self.store = FaultyStore(store)
+        self.store = FaultyStore()
+        asyncio.run(_fill(self.store))
         self.crashes = 0
         self.reported: Counter[int] = Counter()
         """What the operations reported as done."""
@@ -125,7 +122,7 @@ def check_seed(seed: int) -> None:
     if world.scheduler.fault_rate == 0:
         assert world.reported == processed, f"seed {seed}: {world.reported}"
         assert world.failed == [], f"seed {seed}"
-    sent = [stored.message.message_id for stored in asyncio.run(store.store.outbox(STREAM, 100))]
+    sent = [stored.message.message_id for stored in asyncio.run(store.outbox(STREAM, 100))]
     assert sorted(sent) == sorted(message_id(STREAM, n) for n in store.redriven), f"seed {seed}"
 
 

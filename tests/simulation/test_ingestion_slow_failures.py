@@ -15,15 +15,15 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared import settings
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import BadEvent, BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, Stream
+from shared.values.concurrency import Heartbeat
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds

@@ -16,9 +16,8 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.rows import SqlRows
 from shared.adapters.sql.schema import metadata
 from shared.ingestion.errors import IngestionError
-from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
-from shared.ingestion.stores import EventStore
+from shared.ingestion.store.events import EventStore, StoredCheckpoint, StoredMessage
 from tests.simulation.seeds import seeds
 from tests.simulation.test_ingestion import STREAM, Store, World, check_world
 

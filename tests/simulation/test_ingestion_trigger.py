@@ -19,28 +19,23 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
-from shared.ingestion.breaker.client import BreakerClient
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.breaker.ports import BreakerSnapshot
-from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import (
-    AnnouncementFailed,
     BadEvent,
-    BreakerChanged,
     BreakerOpen,
     CommitRefused,
     DependencyDown,
     HubUnavailable,
+    RowChanged,
     StoreUnavailable,
 )
 from shared.ingestion.events import ingest
-from shared.ingestion.events.accounting import CommitLimits, Writer
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.outbox import LEASE
-from shared.ingestion.events.ports import Handler, ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
-from shared.ingestion.events.survey import Span
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import (
     Commit,
@@ -49,9 +44,16 @@ from shared.ingestion.model import (
     HubState,
     Mark,
     OutboxMessage,
+    Span,
     Stream,
     message_id,
 )
+from shared.ingestion.ports import Handler, ReadBack
+from shared.ingestion.store.breakers import BreakerSnapshot
+from shared.ingestion.store.events import StoredCheckpoint, StoredMessage
+from shared.ingestion.store.rows import CommitLimits
+from shared.notifications.ports import NotSent
+from shared.values.concurrency import Heartbeat
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds
@@ -73,7 +75,7 @@ EXPECTED = (
     HubUnavailable,
     StoreUnavailable,
     CommitRefused,
-    BreakerChanged,
+    RowChanged,
     BreakerOpen,
 )
 
@@ -326,7 +328,7 @@ class World:
         return result
 
     async def announce(self, breaker: Breaker) -> None:
-        await pause_or(AnnouncementFailed("webhook"))
+        await pause_or(NotSent("webhook"))
         self.announced.append(breaker.epoch)
 
     def pipeline(self, partition_id: str, client: BreakerClient) -> PartitionPipeline:

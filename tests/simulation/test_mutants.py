@@ -44,16 +44,21 @@ WON_ANYWAY = "mine[claim.partition_id] = next(iter(mine.values()), None) or clai
 MUTANTS = [
     # --- batches and their account
     Mutant(
-        "ingestion", "events.survey.survey", "event.sequence > check", "event.sequence >= check"
+        "ingestion", "events.survey.new_events", "event.sequence > check", "event.sequence >= check"
     ),
-    Mutant("ingestion", "events.survey.survey", "raise StreamRecreated(", "str(", first_seed=180),
+    Mutant(
+        "ingestion", "events.survey.new_events", "raise StreamRecreated(", "str(", first_seed=180
+    ),
     Mutant("ingestion", "events.survey.check_made_before", "created_at >", "created_at <"),
-    Mutant("ingestion", "events.accounting._after", "part[-1].last", "part[-1].last + 1"),
+    Mutant("ingestion", "events.accounting._after", "sequence=last", "sequence=last + 1"),
     Mutant(
         "ingestion", "events.accounting._after", "max([start.enqueued_at, *times])", "min(times)"
     ),
     Mutant(
-        "ingestion", "events.accounting._moved", "events[-1].sequence", "events[-1].sequence + 1"
+        "ingestion",
+        "events.accounting.plan_commits",
+        "start, events[-1].sequence",
+        "start, events[-1].sequence + 1",
     ),
     Mutant(
         "ingestion", "events.accounting._all_fit_into_one", "not isinstance(outcome, Effect) or", ""
@@ -79,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion",
-        "events.failure_cause._known",
+        "failure_cause._known",
         "return FailureCause.DEPENDENCY",
         "return FailureCause.EVENT",
     ),
@@ -182,14 +187,14 @@ MUTANTS = [
     # --- order of a partition key, and what fits into a transaction
     Mutant(
         "ingestion_fleet",
-        "events.handling._EventHandling.lanes",
+        "events.handling.BatchHandling.lanes",
         "lanes[event.partition_key].append",
         "lanes[event.offset].append",
     ),
     Mutant(
         "ingestion_fleet",
-        "events.handling._EventHandling.lanes",
-        "lanes[settled.begun.partition_key] = same_key",
+        "events.handling.BatchHandling.lanes",
+        "lanes[self.begun.partition_key] = same_key",
         "pass",
     ),
     Mutant(
@@ -227,7 +232,7 @@ MUTANTS = [
     ),
     Mutant(
         "ingestion_breaker",
-        "breaker.client.BreakerClient.after_batch",
+        "events.breaker_client.BreakerClient.after_batch",
         "result.trip_reason is not None",
         "False",
     ),

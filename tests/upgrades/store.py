@@ -28,11 +28,11 @@ from shared.autoscaling.messages import decode_action, decode_samples, encode_ac
 from shared.datasets.processing import decode_work, encode_work
 from shared.ingestion.breaker.approval import issue, verify
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, encode_reading
-from shared.ingestion.ownership.ports import OwnershipStore
-from shared.ingestion.stores import EventStore, RowBreakerStore, RowOwnershipStore
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
 from shared.sampling.profile import profile_row
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, alarm_keys, trend_row
 from shared.sampling.verdict import LOST
@@ -41,7 +41,6 @@ from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import LocalStore
 from tests.builders import NOW, encode_metric, trend_from_json
-from tests.contract.ingestion import Store
 from tests.upgrades import values
 
 ROWS_MAX = 100
@@ -78,20 +77,20 @@ class Stores:
         return self.opened(Sql(f"sqlite:///{self.database}", metadata))
 
     @cached_property
-    def of_events(self) -> Mapping[str, tuple[Store, OwnershipStore, BreakerStore]]:
+    def of_events(self) -> Mapping[str, tuple[EventStore, OwnershipStore, BreakerStore]]:
         """The stores of ingestion: checkpoints and outcomes, owners, and the breaker."""
         stream, name = values.STREAM, values.BREAKER_NAME
         group = (stream.namespace, stream.hub, stream.consumer_group)
         return {
             "tables": (
                 self.opened(EventStore(TableRows(self.connection))),
-                self.opened(RowOwnershipStore(TableRows(self.connection), *group)),
-                self.opened(RowBreakerStore(TableRows(self.connection), name)),
+                self.opened(OwnershipStore(TableRows(self.connection), *group)),
+                self.opened(BreakerStore(TableRows(self.connection), name)),
             ),
             "sql": (
                 EventStore(SqlRows(self.sql)),
-                RowOwnershipStore(SqlRows(self.sql), *group),
-                RowBreakerStore(SqlRows(self.sql), name),
+                OwnershipStore(SqlRows(self.sql), *group),
+                BreakerStore(SqlRows(self.sql), name),
             ),
         }
 
@@ -169,7 +168,7 @@ async def _write_scaling(at: Stores) -> None:
     await store.record(values.POISON)
 
 
-async def _write_events(store: Store, owners: OwnershipStore, breaker: BreakerStore) -> None:
+async def _write_events(store: EventStore, owners: OwnershipStore, breaker: BreakerStore) -> None:
     stream = values.STREAM
     await store.commit(stream, await store.load(stream), values.COMMIT)
     await store.take(stream, await store.outbox(stream, ROWS_MAX))
@@ -270,7 +269,7 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _read_events(
-    store: Store, owners: OwnershipStore, breaker: BreakerStore
+    store: EventStore, owners: OwnershipStore, breaker: BreakerStore
 ) -> dict[str, Any]:
     stream = values.STREAM
     outbox = await store.outbox(stream, ROWS_MAX)

@@ -44,10 +44,10 @@ from shared.ingestion.model import (
     Gap,
     Mark,
     OutboxMessage,
+    OwnershipClaim,
     Stream,
     message_id,
 )
-from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.nightly.model import Demand, Run, RunState
 from shared.notifications.news import News
 from shared.notifications.ports import SourceProgress

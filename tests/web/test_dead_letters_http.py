@@ -11,9 +11,9 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import Effect, Event
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.web import dead_letters_http as http
 from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request

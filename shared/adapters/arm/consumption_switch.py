@@ -18,8 +18,8 @@ from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import Access
 from shared.adapters.azure.transport import transport_for
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch
 from shared.ingestion.errors import DependencyDown
+from shared.ingestion.ports import Announcer, ConsumptionSwitch
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 

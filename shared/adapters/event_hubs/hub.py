@@ -22,10 +22,8 @@ from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import event_hub_access
 from shared.adapters.event_hubs.received import aware, to_event
 from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
-from shared.ingestion.events.ports import ReadBack
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import Event, HubState, Stream
-from shared.ingestion.ownership.ports import HubPartitions
+from shared.ingestion.model import Event, HubState, Span, Stream
+from shared.ingestion.ports import HubPartitions, ReadBack
 from shared.settings.connections import EventHubConnection
 from shared.values.redaction import redacting
 from shared.values.text import one_line
@@ -73,7 +71,7 @@ class EventHubReader:
             return tuple(await client.get_partition_ids())
 
     async def check_group(self, consumer_group: str, partition_id: str) -> None:
-        """See HubAccess. The reader has no epoch, so it drives out no other reader."""
+        """See HubReader. The reader has no epoch, so it drives out no other reader."""
         hub = self._connection.hub
         try:
             async with self._asking(partition_id, consumer_group, retries=0) as client:

@@ -16,11 +16,10 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.refusals import queue_access
 from shared.adapters.azure.transport import STORAGE_RETRIES, ServerTimeTransport
-from shared.ingestion.concurrency import task_runner
-from shared.ingestion.errors import SentInPart
-from shared.ingestion.model import OutboxMessage, split
 from shared.settings.connections import StorageConnection
+from shared.values.concurrency import task_runner
 from shared.values.redaction import redacting
+from shared.values.sending import TextsNotSent
 from shared.values.text import one_line
 
 AT_ONCE_MAX = 16
@@ -30,7 +29,7 @@ TEXT_REFUSED = (400, 413)
 
 @redacting
 class StorageQueueSender:
-    """Sends texts or outbox messages to one queue, which is created if it does not exist."""
+    """Sends texts to one queue, which is created if it does not exist."""
 
     def __init__(self, connection: StorageConnection, queue: str) -> None:
         self._access = queue_access(connection, queue)
@@ -38,19 +37,8 @@ class StorageQueueSender:
         self._queue: QueueClient = self._service.get_queue_client(queue)
         self._run_tasks = task_runner(AT_ONCE_MAX)
 
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Send all messages. If the body of one is a JSON array, each element becomes one queue
-        message. Raises SentInPart if not all of them were sent.
-        """
-        texts = [(place, text) for place, each in enumerate(messages) for text in split(each.body)]
-        try:
-            await self.send_texts([text for _, text in texts])
-        except SentInPart as error:
-            unsent = {place for n, (place, _) in enumerate(texts) if n not in error.sent}
-            raise SentInPart(str(error), frozenset(range(len(messages))) - unsent) from error
-
     async def send_texts(self, texts: Sequence[str]) -> None:
-        """Send each text as one message. Raises SentInPart if not all of them were sent.
+        """Send each text as one message. Raises TextsNotSent if some were not.
 
         After an error, no further text is sent, except if the error blames the text itself.
         """
@@ -68,7 +56,7 @@ class StorageQueueSender:
         if errors:
             reason = self._access.refusal(errors[0]) or one_line(errors[0])
             name = self._queue.queue_name
-            raise SentInPart(
+            raise TextsNotSent(
                 f"sending to queue {name} failed: {reason}", frozenset(sent)
             ) from errors[0]
 

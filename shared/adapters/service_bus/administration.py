@@ -1,26 +1,22 @@
-"""Opens clients of the administration API of Service Bus, and reads the properties of queues."""
+"""Opens clients of the administration API of Service Bus, and checks their answers."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.pipeline.policies import AsyncRetryPolicy
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, TopicProperties
 
 from shared.adapters.azure.credentials import credential_for
-from shared.adapters.azure.refusals import AccessRefused, service_bus_access
+from shared.adapters.azure.refusals import AccessRefused
 from shared.adapters.azure.transport import retry_after_seconds, transport_for
-from shared.datasets.entities import QueueDescription
-from shared.datasets.errors import ManageRightMissing
-from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
-from shared.values.redaction import redacted, redacting
+from shared.values.redaction import redacted
 from shared.values.text import one_line
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -29,34 +25,6 @@ RETRY_AFTER_SECONDS_MAX = 2.0
 """A client waits at most this long before it repeats a refused request. A longer wait would outlast
 the reading, and hide why it was refused.
 """
-
-
-@redacting
-class ServiceBusQueueReader:
-    """See QueueReader."""
-
-    def __init__(self, connection: ServiceBusConnection) -> None:
-        self._client = administration_client(connection)
-        self._connection = connection
-
-    async def facts(self, queue: str) -> QueueDescription:
-        access = service_bus_access(self._connection, f"queue {queue}", "Owner")
-        try:
-            with access.explained():
-                return _facts(await self._client.get_queue(queue, cls=described))
-        except ResourceNotFoundError as error:
-            raise LinkFailed(
-                f"queue {queue} does not exist in the namespace of {self._connection.name}"
-            ) from error
-        except AccessRefused as error:
-            if error.status_code is None:  # without a token, it is unknown what the identity may do
-                raise
-            raise ManageRightMissing(
-                f"{error}. Without the role, the settings of the queue are not checked"
-            ) from None
-
-    async def close(self) -> None:
-        await self._client.close()
 
 
 async def duplicate_window(
@@ -85,29 +53,6 @@ def described(response: Any, answer: Element, _headers: object) -> Element:
         return answer
     text = one_line(" ".join(answer.itertext()))
     raise HttpResponseError(f"the answer describes no entity: {text}", response.http_response)
-
-
-def _facts(queue: QueueProperties) -> QueueDescription:
-    if queue.requires_session is None:
-        raise LinkFailed(f"the namespace did not return the settings of queue {queue.name}")
-    window = queue.duplicate_detection_history_time_window
-    assert window is None or not isinstance(window, str), "the client parses durations"
-    return QueueDescription(
-        queue.name,
-        window if queue.requires_duplicate_detection else None,
-        bool(queue.requires_session),
-        _path(queue.forward_to) if queue.forward_to else None,
-    )
-
-
-def _path(address: str) -> str:
-    """The path of an entity that is given by its address (by the service) or its name (by people).
-
-    The host in the address is ignored. It is always the namespace's own name, even if the app
-    reaches the namespace by an alias, and its domain differs between Azure clouds.
-    """
-    path = urlsplit(address).path if "://" in address else address
-    return unquote(path).strip("/")
 
 
 class _RetryPolicy(AsyncRetryPolicy[Any, Any]):

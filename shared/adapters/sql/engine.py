@@ -31,7 +31,6 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.exc import (
-    DataError,
     DBAPIError,
     IntegrityError,
     OperationalError,
@@ -42,7 +41,7 @@ from sqlalchemy.pool import StaticPool
 from sqlalchemy.schema import CreateColumn
 
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.events.failure_cause import blames_input
+from shared.ingestion.failure_cause import blames_input
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 
@@ -192,30 +191,23 @@ def _is_refusal(error: DBAPIError) -> bool:
     return state in REFUSED_STATES or REFUSED_TEXTS.search(text) is not None
 
 
-def refused(error: IntegrityError | DataError) -> str:
-    """The database's own message about a row that it rejected."""
-    return str(error.orig)
-
-
 def _engine(url: str) -> Engine:
+    parsed = make_url(url)
+    is_sqlite = parsed.get_backend_name() == "sqlite"
+    options: dict[str, Any] = {"pool_recycle": RECYCLE_SECONDS}
+    if is_sqlite and parsed.database in (None, "", ":memory:"):
+        options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    elif is_sqlite:
+        options = {"connect_args": {"timeout": BUSY_SECONDS}}
     try:
-        return _engine_of(url)
+        engine = create_engine(url, hide_parameters=True, **options)
     except ModuleNotFoundError as error:
-        kind = make_url(url).drivername
         raise ModuleNotFoundError(
-            f"a {kind} database needs the package {error.name}, which is not installed"
+            f"a {parsed.drivername} database needs the package {error.name}, which is not installed"
         ) from error
-
-
-def _engine_of(url: str) -> Engine:
-    if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, hide_parameters=True, pool_recycle=RECYCLE_SECONDS)
-    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}}
-    if make_url(url).database in (None, "", ":memory:"):
-        options |= {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-    engine = create_engine(url, hide_parameters=True, **options)
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    if is_sqlite:
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 

@@ -26,19 +26,18 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from shared.adapters.sql import schema
-from shared.adapters.sql.engine import Sql, refused
+from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import UtcTime, server_now
-from shared.ingestion.errors import AccountingBroken, RowRefused
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import (
+from shared.ingestion.errors import AccountingBroken, RowChanged, RowRefused
+from shared.ingestion.store.rows import (
     KINDS,
+    CommitLimits,
     Insert,
     Kind,
     Place,
     Put,
     Remove,
     Row,
-    RowChanged,
     RowPage,
     V,
     Write,
@@ -256,8 +255,11 @@ def _put(connection: Connection, of: KindTable[Any], place: Place, put: Put) -> 
     columns = of.columns(put.value, put.only)
     if of.guard == COUNTED:
         columns["version"] = put.version[0] + 1 if put.version else 1
+    at = None
     if put.version is None:
-        at = _insert_one(connection, of, {**of.place(place), **columns})
+        with suppress(IntegrityError):
+            new = {**of.place(place), **columns}
+            at = connection.execute(of.insert_returning, new).scalar_one()
     else:
         changed = {name: each for name, each in columns.items() if name not in of.kind.key}
         where = {**of.where(place, of.kind.key_of(put.value)), **of.guards(put.version)}
@@ -265,16 +267,6 @@ def _put(connection: Connection, of: KindTable[Any], place: Place, put: Put) -> 
     if at is None:
         raise RowChanged(of.table.name)
     return Row(put.value, tuple([columns[name] for name in of.guard]), at)
-
-
-def _insert_one(
-    connection: Connection, of: KindTable[Any], columns: dict[str, Any]
-) -> datetime | None:
-    try:
-        at: datetime = connection.execute(of.insert_returning, columns).scalar_one()
-    except IntegrityError:
-        return None
-    return at
 
 
 def _remove(connection: Connection, of: KindTable[Any], place: Place, remove: Remove) -> None:
@@ -297,9 +289,9 @@ def _insert(
             rows = [{**names, **nulls, **of.columns(each)} for each in values]
             connection.execute(of.insert, rows)
     except IntegrityError as error:
-        raise AccountingBroken(refused(error)) from error
+        raise AccountingBroken(str(error.orig)) from error
     except DataError as error:
-        raise RowRefused(refused(error)) from error
+        raise RowRefused(str(error.orig)) from error
 
 
 def insert_plain(

@@ -23,21 +23,20 @@ from shared.adapters.azure.transport import server_time
 from shared.adapters.tables import table as t
 from shared.adapters.tables.newest import newest_keys
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.errors import AccountingBroken, RowRefused, StoreUnavailable
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.rows import (
+from shared.ingestion.errors import AccountingBroken, RowChanged, RowRefused, StoreUnavailable
+from shared.ingestion.store.rows import (
     CHECKPOINT,
     EFFECT,
     OUTBOX,
     OWNER,
     TALLY,
+    CommitLimits,
     Insert,
     Kind,
     Place,
     Put,
     Remove,
     Row,
-    RowChanged,
     RowPage,
     V,
     Write,

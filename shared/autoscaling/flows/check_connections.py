@@ -15,6 +15,7 @@ from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_sourc
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
 from shared.autoscaling.sources import Services, Source
+from shared.values.checks import check
 
 
 async def check_all(
@@ -72,17 +73,3 @@ def _told(source: Source, answer: Answer) -> str:
         return f"reads {newest.value:g}, without a server's time"
     until = f", up to {newest.time:%H:%M} UTC" if source.series else ""
     return f"reads {newest.value:g}{until}"
-
-
-async def check(
-    timeout_seconds: float, subject: str, what: str, told: Awaitable[str]
-) -> dict[str, Any]:
-    """The result of one check: what ``told`` returns, or the error that it raises."""
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            text, ok = await told, True
-    except TimeoutError:
-        text, ok = f"no answer within {timeout_seconds:g} s", False
-    except Exception as error:  # any failure is a result, so that the other checks continue
-        text, ok = f"{type(error).__name__}: {error}", False
-    return {"resource": subject, "what": what, "ok": ok, "told": text}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.notifications.news import News, NewsKind, Severity, stamp
+from shared.notifications.ports import Notifier
+from shared.values.redaction import redacting
 
 
 def opening_news(name: str, breaker: Breaker, link: str) -> News:
@@ -60,3 +64,14 @@ def closing_news(name: str, breaker: Breaker) -> News | None:
         text="Events are processed again, starting from the last checkpoint.",
         source=f"/api/breakers/{name}",
     )
+
+
+@redacting
+class NotifierAnnouncer:
+    """Announces the opening of a breaker through a notifier; see Announcer."""
+
+    def __init__(self, notifier: Notifier, name: str, link_of: Callable[[Breaker], str]) -> None:
+        self._notifier, self._name, self._link_of = notifier, name, link_of
+
+    async def announce(self, breaker: Breaker) -> None:
+        await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))

@@ -116,16 +116,22 @@ def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -
     opening."""
     if breaker.mode is BreakerMode.ISOLATED:
         return None
+    announce_at = now + timedelta(seconds=times.announce_seconds)
+    incident = replace(breaker, epoch=breaker.epoch + 1, announce_at=announce_at)
+    return _changed(incident, BreakerMode.ISOLATED, reason, now)
+
+
+def _changed(
+    breaker: Breaker, mode: BreakerMode, reason: str, now: datetime, closed_by: str = ""
+) -> Breaker:
     return replace(
         breaker,
-        mode=BreakerMode.ISOLATED,
-        epoch=breaker.epoch + 1,
+        mode=mode,
         changed_at=now,
         reason=reason,
         retry_at=None,
         probe=None,
-        closed_by="",
-        announce_at=now + timedelta(seconds=times.announce_seconds),
+        closed_by=closed_by,
     )
 
 
@@ -139,16 +145,8 @@ def break_seconds(breaks: int, times: BreakerTimes) -> float:
 
 def _opened(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker:
     wait = timedelta(seconds=break_seconds(breaker.breaks, times))
-    return replace(
-        breaker,
-        mode=BreakerMode.OPEN,
-        changed_at=now,
-        reason=reason,
-        breaks=breaker.breaks + 1,
-        retry_at=now + wait,
-        probe=None,
-        closed_by="",
-    )
+    opened = _changed(breaker, BreakerMode.OPEN, reason, now)
+    return replace(opened, breaks=breaker.breaks + 1, retry_at=now + wait)
 
 
 # --- probing ----------------------------------------------------------------------------------
@@ -220,7 +218,7 @@ def report_probe(
         return None
     events_left = breaker.probe.events_left - successes
     if events_left <= 0:
-        return _closed(breaker, "the probe succeeded", holder, now)
+        return _changed(breaker, BreakerMode.CLOSED, "the probe succeeded", now, holder)
     return replace(
         breaker, probe=replace(breaker.probe, events_left=events_left, until=_until(now, times))
     )
@@ -246,19 +244,8 @@ def close(breaker: Breaker, epoch: int, closed_by: str, now: datetime) -> Breake
     """
     if breaker.mode is BreakerMode.CLOSED or breaker.epoch != epoch:
         return None
-    return replace(_closed(breaker, f"closed by {closed_by}", closed_by, now), breaks=0)
-
-
-def _closed(breaker: Breaker, reason: str, closed_by: str, now: datetime) -> Breaker:
-    return replace(
-        breaker,
-        mode=BreakerMode.CLOSED,
-        changed_at=now,
-        reason=reason,
-        retry_at=None,
-        probe=None,
-        closed_by=closed_by,
-    )
+    reason = f"closed by {closed_by}"
+    return replace(_changed(breaker, BreakerMode.CLOSED, reason, now, closed_by), breaks=0)
 
 
 # --- announcing -------------------------------------------------------------------------------

@@ -78,7 +78,6 @@ def count(
     instance: str,
     now: datetime,
     rule: TripRule,
-    *,
     successes: int = 0,
     failures: int = 0,
     slow: int = 0,

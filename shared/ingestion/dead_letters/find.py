@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters, StoredDeadLetter
 from shared.ingestion.errors import NotFound
-from shared.ingestion.events.ports import CheckpointReader, HubReader
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream, in_one_case
+from shared.ingestion.model import DeadLetter, Event, FailureKind, Span, Stream, in_one_case
+from shared.ingestion.ports import HubReader
+from shared.ingestion.store.events import EventStore, StoredDeadLetter
 
 PAGE = 100
 STREAMS_AT_ONCE = 8
@@ -49,7 +48,7 @@ class DeadLetterQuery:
 
 
 async def find(
-    store: DeadLetterStore, query: DeadLetterQuery, limit: int, after: int | None = None
+    store: EventStore, query: DeadLetterQuery, limit: int, after: int | None = None
 ) -> Sequence[StoredDeadLetter]:
     """The first ``limit`` matching dead letters, by stream and number; with ``after``, only numbers
     above it in each stream."""
@@ -61,7 +60,7 @@ async def find(
     return matching
 
 
-async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLetter]:
+async def newest(store: EventStore, limit: int) -> Sequence[StoredDeadLetter]:
     """The most recently failed dead letters of all streams, the newest first, with the beginnings
     of their bodies."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)
@@ -81,13 +80,13 @@ def _beginning(stored: StoredDeadLetter) -> StoredDeadLetter:
     return replace(stored, letter=replace(stored.letter, body=body and body[:BEGINNING_BYTES]))
 
 
-async def older_than(store: CheckpointReader, stream: Stream, age: timedelta) -> datetime:
+async def older_than(store: EventStore, stream: Stream, age: timedelta) -> datetime:
     """The time that lies ``age`` before now, by the store's clock."""
     return (await store.load(stream)).read_at - age
 
 
 async def chunks(
-    store: DeadLetterStore, query: DeadLetterQuery, size: int
+    store: EventStore, query: DeadLetterQuery, size: int
 ) -> AsyncIterator[Sequence[StoredDeadLetter]]:
     """All matching dead letters, ``size`` at a time. The caller may remove or redrive them between
     two chunks."""
@@ -102,7 +101,7 @@ async def chunks(
 
 
 async def read(
-    store: DeadLetterStore, hub: HubReader, query: DeadLetterQuery
+    store: EventStore, hub: HubReader, query: DeadLetterQuery
 ) -> tuple[StoredDeadLetter, Event]:
     """One dead letter and its event. If the store does not have the event's body, the body is read
     from the hub.
@@ -143,7 +142,7 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
 
 
 async def _all(
-    store: DeadLetterStore, query: DeadLetterQuery, after: int | None
+    store: EventStore, query: DeadLetterQuery, after: int | None
 ) -> AsyncIterator[StoredDeadLetter]:
     for stream in await store.streams():
         if not query.covers(stream):
@@ -159,7 +158,7 @@ async def _all(
 
 
 async def _pages(
-    store: DeadLetterStore, stream: Stream, after: int | None
+    store: EventStore, stream: Stream, after: int | None
 ) -> AsyncIterator[StoredDeadLetter]:
     while page := await store.dead_letters(stream, after, PAGE):
         for stored in page:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shared.ingestion.concurrency import Retrying
 from shared.ingestion.dead_letters.find import event_of
-from shared.ingestion.dead_letters.ports import DeadLetterSender, DeadLetterStore, StoredDeadLetter
 from shared.ingestion.errors import (
     AccountingBroken,
     BadEvent,
@@ -21,9 +19,11 @@ from shared.ingestion.errors import (
     NotFound,
     StoreUnavailable,
 )
-from shared.ingestion.events.failure_cause import Outages, classify, is_worth_retrying
-from shared.ingestion.events.ports import Handler, HubReader
+from shared.ingestion.failure_cause import Outages, classify, is_worth_retrying
 from shared.ingestion.model import Effect, Stream
+from shared.ingestion.ports import DeadLetterSender, Handler, HubReader
+from shared.ingestion.store.events import EventStore, StoredDeadLetter
+from shared.values.concurrency import Retrying
 
 LOST_REPLIES_MAX = 5
 
@@ -53,7 +53,7 @@ class Redriver:
     outbox and sent when it is drained.
     """
 
-    store: DeadLetterStore
+    store: EventStore
     hub: HubReader
     handler_of: Callable[[Stream], Handler]
     retry: Retrying
@@ -91,7 +91,7 @@ class Redriver:
 
 
 async def forward(
-    store: DeadLetterStore,
+    store: EventStore,
     hub: HubReader,
     sender: DeadLetterSender,
     letters: Sequence[StoredDeadLetter],
@@ -117,7 +117,7 @@ async def forward(
     return outcome
 
 
-async def purge(store: DeadLetterStore, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
+async def purge(store: EventStore, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
     """Delete dead letters permanently."""
     outcome = DeadLetterResult()
     for stored in letters:
@@ -126,7 +126,7 @@ async def purge(store: DeadLetterStore, letters: Sequence[StoredDeadLetter]) -> 
     return outcome
 
 
-async def _apply(store: DeadLetterStore, stored: StoredDeadLetter, effect: Effect | None) -> bool:
+async def _apply(store: EventStore, stored: StoredDeadLetter, effect: Effect | None) -> bool:
     """Redrive with the effect, or remove if it is None. Returns False if another caller was first.
 
     After a lost reply the row shows the result: either the row is gone, or it is unchanged and the

@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.autoscaling.messages import measure
 from shared.ingestion.decoding.readings import (
-    Findings,
+    Decoded,
     Reading,
     SubscribedMetric,
     read_number,
@@ -52,7 +52,7 @@ def is_metric(item: object) -> bool:
 
 
 def read_records(
-    records: Sequence[tuple[str, Record]], monitored: Monitored, found: Findings
+    records: Sequence[tuple[str, Record]], monitored: Monitored, found: Decoded
 ) -> list[Reading]:
     """The readings in the records of subscribed metrics. A bad record does not affect the others.
 
@@ -86,7 +86,7 @@ def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric,
     return monitored.get(key(resource_id, metric), ())
 
 
-def _is_usable(record: Record, metric: SubscribedMetric, found: Findings) -> bool:
+def _is_usable(record: Record, metric: SubscribedMetric, found: Decoded) -> bool:
     """Whether the record has the value of the declared metric. With count 0 it has none, because
     nothing was measured; only the count itself is then known."""
     if dimensions := _dimensions(record):

@@ -17,7 +17,6 @@ from shared.autoscaling.messages import SCHEMA_VERSION
 from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import (
     Decoded,
-    Findings,
     MetricSubscriptions,
     Reading,
     read_number,
@@ -51,7 +50,7 @@ QUICK_BYTES_MAX = 16_384
 
 def decode(body: bytes, subscriptions: MetricSubscriptions, bytes_max: int = BYTES_MAX) -> Decoded:
     """The content of an event. Raises BadEvent if all items of subscribed metrics are unusable."""
-    unpacked, found = _unpacked(body, bytes_max), Findings()
+    unpacked, found = _unpacked(body, bytes_max), Decoded()
     try:
         documents = _documents(unpacked, found)
     except BadEvent:
@@ -59,13 +58,13 @@ def decode(body: bytes, subscriptions: MetricSubscriptions, bytes_max: int = BYT
         if not kind:
             raise
         return Decoded(set_aside=kind)
-    decoded = _decoded(_items(documents), subscriptions, found)
-    if decoded.rejected and not decoded.readings:
-        raise BadEvent(decoded.summary)
-    return decoded
+    _decode(_items(documents), subscriptions, found)
+    if found.rejected and not found.readings:
+        raise BadEvent(found.summary)
+    return found
 
 
-def _decoded(items: Sequence[Item], subscriptions: MetricSubscriptions, found: Findings) -> Decoded:
+def _decode(items: Sequence[Item], subscriptions: MetricSubscriptions, found: Decoded) -> None:
     records = [(place, item) for place, item in items if azure_monitor.is_metric(item)]
     others = [(place, item) for place, item in items if not azure_monitor.is_metric(item)]
     readings = azure_monitor.read_records(records, subscriptions.monitored, found)
@@ -84,7 +83,7 @@ def _decoded(items: Sequence[Item], subscriptions: MetricSubscriptions, found: F
             found.reject(place, error)
     if not readings and not found.rejected_count:
         found.set_aside = next(iter(found.notes), "" if records else kind)
-    return found.decoded(readings)
+    found.readings = tuple(readings)
 
 
 def is_large(body: bytes) -> bool:
@@ -149,7 +148,7 @@ def _too_large(problem: str, bytes_max: int) -> BadEvent:
     )
 
 
-def _documents(body: bytes, found: Findings) -> list[Item]:
+def _documents(body: bytes, found: Decoded) -> list[Item]:
     """The JSON document of the body, or one for each line if the first line is an object."""
     if not body:
         raise BadEvent("the body is empty")

@@ -71,7 +71,7 @@ class MetricSubscriptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decoded:
     """The content of an event: its readings, the number of items of other metrics, and the problems
     with items of subscribed metrics."""
@@ -92,37 +92,16 @@ class Decoded:
         more = self.rejected_count - len(self.rejected)
         return "; ".join(self.rejected) + (f"; and {more} more" if more > 0 else "")
 
-
-@dataclass(slots=True)
-class Findings:
-    """What an event contains besides readings: the first few problems and their number, and how
-    many items are of no interest."""
-
-    ignored: int = 0
-    rejected: list[str] = field(default_factory=list)
-    rejected_count: int = 0
-    set_aside: str = ""
-    notes: dict[str, None] = field(default_factory=dict)
-
     def note(self, reason: str) -> None:
-        if len(self.notes) < NOTES_KEPT:
-            self.notes[reason[:REJECTION_CHARACTERS_MAX]] = None
+        reason = reason[:REJECTION_CHARACTERS_MAX]
+        if reason not in self.notes and len(self.notes) < NOTES_KEPT:
+            self.notes += (reason,)
 
     def reject(self, place: str, error: BadEvent) -> None:
         self.rejected_count += 1
         if len(self.rejected) < REJECTIONS_KEPT:
             reason = f"{place}: {error}" if place else str(error)
-            self.rejected.append(reason[:REJECTION_CHARACTERS_MAX])
-
-    def decoded(self, readings: Sequence[Reading]) -> Decoded:
-        return Decoded(
-            tuple(readings),
-            self.ignored,
-            tuple(self.rejected),
-            self.rejected_count,
-            self.set_aside,
-            tuple(self.notes),
-        )
+            self.rejected += (reason[:REJECTION_CHARACTERS_MAX],)
 
 
 def read_time(text: object) -> datetime:

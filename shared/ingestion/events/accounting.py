@@ -26,23 +26,11 @@ from shared.ingestion.model import (
     FailureKind,
     Gap,
     Outcome,
+    set_aside_among,
     storable,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CommitLimits:
-    """The limits of one transaction. Table Storage takes 100 rows, less than 4 MiB, and 1 MiB per
-    row."""
-
-    rows_max: int = 100
-    size_bytes_max: int = 3_500_000
-    row_bytes_max: int = 1_020_000
-
-    @property
-    def effect_bytes_max(self) -> int:
-        """The bytes that a transaction has left for one effect, besides the checkpoint's row."""
-        return self.size_bytes_max - ROW_OVERHEAD_BYTES
+from shared.ingestion.store.events import check_epoch
+from shared.ingestion.store.rows import CommitLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +78,7 @@ def plan_commits(
     writer: Writer,
     txid: str,
     now: datetime,
-    limits: CommitLimits = CommitLimits(),
+    limits: CommitLimits,
 ) -> tuple[Commit, ...]:
     """The transactions that account for the outcomes and gaps, in order. Empty if there are neither
     outcomes nor gaps.
@@ -104,14 +92,20 @@ def plan_commits(
         return ()
     start = previous or beginning(min(events, key=lambda event: event.sequence))
     if not gaps and _all_fit_into_one(start, events, outcomes, limits):
-        after = _moved(start, events, outcomes, writer, f"{txid}.0")
+        times = [event.enqueued_at for event in events]
+        after = _after(start, events[-1].sequence, events[-1], times, outcomes, writer, f"{txid}.0")
         return (Commit(previous, after, tuple(cast("Sequence[Effect]", outcomes))),)
     entries = _in_order(start, _entries(events, outcomes, gaps, now, limits))
     commits: list[Commit] = []
     checkpoint = previous
     for number, part in enumerate(_parts(entries, limits)):
-        after = _after(checkpoint or start, part, writer, f"{txid}.{number}")
-        commits.append(_commit(checkpoint, after, part))
+        last, what = part[-1], [entry.what for entry in part]
+        times = [entry.event.enqueued_at for entry in part if entry.event is not None]
+        if isinstance(last.what, Gap):
+            times.append(last.what.found_at)  # the missing events were enqueued before this time
+        at = checkpoint or start
+        after = _after(at, last.last, last.event, times, what, writer, f"{txid}.{number}")
+        commits.append(_commit(checkpoint, after, what))
         checkpoint = after
     return tuple(commits)
 
@@ -140,30 +134,6 @@ def _all_fit_into_one(
     return rows <= limits.rows_max and size_bytes <= min(
         limits.size_bytes_max, limits.row_bytes_max
     )
-
-
-def _moved(
-    start: Checkpoint,
-    events: Sequence[Event],
-    outcomes: Sequence[Outcome],
-    writer: Writer,
-    txid: str,
-) -> Checkpoint:
-    """The checkpoint after all of the events."""
-    return Checkpoint(
-        start=start.start,
-        sequence=events[-1].sequence,
-        offset=events[-1].offset,
-        enqueued_at=max([start.enqueued_at, *[event.enqueued_at for event in events]]),
-        epoch=writer.commit_epoch(start.epoch),
-        owner=writer.owner,
-        txid=txid,
-        set_aside=start.set_aside + set_aside_among(outcomes),
-    )
-
-
-def set_aside_among(outcomes: Sequence[Outcome | Gap]) -> int:
-    return len([each for each in outcomes if isinstance(each, Effect) and each.set_aside])
 
 
 def _entries(
@@ -249,25 +219,31 @@ def _parts(entries: Sequence[_Entry], limits: CommitLimits) -> Iterator[list[_En
     yield part
 
 
-def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str) -> Checkpoint:
-    at_end = part[-1].event
-    times = [entry.event.enqueued_at for entry in part if entry.event is not None]
-    if isinstance(part[-1].what, Gap):
-        times.append(part[-1].what.found_at)  # the missing events were enqueued before this time
+def _after(
+    start: Checkpoint,
+    last: int,
+    at_end: Event | None,
+    times: Sequence[datetime],
+    what: Sequence[Outcome | Gap],
+    writer: Writer,
+    txid: str,
+) -> Checkpoint:
+    """The checkpoint after everything up to ``last``, with the event there, if it is not a gap."""
     return Checkpoint(
         start=start.start,
-        sequence=part[-1].last,
+        sequence=last,
         offset=at_end.offset if at_end else start.offset,
         enqueued_at=max([start.enqueued_at, *times]),
         epoch=writer.commit_epoch(start.epoch),
         owner=writer.owner,
         txid=txid,
-        set_aside=start.set_aside + set_aside_among([entry.what for entry in part]),
+        set_aside=start.set_aside + set_aside_among(what),
     )
 
 
-def _commit(previous: Checkpoint | None, after: Checkpoint, part: Sequence[_Entry]) -> Commit:
-    items = [entry.what for entry in part]
+def _commit(
+    previous: Checkpoint | None, after: Checkpoint, items: Sequence[Outcome | Gap]
+) -> Commit:
     return Commit(
         previous,
         after,
@@ -297,35 +273,6 @@ def dead_letter(
         partition_key=event.partition_key and storable(event.partition_key),
         body=event.body,
     )
-
-
-# --- checks that each store makes before it writes ----------------------------------------------
-
-
-def check_epoch(stored: Checkpoint | None, commit: Commit) -> None:
-    """Raises Fenced if the stored checkpoint has a higher epoch than the commit."""
-    if stored is not None and stored.epoch > commit.checkpoint.epoch:
-        raise Fenced(
-            f"epoch {commit.checkpoint.epoch} is over, because the stored checkpoint has epoch "
-            f"{stored.epoch}; another processor owns the partition"
-        )
-
-
-def check_rows(rows: int, limits: CommitLimits) -> None:
-    """Raises AccountingBroken if a transaction has more rows than the store takes."""
-    if rows > limits.rows_max:
-        raise AccountingBroken(
-            f"the transaction has {rows} rows, but the store takes at most {limits.rows_max}"
-        )
-
-
-def check_number(letter: DeadLetter, effect: Effect) -> None:
-    """Raises AccountingBroken if the effect and the dead letter belong to different events."""
-    if effect.sequence != letter.sequence:
-        raise AccountingBroken(
-            f"the effect belongs to event {effect.sequence}, but the dead letter belongs to event "
-            f"{letter.sequence}"
-        )
 
 
 # --- the status of a commit whose reply was lost ----------------------------------------------

@@ -20,13 +20,14 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from shared.ingestion.concurrency import Retrying, TaskRunner
+from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence
-from shared.ingestion.events.failure_cause import FailureCause, Outages, classify, is_worth_retrying
-from shared.ingestion.events.ports import Handler
+from shared.ingestion.failure_cause import FailureCause, Outages, classify, is_worth_retrying
 from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
+from shared.ingestion.ports import Handler
+from shared.values.concurrency import Retrying, TaskRunner
 
 HANGING_MAX = 3
 """After so many calls of a batch have taken too long, no further event of it is started."""
@@ -95,91 +96,77 @@ def limited(handle: Handler, seconds: float) -> Handler:
 
 
 @dataclass(slots=True)
-class BatchOutcomes:
-    """The outcomes of the events handled so far, by sequence number, and the failures that hold the
-    partition.
+class BatchHandling:
+    """Handles the events of one batch, and remembers their outcomes, by sequence number.
+
+    ``classify`` explains ``outages``. Without ``evidence`` no event is in doubt.
     """
 
+    call: Handler
+    retry: Retrying
+    run_tasks: TaskRunner
+    outages: Outages = ()
+    evidence: Evidence | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     held: dict[int, Exception] = field(default_factory=dict)
-    begun: Event | None = None
-    """The event that was passed to the handler last."""
+    """The failures that hold the partition."""
     doubtful: dict[int, Exception] = field(default_factory=dict)
     """The events in doubt, with their last errors; ``doubt`` explains them."""
     attempts: Counter[int] = field(default_factory=Counter)
     first_failed: dict[int, int] = field(default_factory=dict)
     """For each event that failed, how many calls had succeeded by then."""
+    begun: Event | None = None
+    """The event that was passed to the handler last."""
+    now: datetime = LONG_AGO
+    """The time of the dead letters."""
 
+    async def handle(self, events: Sequence[Event], now: datetime) -> None:
+        """Handle the events that have no outcome yet.
 
-async def handle_events(
-    events: Sequence[Event],
-    handle: Handler,
-    retry: Retrying,
-    run_tasks: TaskRunner,
-    now: datetime,
-    settled: BatchOutcomes,
-    outages: Outages = (),
-    evidence: Evidence | None = None,
-) -> None:
-    """Add the outcome of each event that has none yet to ``settled``.
+        Events are handled one after the other until a handler waits for something. Only then are
+        the remaining events grouped by partition key, into lanes that run concurrently; events
+        without a key share one lane. Once a failure holds the partition, no lane starts another
+        event, because later events cannot be committed yet.
 
-    Events are handled one after the other until a handler waits for something. Only then are the
-    remaining events grouped by partition key, into lanes that run concurrently; events without a
-    key share one lane. Once a failure holds the partition, no lane starts another event, because
-    later events cannot be committed yet. ``classify`` explains ``outages``.
-
-    After an event in doubt, later events with its key wait. Events in doubt are tried again if
-    others succeed, and otherwise hold the partition. If none is left to succeed, one that succeeded
-    earlier is handled again, to see whether it still does. Without ``evidence`` no event is in
-    doubt.
-    """
-    handling = _EventHandling(handle, retry, now, settled, outages, evidence)
-    while True:
-        settled.doubtful.clear()
-        await run_tasks(handling.lanes(events))
-        if settled.held or not settled.doubtful:
-            break
-        judged = any(map(handling.is_at_fault, settled.doubtful))
-        if not judged and not await handling.one_succeeds_again(events):
-            break
-    if evidence and [*settled.doubtful, *settled.held] == [evidence.last_probe]:
-        settled.doubtful.clear()  # no other event failed
-    for sequence, error in settled.doubtful.items():
-        settled.outcomes.pop(sequence, None)
-        settled.held[sequence] = error
-
-
-@dataclass(frozen=True, slots=True)
-class _EventHandling:
-    """Handles the events of one batch and records their outcomes."""
-
-    handle: Handler
-    retry: Retrying
-    now: datetime
-    settled: BatchOutcomes
-    outages: Outages
-    evidence: Evidence | None
+        After an event in doubt, later events with its key wait. Events in doubt are tried again if
+        others succeed, and otherwise hold the partition. If none is left to succeed, one that
+        succeeded earlier is handled again, to see whether it still does.
+        """
+        self.now = now
+        self.held.clear()
+        while True:
+            self.doubtful.clear()
+            await self.run_tasks(self.lanes(events))
+            if self.held or not self.doubtful:
+                break
+            judged = any(map(self.is_at_fault, self.doubtful))
+            if not judged and not await self.one_succeeds_again(events):
+                break
+        if self.evidence and [*self.doubtful, *self.held] == [self.evidence.last_probe]:
+            self.doubtful.clear()  # no other event failed
+        for sequence, error in self.doubtful.items():
+            self.outcomes.pop(sequence, None)
+            self.held[sequence] = error
 
     def lanes(self, events: Sequence[Event]) -> Iterator[Callable[[], Awaitable[None]]]:
-        settled, outcomes = self.settled, self.settled.outcomes
+        outcomes = self.outcomes
         rest = iter([e for e in events if e.sequence not in outcomes] if outcomes else events)
         same_key: list[Event] = []  # later events with the key of the event in progress
         yield partial(self.lane, chain(rest, same_key))
         lanes: dict[str | None, list[Event]] = defaultdict(list)
-        if settled.begun is not None:
-            lanes[settled.begun.partition_key] = same_key
+        if self.begun is not None:
+            lanes[self.begun.partition_key] = same_key
         for event in rest:
             lanes[event.partition_key].append(event)
         yield from [partial(self.lane, e) for e in lanes.values() if e is not same_key]
 
     async def lane(self, events: Iterable[Event]) -> None:
         """Handle events one after the other, until a failure holds the partition."""
-        settled = self.settled
-        outcomes, held, doubtful = settled.outcomes, settled.held, settled.doubtful
+        outcomes = self.outcomes
         for event in events:
-            if held or (doubtful and self.too_many_hang()):
+            if self.held or (self.doubtful and self.too_many_hang()):
                 return
-            settled.begun = event
+            self.begun = event
             if event.unreadable:
                 kind = FailureKind.NOT_BYTES
                 outcomes[event.sequence] = dead_letter(event, kind, event.unreadable, self.now)
@@ -195,7 +182,7 @@ class _EventHandling:
             try:
                 outcome = await self._retried(first, event)
             except Exception as error:
-                held[event.sequence] = error
+                self.held[event.sequence] = error
                 return
             if outcome is not None:
                 outcomes[event.sequence] = outcome
@@ -203,7 +190,7 @@ class _EventHandling:
                 return
 
     async def _effect(self, event: Event) -> Effect:
-        effect = await self.handle(event)
+        effect = await self.call(event)
         if getattr(effect, "sequence", None) != event.sequence:
             raise _wrong_result(event, effect)
         return effect
@@ -214,14 +201,14 @@ class _EventHandling:
         Events that succeed at once, which are most of them, never get here. Raises an error that
         holds the partition.
         """
-        sequence, settled = event.sequence, self.settled
-        settled.first_failed.setdefault(sequence, self._succeeded)
+        sequence = event.sequence
+        self.first_failed.setdefault(sequence, self._succeeded)
         was_at_fault = is_at_fault = self.is_at_fault(sequence)
         unraised: Exception | None = first
 
         async def attempt() -> Effect:
             nonlocal is_at_fault, unraised
-            settled.attempts[sequence] += 1
+            self.attempts[sequence] += 1
             if unraised is not None:
                 error, unraised = unraised, None
                 raise error
@@ -241,8 +228,7 @@ class _EventHandling:
 
     def _judged(self, event: Event, error: Exception, *, is_at_fault: bool) -> DeadLetter | None:
         """The dead letter of an event whose attempts failed; None if the event is in doubt."""
-        sequence, doubtful = event.sequence, self.settled.doubtful
-        attempts, text = self.settled.attempts[sequence], f"{type(error).__name__}: {error}"
+        attempts, text = self.attempts[event.sequence], f"{type(error).__name__}: {error}"
         if classify(error, self.outages) is FailureCause.EVENT:
             is_large = isinstance(error, MessageTooLarge)
             kind = FailureKind.TOO_LARGE if is_large else FailureKind.POISON
@@ -250,27 +236,25 @@ class _EventHandling:
         letter = dead_letter(event, FailureKind.EXHAUSTED, text, self.now, attempts)
         if is_at_fault or self.evidence is None:
             return letter
-        doubtful[sequence] = error
-        return letter if self.evidence.last_probe in doubtful else None
+        self.doubtful[event.sequence] = error
+        return letter if self.evidence.last_probe in self.doubtful else None
 
     async def one_succeeds_again(self, events: Sequence[Event]) -> bool:
         """Whether the call for an event of another key that succeeded earlier succeeds now, too."""
-        outcomes, doubtful = self.settled.outcomes, self.settled.doubtful
-        keys = {e.partition_key for e in events if e.sequence in doubtful} - {None}
+        keys = {e.partition_key for e in events if e.sequence in self.doubtful} - {None}
         for event in reversed(events):
-            is_effect = isinstance(outcomes.get(event.sequence), Effect)
+            is_effect = isinstance(self.outcomes.get(event.sequence), Effect)
             if is_effect and event.partition_key not in keys:
                 with suppress(Exception):
-                    await self.handle(event)
+                    await self.call(event)
                     return True
                 return False
         return False
 
     def too_many_hang(self) -> bool:
         """Whether so many calls took too long that more of them would only cost time."""
-        doubtful = self.settled.doubtful
-        hanging = [error for error in doubtful.values() if isinstance(error, HandlerTimedOut)]
-        return len(hanging) >= HANGING_MAX
+        errors = self.doubtful.values()
+        return len([each for each in errors if isinstance(each, HandlerTimedOut)]) >= HANGING_MAX
 
     @property
     def _succeeded(self) -> int:
@@ -280,7 +264,7 @@ class _EventHandling:
         """Whether another call has succeeded since the event failed first, so that the event is at
         fault if it fails again."""
         at_fault = self.evidence is not None and self.evidence.at_fault == sequence
-        return at_fault or self._succeeded > self.settled.first_failed[sequence]
+        return at_fault or self._succeeded > self.first_failed[sequence]
 
 
 def _wrong_result(event: Event, result: object) -> Exception:

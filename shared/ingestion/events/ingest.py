@@ -13,9 +13,6 @@ from functools import partial
 from operator import attrgetter
 
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.breaker.client import BreakerClient
-from shared.ingestion.breaker.ports import REASON_LENGTH_MAX
-from shared.ingestion.concurrency import WithHeartbeat, without_heartbeat
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
@@ -24,10 +21,13 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox, process_batch
+from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.doubt import Evidence, doubted, evidence
-from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.model import Effect, Event
+from shared.ingestion.ports import Handler, OutboxSender
+from shared.ingestion.store.rows import REASON_LENGTH_MAX
+from shared.values.concurrency import WithHeartbeat, without_heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,15 @@ class PartitionPipeline:
     seconds_max: float = math.inf
 
     @property
+    def partition_id(self) -> str:
+        return self.consumer.stream.partition_id
+
+    @property
     def name(self) -> str:
-        return f"{self.consumer.stream.hub}/{self.consumer.stream.partition_id}"
+        return f"{self.consumer.stream.hub}/{self.partition_id}"
+
+
+Work = Callable[[Consumer], Awaitable[Report]]
 
 
 @dataclass(slots=True)
@@ -103,7 +110,7 @@ class HandlerCalls:
                 raise BreakerOpen(self.stopped)
             began = elapsed()
             if began >= self.ends:
-                raise OutOfTime(_out_of_time(self.pipeline))
+                raise OutOfTime(self._out_of_time)
             try:
                 effect = await handle(event)
             except Exception as error:
@@ -120,6 +127,14 @@ class HandlerCalls:
             return effect
 
         return handle_and_count
+
+    @property
+    def _out_of_time(self) -> str:
+        return (
+            f"{self.pipeline.name}: the batch took longer than {self.pipeline.seconds_max:g} s. "
+            "The events handled so far are committed, and the others are delivered again. If this "
+            "repeats, make the handler faster, or lower maxEventBatchSize in host.json"
+        )
 
     @property
     def mostly_failed(self) -> bool:
@@ -159,17 +174,11 @@ class HandlerCalls:
         new count."""
         breaker = self.pipeline.breaker
         calls = (self.successes, self.failures, self.slow)
-        successes, failures, slow = [
-            new - old for new, old in zip(calls, self.counted, strict=True)
-        ]
-        if not self.probing and (successes or failures or slow):
-            breaker.count(
-                self.bucket_time,
-                successes=successes,
-                failures=failures,
-                slow=slow,
-                last_error=self.last_error if failures else "",
-            )
+        new = [now - before for now, before in zip(calls, self.counted, strict=True)]
+        if not self.probing and any(new):
+            successes, failures, slow = new
+            error = self.last_error if failures else ""
+            breaker.count(self.bucket_time, successes, failures, slow, error)
         self.counted, self.bucket_time = calls, breaker.now
         seconds = breaker.rule.bucket_seconds
         seconds_over = self.bucket_time.timestamp() % seconds
@@ -177,25 +186,19 @@ class HandlerCalls:
 
     async def beat(self) -> None:
         """Report the progress of the running batch, and find out whether the batch may go on."""
-        now = self.pipeline.elapsed()
+        name, now = self.pipeline.name, self.pipeline.elapsed()
         self.beat_due = now + 2 * BEAT_SECONDS
         try:
             if now >= self.mark_due:
                 await self._mark(now)
             await self._report_progress()
-            admission = await self.pipeline.breaker.check(
-                self.pipeline.consumer.stream.partition_id
-            )
+            admission = await self.pipeline.breaker.check(self.pipeline.partition_id)
         except StoreUnavailable as error:
-            log.warning(
-                "[breaker_not_told] %s: the heartbeat failed: %s", self.pipeline.name, error
-            )
+            log.warning("[breaker_not_told] %s: the heartbeat failed: %s", name, error)
             return
         if admission.is_held and not self.stopped:
-            self.stopped = f"{self.pipeline.name} is held: the breaker is {admission.reason}"
-            log.warning(
-                "[batch_stopped] %s: the breaker is %s", self.pipeline.name, admission.reason
-            )
+            self.stopped = f"{name} is held: the breaker is {admission.reason}"
+            log.warning("[batch_stopped] %s: the breaker is %s", name, admission.reason)
 
     async def _mark(self, now: float) -> None:
         """Record that the stream is being worked on, and log it once a minute."""
@@ -224,6 +227,80 @@ class HandlerCalls:
             self.urgent = self.urgent or urgent
             raise
 
+    async def watch(self, work: Work) -> None:
+        """Process events with a heartbeat, and report the results to the breaker before any error
+        is raised."""
+        remembered = self.pipeline.consumer.remembered
+        remembered.at_work += 1
+        remembered.in_doubt = None
+        self.beat_due = self.pipeline.elapsed() + 2 * BEAT_SECONDS
+        try:
+            self.evidence = await self._evidence()
+            await self.pipeline.with_heartbeat(self._process(work), self.beat)
+        except Fenced:
+            raise  # another processor has taken over, which is not a failure
+        except Exception as error:
+            if not self.failures and not self.failed and not isinstance(error, STOPPED):
+                self.count()
+                self.fail(error)  # the store, the hub or the queue failed, not the handler
+            await self._report_end(after=error)
+            raise
+        finally:
+            remembered.at_work -= 1
+        remembered.doubt = None
+        await self._report_end()
+
+    async def _evidence(self) -> Evidence:
+        """What is known about the event that the last batch left in doubt, before it is tried
+        again."""
+        doubt, breaker = self.pipeline.consumer.remembered.doubt, self.pipeline.breaker
+        others_succeeded = doubt is not None and await breaker.succeeded_since(doubt.since)
+        return evidence(
+            doubt,
+            lambda: breaker.succeeded,
+            others_succeeded=others_succeeded,
+            probing=self.probing,
+        )
+
+    async def _process(self, work: Work) -> None:
+        consumer = self.pipeline.consumer
+        handle = self.counting(consumer.handle)
+        report = await work(replace(consumer, handle=handle, evidence=self.evidence))
+        log_report(self.pipeline, report)
+        if not report.nothing_to_send:
+            await drain(self.pipeline)
+
+    async def _report_end(self, after: Exception | None = None) -> None:
+        try:
+            if after is not None:
+                await self._after_doubt()
+            if not self.probing:
+                await self.report()
+                return
+            failed = self.mostly_failed or (after is not None and not isinstance(after, STOPPED))
+            if failed or self.successes:
+                failure = self.last_error if failed else None
+                await self.pipeline.breaker.after_probe(self.successes, failure)
+        except StoreUnavailable as error:
+            if after is None:
+                raise
+            name = self.pipeline.name
+            log.warning("[breaker_not_told] %s: the results were not reported: %s", name, error)
+
+    async def _after_doubt(self) -> None:
+        """Remember the event in doubt that holds the partition. Open the breaker if nothing else
+        succeeds."""
+        remembered, breaker = self.pipeline.consumer.remembered, self.pipeline.breaker
+        if remembered.in_doubt is None:
+            return
+        since = self.failed.get(remembered.in_doubt, breaker.now)
+        doubt = doubted(remembered.doubt, remembered.in_doubt, since, probing=self.probing)
+        remembered.doubt = doubt
+        if not self.probing:
+            what = f"event {doubt.sequence} of {self.pipeline.name} fails, and no call succeeds"
+            reason = f"{what}: {self.last_error}"[:REASON_LENGTH_MAX]
+            await breaker.after_doubt(doubt.since, reason)
+
 
 async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
     """Account for a batch.
@@ -240,9 +317,7 @@ async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
     await process_batch.begin(events, pipeline.consumer)
     waiting, only_new = sorted(events, key=attrgetter("sequence")), False
     while waiting:
-        admission = await pipeline.breaker.admit(
-            pipeline.consumer.stream.partition_id, may_probe=only_new
-        )
+        admission = await pipeline.breaker.admit(pipeline.partition_id, may_probe=only_new)
         if admission.events_max is not None and not only_new:
             waiting, only_new = await _new(waiting, pipeline), True
             continue
@@ -251,7 +326,7 @@ async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
         part = waiting[: admission.events_max]
         waiting = waiting[len(part) :]
         work = partial(process_batch.run, part)
-        await _watched(work, pipeline, ends, probing=admission.events_max is not None)
+        await HandlerCalls(pipeline, admission.events_max is not None, ends).watch(work)
 
 
 async def _new(events: list[Event], pipeline: PartitionPipeline) -> list[Event]:
@@ -276,99 +351,7 @@ async def sweep(pipeline: PartitionPipeline, events_max: int | None) -> None:
     """
     work = partial(process_batch.sweep, events_max=events_max)
     ends = pipeline.elapsed() + pipeline.seconds_max
-    await _watched(work, pipeline, ends, probing=events_max is not None)
-
-
-Work = Callable[[Consumer], Awaitable[Report]]
-
-
-def _out_of_time(pipeline: PartitionPipeline) -> str:
-    return (
-        f"{pipeline.name}: the batch took longer than {pipeline.seconds_max:g} s. The events "
-        "handled so far are committed, and the others are delivered again. If this repeats, make "
-        "the handler faster, or lower maxEventBatchSize in host.json"
-    )
-
-
-async def _watched(work: Work, pipeline: PartitionPipeline, ends: float, *, probing: bool) -> None:
-    """Process events with a heartbeat, and report the results to the breaker before any error is
-    raised."""
-    calls = HandlerCalls(pipeline, probing, ends, beat_due=pipeline.elapsed() + 2 * BEAT_SECONDS)
-    remembered = pipeline.consumer.remembered
-    remembered.at_work += 1
-    remembered.in_doubt = None
-    try:
-        calls.evidence = await _evidence(pipeline, probing=probing)
-        await pipeline.with_heartbeat(_processed(work, pipeline, calls), calls.beat)
-    except Fenced:
-        raise  # another processor has taken over, which is not a failure
-    except Exception as error:
-        if not calls.failures and not calls.failed and not isinstance(error, STOPPED):
-            calls.count()
-            calls.fail(error)  # the store, the hub or the queue failed, not the handler
-        await _report_end(calls, after=error)
-        raise
-    finally:
-        remembered.at_work -= 1
-    remembered.doubt = None
-    await _report_end(calls)
-
-
-async def _evidence(pipeline: PartitionPipeline, *, probing: bool) -> Evidence:
-    """What is known about the event that the last batch left in doubt, before it is tried again."""
-    doubt, breaker = pipeline.consumer.remembered.doubt, pipeline.breaker
-    return evidence(
-        doubt,
-        lambda: breaker.succeeded,
-        others_succeeded=doubt is not None and await breaker.succeeded_since(doubt.since),
-        probing=probing,
-    )
-
-
-async def _processed(work: Work, pipeline: PartitionPipeline, calls: HandlerCalls) -> None:
-    consumer = replace(
-        pipeline.consumer,
-        handle=calls.counting(pipeline.consumer.handle),
-        evidence=calls.evidence,
-    )
-    report = await work(consumer)
-    log_report(pipeline, report)
-    if not report.nothing_to_send:
-        await drain(pipeline)
-
-
-async def _report_end(calls: HandlerCalls, after: Exception | None = None) -> None:
-    try:
-        if after is not None:
-            await _after_doubt(calls)
-        if not calls.probing:
-            await calls.report()
-            return
-        failed = calls.mostly_failed or (after is not None and not isinstance(after, STOPPED))
-        if failed or calls.successes:
-            failure = calls.last_error if failed else None
-            await calls.pipeline.breaker.after_probe(calls.successes, failure)
-    except StoreUnavailable as error:
-        if after is None:
-            raise
-        log.warning(
-            "[breaker_not_told] %s: the results were not reported: %s", calls.pipeline.name, error
-        )
-
-
-async def _after_doubt(calls: HandlerCalls) -> None:
-    """Remember the event in doubt that holds the partition. Open the breaker if nothing else
-    succeeds."""
-    pipeline = calls.pipeline
-    remembered, breaker = pipeline.consumer.remembered, pipeline.breaker
-    if remembered.in_doubt is None:
-        return
-    since = calls.failed.get(remembered.in_doubt, breaker.now)
-    doubt = doubted(remembered.doubt, remembered.in_doubt, since, probing=calls.probing)
-    remembered.doubt = doubt
-    if not calls.probing:
-        what = f"event {doubt.sequence} of {pipeline.name} fails, and no call succeeds"
-        await breaker.after_doubt(doubt.since, f"{what}: {calls.last_error}"[:REASON_LENGTH_MAX])
+    await HandlerCalls(pipeline, events_max is not None, ends).watch(work)
 
 
 async def drain(pipeline: PartitionPipeline) -> int:

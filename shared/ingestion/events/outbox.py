@@ -20,20 +20,40 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.ingestion.errors import CommitRefused, SentInPart
-from shared.ingestion.events.ports import OutboxSender, OutboxStore, StoredMessage
-from shared.ingestion.model import Effect, Stream
+from shared.ingestion.model import Effect, OutboxMessage, Stream, split
+from shared.ingestion.ports import OutboxSender
+from shared.ingestion.store.events import EventStore, StoredMessage
 from shared.values.leases import is_held
+from shared.values.sending import TextsNotSent
 
 log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=60)
 LIMIT = 100
 """How many messages are read and sent at a time. Sending them takes less than half of the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxQueue:
+    """An OutboxSender that sends to one queue. ``send_texts`` raises TextsNotSent."""
+
+    send_texts: Callable[[Sequence[str]], Awaitable[None]]
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        """See OutboxSender. If the body of a message is a JSON array, each element becomes one
+        queue message."""
+        texts = [(place, text) for place, each in enumerate(messages) for text in split(each.body)]
+        try:
+            await self.send_texts([text for _, text in texts])
+        except TextsNotSent as error:
+            unsent = {place for n, (place, _) in enumerate(texts) if n not in error.sent}
+            sent = frozenset(range(len(messages))) - unsent
+            raise SentInPart(str(error), sent) from error
 
 
 @dataclass(slots=True)
@@ -85,7 +105,7 @@ class OutboxLeases:
 
 async def drain(
     stream: Stream,
-    store: OutboxStore,
+    store: EventStore,
     sender: OutboxSender,
     leases: OutboxLeases,
     limit: int = LIMIT,
@@ -112,7 +132,7 @@ async def drain(
 
 
 async def _send_some(
-    stream: Stream, store: OutboxStore, sender: OutboxSender, leases: OutboxLeases, limit: int
+    stream: Stream, store: EventStore, sender: OutboxSender, leases: OutboxLeases, limit: int
 ) -> int:
     began, sequences = leases.elapsed(), list(leases.mine)
     stored = await store.outbox(stream, limit)
@@ -132,7 +152,7 @@ async def _send_some(
 
 
 async def _taken(
-    stream: Stream, store: OutboxStore, leases: OutboxLeases, ready: Sequence[StoredMessage]
+    stream: Stream, store: EventStore, leases: OutboxLeases, ready: Sequence[StoredMessage]
 ) -> bool:
     """Whether this process may send all of the messages now; False if another process took one
     first."""

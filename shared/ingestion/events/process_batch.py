@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.ingestion.concurrency import Retrying, TaskRunner
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
@@ -31,28 +30,24 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import (
-    CommitLimits,
     CommitStatus,
     Writer,
     commit_status,
     dead_letter,
     plan_commits,
-    set_aside_among,
 )
 from shared.ingestion.events.doubt import Doubt, Evidence
-from shared.ingestion.events.failure_cause import Outages, classify
-from shared.ingestion.events.handling import BatchOutcomes, handle_events
+from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.events.outbox import OutboxLeases
-from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, StoredCheckpoint
 from shared.ingestion.events.survey import (
-    Span,
     beginning,
     check_made_before,
+    check_same_hub,
     follows,
     holes,
-    survey,
-    tail,
+    new_events,
 )
+from shared.ingestion.failure_cause import Outages, classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,
@@ -63,8 +58,14 @@ from shared.ingestion.model import (
     Event,
     FailureKind,
     Gap,
+    Span,
     Stream,
+    set_aside_among,
 )
+from shared.ingestion.ports import Handler, HubReader
+from shared.ingestion.store.events import EventStore, StoredCheckpoint
+from shared.ingestion.store.rows import CommitLimits
+from shared.values.concurrency import Retrying, TaskRunner
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Consumer:
 
     stream: Stream
     writer: Writer
-    store: IngestionStore
+    store: EventStore
     hub: HubReader
     handle: Handler
     retry: Retrying
@@ -262,7 +263,8 @@ async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
     if saved.checkpoint is None:
         return Report()
     hub = await consumer.hub.state(consumer.stream)
-    if tail(saved.checkpoint, hub) is None:
+    check_same_hub(saved.checkpoint, hub)
+    if hub.last_enqueued == saved.checkpoint.sequence:
         return Report(checkpoint=saved.checkpoint)
     # Read again for a newer read_at, which becomes the time of a gap. The first read_at may be
     # earlier than the missing events.
@@ -288,14 +290,19 @@ class _Batch:
     saved: StoredCheckpoint
     from_memory: bool = False
     report: Report = field(default_factory=Report)
-    settled: BatchOutcomes = field(default_factory=BatchOutcomes)
+    settled: BatchHandling = field(init=False)
+
+    def __post_init__(self) -> None:
+        of = self.consumer
+        self.settled = BatchHandling(of.handle, of.retry, of.run_tasks, of.outages, of.evidence)
 
     async def account(self) -> Report:
         consumer, races = self.consumer, 0
         step = _Pass(tuple(self.events), (), self.newest) if self.from_memory else None
         while step := step or await self._next_pass():
             try:
-                await self._handle(step)
+                await self.settled.handle(step.events, self.saved.read_at)
+                consumer.remembered.in_doubt = min(self.settled.doubtful, default=None)
                 await self._commit(step)
                 races = 0
             except CommitRefused:
@@ -321,9 +328,9 @@ class _Batch:
         self.consumer.writer.commit_epoch(checkpoint.epoch)
         if newest <= checkpoint.sequence and self.report.checkpoint == checkpoint:
             return None  # this call has accounted for all events
-        # survey() also checks events that were delivered again, so it is called before the next
+        # new_events() also checks events that were delivered again, so it is called before the next
         # condition.
-        fresh = survey(checkpoint, self.events).fresh
+        fresh = new_events(checkpoint, self.events)
         if newest <= checkpoint.sequence:
             return None
         missing = holes(fresh, Span(checkpoint.sequence + 1, newest))
@@ -340,22 +347,8 @@ class _Batch:
         if last >= hole.last:
             last = missing[1].first - 1 if len(missing) > 1 else newest
         restored = [event for event in back.events if hole.first <= event.sequence <= hole.last]
-        new = survey(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last]).fresh
+        new = new_events(checkpoint, [e for e in (*fresh, *restored) if e.sequence <= last])
         return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last, back.oldest)
-
-    async def _handle(self, step: _Pass) -> None:
-        self.settled.held.clear()
-        await handle_events(
-            step.events,
-            self.consumer.handle,
-            self.consumer.retry,
-            self.consumer.run_tasks,
-            self.saved.read_at,
-            self.settled,
-            self.consumer.outages,
-            self.consumer.evidence,
-        )
-        self.consumer.remembered.in_doubt = min(self.settled.doubtful, default=None)
 
     async def _commit(self, step: _Pass) -> None:
         """Commit the outcomes of a pass.

@@ -15,10 +15,9 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.errors import NotFound
 from shared.ingestion.events import outbox
-from shared.ingestion.events.ports import Handler, HubReader, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report, run
-from shared.ingestion.events.survey import Span
-from shared.ingestion.model import REPLAY_SEPARATOR, Checkpoint, Effect, Event, Gap, Stream
+from shared.ingestion.model import REPLAY_SEPARATOR, Checkpoint, Effect, Event, Gap, Span, Stream
+from shared.ingestion.ports import Handler, HubReader, OutboxSender
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,49}")
 READ_AT_ONCE = 1000

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.ingestion.errors import IngestionError, RowUnreadable
-from shared.ingestion.events.ports import RetentionStore
 from shared.ingestion.model import Mark, Stream
+from shared.ingestion.store.events import EventStore
 
 MARKS_KEPT = 10
 """The number of marks within the retention time. Rows are therefore removed up to a tenth of the
@@ -68,7 +68,7 @@ class EffectRetention:
     Several instances can safely remove effects at the same time.
     """
 
-    store: RetentionStore
+    store: EventStore
     keep: timedelta | None
     """How long effects are kept; None: without a limit."""
     elapsed: Callable[[], float]

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.model import Checkpoint, Stream
+from shared.ingestion.store.events import EventStore
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def furthest(checkpoints: Mapping[Stream, Checkpoint | None]) -> Stream:
 class StoredStreams:
     """Finds the stored names of streams, and remembers them."""
 
-    store: AccountReader
+    store: EventStore
     _known: dict[Stream, list[Stream]] = field(default_factory=dict)
 
     async def find(self, stream: Stream) -> Stream:

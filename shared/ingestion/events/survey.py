@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.ingestion.errors import StreamRecreated
-from shared.ingestion.model import Checkpoint, Event, HubState
+from shared.ingestion.model import Checkpoint, Event, HubState, Span
 
 CLOCKS_DIFFER = timedelta(seconds=10)
 """The largest assumed difference between the clocks of a hub's machines. One machine records the
@@ -17,30 +16,6 @@ hub's creation; others record the times of its events.
 
 UNDELIVERED_FOR = timedelta(minutes=5)
 """After this time, the first event of a partition should have been delivered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Sequence numbers from ``first`` to ``last``, both included."""
-
-    first: int
-    last: int
-
-    @property
-    def count(self) -> int:
-        return self.last - self.first + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The comparison of a batch with the checkpoint: the new events, in order, and the sequence
-    numbers that are missing before or between them.
-    """
-
-    fresh: tuple[Event, ...]
-    missing: tuple[Span, ...]
-    replayed: int
-    """The number of events that were already accounted for, or that occurred twice."""
 
 
 def beginning(first: Event) -> Checkpoint:
@@ -55,18 +30,16 @@ def follows(checkpoint: Checkpoint, events: Sequence[Event]) -> bool:
     return [event.sequence for event in events] == list(range(first, first + len(events)))
 
 
-def survey(checkpoint: Checkpoint, events: Sequence[Event]) -> Survey:
-    """Compare the events with the checkpoint, whatever their order and however often each occurs.
+def new_events(checkpoint: Checkpoint, events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events above the checkpoint, in order, each once.
 
     Raises StreamRecreated if an event has a number that is already accounted for, but a newer time
     than the checkpoint. A redelivered event is never newer than the checkpoint.
     """
     if follows(checkpoint, events):
-        return Survey(tuple(events), (), 0)
+        return tuple(events)
     by_sequence: dict[int, Event] = {}
-    count = 0
     for event in events:
-        count += 1
         if event.sequence > checkpoint.sequence:
             by_sequence.setdefault(event.sequence, event)
         elif event.enqueued_at > checkpoint.enqueued_at:
@@ -75,10 +48,7 @@ def survey(checkpoint: Checkpoint, events: Sequence[Event]) -> Survey:
                 f"the checkpoint at event {checkpoint.sequence} ({checkpoint.enqueued_at:%FT%TZ}), "
                 "but its number is lower"
             )
-    fresh = tuple(by_sequence[sequence] for sequence in sorted(by_sequence))
-    last = fresh[-1].sequence if fresh else checkpoint.sequence
-    missing = holes(fresh, Span(checkpoint.sequence + 1, last))
-    return Survey(fresh, missing, count - len(fresh))
+    return tuple(by_sequence[sequence] for sequence in sorted(by_sequence))
 
 
 def holes(events: Sequence[Event], within: Span) -> tuple[Span, ...]:
@@ -138,14 +108,3 @@ def problem(checkpoint: Checkpoint | None, hub: HubState, now: datetime) -> str:
     except StreamRecreated as error:
         return f"the hub was deleted and created again: {error}"
     return ""
-
-
-def tail(checkpoint: Checkpoint, hub: HubState) -> Span | None:
-    """The events that the hub has above the checkpoint; None if there are none.
-
-    Raises StreamRecreated if the checkpoint belongs to another hub of the same name.
-    """
-    check_same_hub(checkpoint, hub)
-    if hub.last_enqueued == checkpoint.sequence:
-        return None
-    return Span(checkpoint.sequence + 1, hub.last_enqueued)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
 from shared.ingestion.events.survey import check_same_hub, problem
+from shared.values.concurrency import TaskRunner
 from shared.values.leases import is_held
 
 log = logging.getLogger(__name__)
@@ -89,9 +89,7 @@ class TailWatch:
             return
         since = before if before is not None and now.is_stuck_since(before) else now
         idle = now.at - since.at >= IDLE and not await _is_at_work(pipeline)
-        admission = await pipeline.breaker.admit(
-            pipeline.consumer.stream.partition_id, may_probe=idle
-        )
+        admission = await pipeline.breaker.admit(pipeline.partition_id, may_probe=idle)
         if not idle or admission.is_held:
             self.seen[key] = since
             return

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import (
@@ -21,30 +20,20 @@ from shared.ingestion.breaker.breaker import (
     close,
     isolate,
 )
-from shared.ingestion.breaker.ports import BreakerSnapshot, BreakerStore, ConsumptionSwitch
-from shared.ingestion.concurrency import task_runner
+from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import (
-    BreakerChanged,
     HubMissing,
     HubUnavailable,
+    RowChanged,
     RowUnreadable,
     StoreUnavailable,
 )
-from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import problem
 from shared.ingestion.model import Stream
-from shared.ingestion.ownership.ports import HubAccess
-
-
-@dataclass(frozen=True, slots=True)
-class RecentError:
-    """The last error that an instance counted in a bucket, and the number of failures in that
-    bucket."""
-
-    since: datetime
-    instance: str
-    failures: int
-    last_error: str
+from shared.ingestion.ports import ConsumptionSwitch, HubReader
+from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import task_runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,8 @@ class BreakerView:
     name: str
     breaker: Breaker
     read_at: datetime
-    errors: tuple[RecentError, ...]
+    errors: tuple[Tally, ...]
+    """The newest tallies with an error."""
     backlog: tuple[Backlog, ...]
 
 
@@ -81,10 +71,6 @@ AT_ONCE_MAX = 8
 """The number of partitions whose backlog is read concurrently. Each of them needs a connection."""
 ERRORS_SINCE = timedelta(minutes=15)
 """A breaker is shown with the errors from this time before its last change onward."""
-
-
-class Hub(HubReader, HubAccess, Protocol):
-    """The partitions of a hub, and the state of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +84,8 @@ class BreakerController:
     name: str
     deployment: str
     breakers: BreakerStore
-    store: CheckpointReader
-    hub: Hub
+    store: EventStore
+    hub: HubReader
     switch: ConsumptionSwitch
     stream_of: Callable[[str], Awaitable[Stream]]
     keys: Sequence[bytes]
@@ -127,12 +113,8 @@ class BreakerController:
     async def view(self) -> BreakerView:
         seen = await self.breakers.load()
         since = max(seen.breaker.changed_at, LONG_AGO + ERRORS_SINCE) - ERRORS_SINCE
-        tallies = await self.breakers.tallies(since)
-        errors = [
-            RecentError(tally.bucket_start, tally.instance, tally.failures, tally.last_error)
-            for tally in sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
-            if tally.last_error
-        ]
+        tallies = [each for each in await self.breakers.tallies(since) if each.last_error]
+        errors = sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
         return BreakerView(
             self.name, seen.breaker, seen.read_at, tuple(errors[:10]), await self.backlogs()
         )
@@ -181,10 +163,10 @@ class BreakerController:
             after = change(seen)
             if after is None:
                 return seen.breaker
-            with suppress(BreakerChanged):
+            with suppress(RowChanged):
                 await self.breakers.replace(seen, after)
                 return after
-        raise BreakerChanged(
+        raise RowChanged(
             f"breaker {self.name} was changed by others {RACES_MAX} times in a row; try again"
         )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shared.autoscaling.flows.check_connections import check
-from shared.ingestion.ownership.ports import HubAccess
+from shared.ingestion.ports import HubReader
+from shared.values.checks import check
 
 
 async def run(
-    hub: HubAccess, name: str, groups: Sequence[str], timeout_seconds: float
+    hub: HubReader, name: str, groups: Sequence[str], timeout_seconds: float
 ) -> list[dict[str, Any]]:
     """One result for the hub and for each group, like those of ``check_connections``.
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.dead_letters.ports import DeadLetterStore
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.operating.breaker import NOT_BEGUN, Backlog
 from shared.ingestion.operating.stream_account import all_gaps
+from shared.ingestion.store.events import EventStore
 from shared.notifications.news import News, NewsKind, Severity
 from shared.notifications.ports import Observed
 
@@ -30,7 +29,7 @@ first ones have been reported.
 """
 
 
-async def run(accounts: AccountReader, letters: DeadLetterStore, since: datetime) -> list[News]:
+async def run(accounts: EventStore, letters: EventStore, since: datetime) -> list[News]:
     """A notification for each dead letter and each gap written after ``since``, even if its batch
     began before.
     """
@@ -71,7 +70,7 @@ def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observ
     return Observed(conditions=[news])
 
 
-async def _search_start(stream: Stream, accounts: AccountReader) -> int | None:
+async def _search_start(stream: Stream, accounts: EventStore) -> int | None:
     try:
         checkpoint = (await accounts.load(stream)).checkpoint
     except RowUnreadable:  # the partition is held, and the error of its batch says why

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NotRequired, TypedDict
 
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import ReplayProgress
 from shared.ingestion.events.stored_streams import superseded_by
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.values.shown import shown
 from shared.values.text import TimeText, odd_character
 

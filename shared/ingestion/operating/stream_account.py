@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.events.stored_streams import furthest, twins
 from shared.ingestion.model import Checkpoint, Gap, Stream
+from shared.ingestion.store.events import EventStore
 
 PAGE_GAPS = 1000
 STREAMS_AT_ONCE = 8
@@ -34,7 +34,7 @@ class StreamAccount:
     further."""
 
 
-async def run(accounts: AccountReader) -> list[StreamAccount]:
+async def run(accounts: EventStore) -> list[StreamAccount]:
     """The accounts of all streams, including those of replays. Raises StoreUnavailable."""
     streams = await accounts.streams()
     checkpoints = {each: (await accounts.load(each)).checkpoint for each in streams}
@@ -54,7 +54,7 @@ async def run(accounts: AccountReader) -> list[StreamAccount]:
 
 
 async def all_gaps(
-    accounts: AccountReader, stream: Stream, found_since: datetime | None = None
+    accounts: EventStore, stream: Stream, found_since: datetime | None = None
 ) -> list[Gap]:
     """All gaps of a stream, or those found since a time. A gap that was found just now may begin at
     an old sequence number.
@@ -69,7 +69,7 @@ async def all_gaps(
     return gaps
 
 
-async def set_aside(accounts: AccountReader) -> list[tuple[Stream, int]]:
+async def set_aside(accounts: EventStore) -> list[tuple[Stream, int]]:
     """The streams with events that were set aside, and their numbers. A checkpoint that cannot be
     read is left out, because its partition reports it."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)

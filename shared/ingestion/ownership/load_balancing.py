@@ -16,25 +16,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
+from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.values.leases import is_held
 
 CLAIMS_MAX = 100
 """The most claims per cycle. Each of them opens a receiver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """The ownership row of one partition. ``modified_at`` is the store's time; ``version`` is the
-    row's ETag or version number."""
-
-    partition_id: str
-    owner: str
-    """Empty if the last owner released the partition."""
-    epoch: int
-    modified_at: datetime
-    version: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +53,6 @@ class BalancingTimes:
         """The time limit for the other requests of a cycle: half of the time that is left for a
         late renewal."""
         return (self.expire_seconds - self.renew_seconds) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class OwnershipClaim:
-    """A conditional write: set this owner and epoch if the row still has ``expected_version``
-    (None: if there is no row)."""
-
-    partition_id: str
-    owner: str
-    epoch: int
-    expected_version: Any
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +204,3 @@ def release(row: Ownership) -> OwnershipClaim:
     """Release a partition at once instead of letting it expire. The epoch stays in the row and is
     not used again."""
     return OwnershipClaim(row.partition_id, "", row.epoch, row.version, "given up")
-
-
-def applied(claim: OwnershipClaim, row: Ownership | None) -> bool:
-    """Whether a claim whose reply was lost was written, judged by the present row.
-
-    If the row does not show the claim, the claim was not written.
-    """
-    return row is not None and (row.owner, row.epoch) == (claim.owner, claim.epoch)

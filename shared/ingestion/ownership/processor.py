@@ -21,19 +21,19 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
-from shared.ingestion.concurrency import TaskRunner, task_runner
-from shared.ingestion.errors import ClaimLost, HubUnavailable, IngestionError, StoreUnavailable
+from shared.ingestion.errors import HubUnavailable, IngestionError, RowChanged, StoreUnavailable
+from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import (
     BalancingTimes,
     Choice,
-    Ownership,
-    OwnershipClaim,
     OwnershipView,
     plan,
     release,
     rendezvous,
 )
-from shared.ingestion.ownership.ports import HubPartitions, OwnershipStore
+from shared.ingestion.ports import HubPartitions
+from shared.ingestion.store.owners import OwnershipStore
+from shared.values.concurrency import TaskRunner, task_runner
 
 AT_ONCE_MAX = 32
 """The number of rows that are written concurrently. If a write takes 300 ms, the rows of 1,024
@@ -100,7 +100,7 @@ class Balancer:
             raise errors.exceptions[0] from errors
 
     async def _release(self, lease: Ownership) -> None:
-        with suppress(ClaimLost, StoreUnavailable):
+        with suppress(RowChanged, StoreUnavailable):
             await self.store.write(release(lease))
 
     async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
@@ -108,7 +108,7 @@ class Balancer:
         expiry."""
         try:
             mine[renewal.partition_id] = await self.store.write(renewal)
-        except ClaimLost:
+        except RowChanged:
             del mine[renewal.partition_id]
         except StoreUnavailable:
             return
@@ -120,7 +120,7 @@ class Balancer:
             committed = await self.epoch_of(claim.partition_id)
             above = replace(claim, epoch=max(claim.epoch, committed + 1))
             mine[claim.partition_id] = await self.store.write(above)
-        except (ClaimLost, StoreUnavailable):
+        except (RowChanged, StoreUnavailable):
             return
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from shared.ingestion.concurrency import Backoff
 from shared.ingestion.errors import Fenced, HubSilent
-from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import check_same_hub
-from shared.ingestion.model import Event, Stream
-from shared.ingestion.ownership.load_balancing import Ownership
-from shared.ingestion.ownership.ports import PartitionReceiver
+from shared.ingestion.model import Event, Ownership, Stream
+from shared.ingestion.ports import HubReader, PartitionReceiver
+from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import Backoff
 
 Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 """Processes a batch under a lease. Raises errors that hold the partition, or Fenced."""
@@ -24,7 +23,7 @@ class PartitionReader:
     """Reads any partition of a hub. ``on_failure`` is called with each failure."""
 
     stream_of: Callable[[str], Awaitable[Stream]]
-    store: CheckpointReader
+    store: EventStore
     receiver: PartitionReceiver
     hub: HubReader
     process: Process

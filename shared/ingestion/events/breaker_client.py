@@ -36,8 +36,10 @@ from shared.ingestion.breaker.failure_window import (
     health,
     oldest_bucket,
 )
-from shared.ingestion.breaker.ports import Announcer, BreakerSnapshot, BreakerStore
-from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
+from shared.ingestion.errors import RowChanged
+from shared.ingestion.ports import Announcer
+from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
+from shared.notifications.ports import NotSent
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +127,6 @@ class BreakerClient:
     def count(
         self,
         now: datetime,
-        *,
         successes: int = 0,
         failures: int = 0,
         slow: int = 0,
@@ -133,16 +134,8 @@ class BreakerClient:
     ) -> None:
         """Count calls, in memory, in the bucket that contains ``now``, by the store's clock."""
         start = bucket_start(now, self.rule.bucket_seconds)
-        tally = count(
-            self.counted.get(start),
-            self.instance,
-            now,
-            self.rule,
-            successes=successes,
-            failures=failures,
-            slow=slow,
-            last_error=last_error,
-        )
+        known, calls = self.counted.get(start), (successes, failures, slow)
+        tally = count(known, self.instance, now, self.rule, *calls, last_error)
         oldest = start - TALLIES_REMEMBERED
         self.counted = {at: each for at, each in self.counted.items() if at >= oldest}
         self.counted[start] = self.unwritten[start] = tally
@@ -235,7 +228,7 @@ class BreakerClient:
             return None
         try:
             return await self.store.replace(seen, after)
-        except BreakerChanged:
+        except RowChanged:
             return None
 
     async def _announce(self, breaker: Breaker) -> None:
@@ -248,7 +241,7 @@ class BreakerClient:
         try:
             for incident in unannounced(breaker):
                 await self.announcer.announce(incident)
-        except AnnouncementFailed as error:
+        except NotSent as error:
             log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
             return
         for _ in range(RACES_MAX):

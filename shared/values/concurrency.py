@@ -10,10 +10,8 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Backoff(Protocol):
-    """Waits before the next attempt. The wait grows with the number of failures in a row."""
-
-    async def __call__(self, failures: int) -> None: ...
+Backoff = Callable[[int], Awaitable[None]]
+"""Waits before the next attempt. The wait grows with the number of failures in a row."""
 
 
 class Retrying(Protocol):
@@ -29,13 +27,9 @@ class Retrying(Protocol):
         ...
 
 
-class TaskRunner(Protocol):
-    """Runs several pieces of work concurrently, and returns when all of them have ended."""
-
-    async def __call__(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Run the work. Each piece is taken from the iterable only when a task is free to run
-        it."""
-        ...
+TaskRunner = Callable[[Iterable[Callable[[], Awaitable[None]]]], Awaitable[None]]
+"""Runs several pieces of work concurrently, and returns when all of them have ended. Each piece is
+taken from the iterable only when a task is free to run it."""
 
 
 Heartbeat = Callable[[], Awaitable[None]]

@@ -1,7 +1,7 @@
 """The rows that ingestion stores, and what it needs from an engine that keeps them.
 
 An engine is Table Storage, a SQL database, or the memory of a test. It knows rows and transactions.
-What the rows mean is in ``stores``.
+What the rows mean is in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, get_type_hints
 
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.model import Checkpoint, DeadLetter, Effect, FailureKind, Gap, Mark
+from shared.ingestion.model import (
+    ROW_OVERHEAD_BYTES,
+    Checkpoint,
+    DeadLetter,
+    Effect,
+    FailureKind,
+    Gap,
+    Mark,
+)
 
 V = TypeVar("V")
 Place = tuple[str, ...]
@@ -192,6 +199,21 @@ KINDS = (CHECKPOINT, WORKING, DEAD, EFFECT, GAP, MARK, OUTBOX, OWNER, BREAKER, T
 # --- the engine ---------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """The limits of one transaction. Table Storage takes 100 rows, less than 4 MiB, and 1 MiB per
+    row."""
+
+    rows_max: int = 100
+    size_bytes_max: int = 3_500_000
+    row_bytes_max: int = 1_020_000
+
+    @property
+    def effect_bytes_max(self) -> int:
+        """The bytes that a transaction has left for one effect, besides the checkpoint's row."""
+        return self.size_bytes_max - ROW_OVERHEAD_BYTES
+
+
 class Row(NamedTuple, Generic[V]):
     """A row as it was read. Only the engine understands ``version``. ``written_at`` is when it was
     last written, for the kinds whose readers ask for it."""
@@ -242,10 +264,6 @@ class Insert:
 
 
 Write = Put | Remove | Insert
-
-
-class RowChanged(Exception):
-    """A row changed, appeared or disappeared since it was read; nothing was written."""
 
 
 class RowEngine(Protocol):

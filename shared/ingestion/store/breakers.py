@@ -1,17 +1,32 @@
-"""What the circuit breaker needs from a store and a notifier, and its row as JSON."""
+"""The store of a circuit breaker, on any engine of rows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import Any
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
-from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.errors import RowUnreadable
+from shared.ingestion.metering import of_breaker
+from shared.ingestion.store.rows import (
+    BREAKER,
+    REASON_LENGTH_MAX,
+    TALLY,
+    BreakerRow,
+    Put,
+    RowEngine,
+)
+from shared.values.metering import Meter, no_meter
+from shared.values.redaction import redacting
 from shared.values.stored import known_fields
+
+PURGED_MAX, PURGES_MAX = 100, 20
+"""How many old tallies are deleted at a time, and how often in a row."""
+TIMES = ("changed_at", "retry_at", "announce_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,60 +39,56 @@ class BreakerSnapshot:
     version: Any = None
 
 
-class BreakerStore(Protocol):
+@redacting
+class BreakerStore:
     """One breaker's row, and the tallies of all instances. All methods raise StoreUnavailable."""
+
+    def __init__(self, rows: RowEngine, name: str, meter: Meter = no_meter) -> None:
+        self._rows, self._name, self._place, self._meter = rows, name, (name,), meter
+        self._purged_before: datetime | None = None
+        self.close = rows.close
 
     async def load(self) -> BreakerSnapshot:
         """The row, or a closed breaker if there is none yet."""
-        ...
+        page = await self._rows.read(BREAKER, self._place)
+        breaker = decode_breaker(page.first.value.state) if page.first else Breaker()
+        self._meter(of_breaker(self._name, breaker.mode))
+        return BreakerSnapshot(breaker, page.read_at, page.first and page.first.version)
 
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         """Write the row.
 
-        Raises BreakerChanged if the stored row no longer has ``seen.version``. The cause may also
+        Raises RowChanged if the stored row no longer has ``seen.version``. The cause may also
         be an earlier attempt of this same call that was written although its reply was lost.
         """
-        ...
+        row = BreakerRow(str(breaker.mode), encode_breaker(breaker))
+        new = await self._rows.write(self._place, [Put(BREAKER, row, seen.version)])
+        assert new is not None
+        self._meter(of_breaker(self._name, breaker.mode))
+        return BreakerSnapshot(breaker, new.written_at, new.version)
 
     async def put_tally(self, tally: Tally) -> None:
         """Write an instance's own row of a bucket, replacing any earlier one."""
-        ...
+        await self._rows.overwrite(TALLY, self._place, tally)
+        await self._purge(tally.bucket_start - TALLIES_KEPT)
 
     async def tallies(self, since: datetime) -> Sequence[Tally]:
         """The rows of all instances whose bucket began at ``since`` or later, in any order. Rows
         that are older than the newest bucket by more than ``TALLIES_KEPT`` may be gone.
         """
-        ...
+        page = await self._rows.read(TALLY, self._place, since=since)
+        # Not every engine compares microseconds.
+        return [row.value for row in page.rows if row.value.bucket_start >= since]
 
-
-class ConsumptionSwitch(Protocol):
-    """Starts and stops the delivery of events by the Functions host, in addition to the breaker."""
-
-    async def turn(self, *, on: bool) -> None:
-        """Raises DependencyDown if it is unknown whether the change was made."""
-        ...
-
-
-class NoSwitch:
-    """Leaves delivery on. The breaker holds the events that are delivered."""
-
-    async def turn(self, *, on: bool) -> None: ...
-
-
-class Announcer(Protocol):
-    """Announces the opening of a breaker."""
-
-    async def announce(self, breaker: Breaker) -> None:
-        """Announce the incident, at least once. Receivers recognize a repetition by the incident's
-        epoch.
-
-        Raises AnnouncementFailed.
-        """
-        ...
-
-
-REASON_LENGTH_MAX = 300
-TIMES = ("changed_at", "retry_at", "announce_at")
+    async def _purge(self, before: datetime) -> None:
+        """Delete the tallies of all instances from before this time, once in a while."""
+        if self._purged_before is not None and before < self._purged_before + TALLIES_KEPT:
+            return
+        self._purged_before = before
+        up_to = before - timedelta(microseconds=1)
+        for _ in range(PURGES_MAX):
+            if await self._rows.purge(TALLY, self._place, up_to, PURGED_MAX) < PURGED_MAX:
+                return
 
 
 def encode_breaker(breaker: Breaker) -> str:

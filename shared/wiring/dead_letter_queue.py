@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 
-from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
 from shared.messaging.ports import MessageSender
