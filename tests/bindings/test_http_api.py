@@ -33,7 +33,7 @@ from shared.ingestion.model import OutboxMessage
 from shared.ingestion.stores import EventStore, RowBreakerStore
 from shared.settings.connections import StorageConnection
 from shared.web import http, panels
-from shared.web.board import Board, RecentLog
+from shared.web.board import Board, RecentLog, Shown
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.builders import NOW, resource
@@ -74,11 +74,11 @@ async def install_twins(app: App) -> None:
             sample = Metric(PLAN, name, MetricValue(now, value))
             await scaling_logic.process_sample(sample, {PLAN: resource()}, store)
 
-    async def trends() -> list[panels.TrendSeries]:
-        return panels.trends(days())
+    async def trends() -> Shown:
+        return Shown(panels.trends(days()))
 
     shown = {"trends": trends, "breakers": app.web.breakers, "dead-letters": app.web.dead_letters}
-    app.web.board = Board({PLAN: resource()}, store, RecentLog(store), shown)
+    app.web.board = Board({PLAN: resource()}, store, RecentLog(store), 30, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +225,8 @@ def test_every_operation_answers_in_time_while_storage_is_frozen(
             ingestion, store = api.app.ingestion, TableStateStore(storage)
             ingestion.store = EventStore(TableRows(storage))
             ingestion.breaker_store = RowBreakerStore(TableRows(storage), BREAKER)
-            shown = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
-            api.app.web.board = Board({PLAN: resource()}, store, RecentLog(store), shown)
+            shown: Any = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
+            api.app.web.board = Board({PLAN: resource()}, store, RecentLog(store), 30, shown)
 
         async def thaw() -> None:
             stores: list[Any] = [api.app.ingestion.store, api.app.ingestion.breaker_store]
