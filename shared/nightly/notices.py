@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
 from shared.nightly.model import Run, RunPolicy, RunState
@@ -11,22 +12,14 @@ from shared.notifications.news import News, NewsKind, Severity
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.sampling.verdict import LOST, VerdictKind
 
-SOURCE = "/nightly_trends"
-TRENDS = "/api/trends"
-
 
 def run_notice(run: Run, policy: RunPolicy) -> News:
     """News of a run that failed, is overdue, cannot be submitted, or succeeded with a warning."""
     given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
-    return News(
+    return replace(
+        night_notice(run.dataset, run.date, _text(run, policy), run.changed_at),
         news_id=f"{run.token}/{run.state}",
-        kind=NewsKind.TRENDS_FAILED,
-        subject=run.dataset,
-        time=run.changed_at,
-        headline=_headline(run.dataset, run.date),
-        text=_text(run, policy),
         severity=Severity.ERROR if given_up else Severity.WARNING,
-        source=SOURCE,
         link=run.log_url,
         link_text="Log",
         data={"date": str(run.date), "run": run.number, "state": str(run.state)},
@@ -40,10 +33,10 @@ def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
         kind=NewsKind.TRENDS_FAILED,
         subject=dataset,
         time=now,
-        headline=_headline(dataset, day),
+        headline=f"Event trends of {dataset}, {day}",
         text=text,
         severity=Severity.WARNING,
-        source=SOURCE,
+        source="/nightly_trends",
         data={"date": str(day)},
     )
 
@@ -67,7 +60,7 @@ def trend_conditions(trends: Iterable[Trend]) -> Iterator[Condition]:
         elif trend.verdict == UNREADABLE:
             what = f"{trend.name}: the trend of {trend.date} cannot be read"
             todo = "Deploy the version of the app that wrote it, which can read it."
-            yield Condition(trend.name, Severity.WARNING, what, trend.reason, todo, source=TRENDS)
+            yield Condition(trend.name, Severity.WARNING, what, trend.reason, todo)
 
 
 def _lost(trend: Trend) -> Condition:
@@ -81,13 +74,9 @@ def _lost(trend: Trend) -> Condition:
         meaning=trend.reason,
         todo=f"Check that the sender is still {sent}.",
         kind=NewsKind.TREND_ALARM,
-        source=TRENDS,
+        source="/api/trends",
         data={"date": trend.date, "sampling_rate": trend.sampling_rate, "figure": trend.figure},
     )
-
-
-def _headline(dataset: str, day: date) -> str:
-    return f"Event trends of {dataset}, {day}"
 
 
 def _text(run: Run, policy: RunPolicy) -> str:

@@ -144,7 +144,7 @@ CASES = [
          state=replace(HEALTHY, override=PAUSED)),
     Case("info", "dry run: decisions are logged, but the capacity does not change", "",
          "Set DryRun to false", declared={"mode": Mode.DRY_RUN}),
-    Case("info", "paused: nothing is decided", "mode paused, set in", declared={"mode": Mode.PAUSED}),
+    Case("info", "paused: nothing is decided", "mode paused, set", declared={"mode": Mode.PAUSED}),
     Case("error", "the state cannot be read, so nothing is decided", "row x", DEPLOY,
          "state.unreadable", unreadable=("!row x",)),
 ]

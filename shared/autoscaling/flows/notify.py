@@ -33,29 +33,22 @@ async def collect_news(
 
     Poison messages that name no declared resource are included.
     """
-    per_resource = [_one(resource, store, since, now, at_maximum_minutes) for resource in resources]
-    answers = await asyncio.gather(*per_resource)
+
+    async def observed(resource: Resource) -> Observed:
+        lines = await store.log(resource.name, LINES_MAX, since=since)
+        recent = list(events(lines))
+        try:
+            snapshot = replace(await store.load(resource.name), read_at=now)
+        except StateUnreadable as error:
+            return Observed(recent, [state_unreadable(resource.name, str(error))], [resource.name])
+        if not any(line.kind is EntryKind.DECISION for line in lines):
+            lines = await store.log(resource.name, LINES)
+        return Observed(recent, conditions(resource, snapshot, lines, at_maximum_minutes))
+
+    answers = await asyncio.gather(*map(observed, resources))
     unattributed = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
     return Observed(
         [*[news for answer in answers for news in answer.events], *unattributed],
-        [news for answer in answers for news in answer.conditions],
+        [found for answer in answers for found in answer.conditions],
         [name for answer in answers for name in answer.unread],
     )
-
-
-async def _one(
-    resource: Resource,
-    store: StateStore,
-    since: datetime,
-    now: datetime,
-    at_maximum_minutes: float,
-) -> Observed:
-    lines = await store.log(resource.name, LINES_MAX, since=since)
-    recent = list(events(lines))
-    try:
-        snapshot = replace(await store.load(resource.name), read_at=now)
-    except StateUnreadable as error:
-        return Observed(recent, [state_unreadable(resource.name, str(error))], [resource.name])
-    if not any(line.kind is EntryKind.DECISION for line in lines):
-        lines = await store.log(resource.name, LINES)
-    return Observed(recent, conditions(resource, snapshot, lines, at_maximum_minutes))

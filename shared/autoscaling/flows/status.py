@@ -24,19 +24,15 @@ async def read_all(
     resources: Iterable[Resource], store: StateStore, at_maximum_minutes: float
 ) -> list[ResourceStatus | ResourceUnreadable]:
     """The status of each resource; only the reason if its state cannot be read."""
-    return await asyncio.gather(
-        *(_one_or_error(resource, store, at_maximum_minutes) for resource in resources)
-    )
 
+    async def read(resource: Resource) -> ResourceStatus | ResourceUnreadable:
+        try:
+            return await read_one(resource, store, at_maximum_minutes)
+        except StateUnreadable as error:
+            found = state_unreadable(resource.name, str(error)).to_json()
+            return {"name": resource.name, "error": str(error), "conditions": [found]}
 
-async def _one_or_error(
-    resource: Resource, store: StateStore, at_maximum_minutes: float
-) -> ResourceStatus | ResourceUnreadable:
-    try:
-        return await read_one(resource, store, at_maximum_minutes)
-    except StateUnreadable as error:
-        found = state_unreadable(resource.name, str(error)).to_json()
-        return {"name": resource.name, "error": str(error), "conditions": [found]}
+    return await asyncio.gather(*map(read, resources))
 
 
 async def read_one(

@@ -218,12 +218,8 @@ def _metrics(
 
 def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterable[UnfallenShown]:
     for each in unfallen(resource, state):
-        yield {
-            "metric": each.stall.metric,
-            "since": format_time(each.stall.since),
-            "said": each.text,
-            "meaning": explained(*waiting(resource, state, each, now)),
-        }
+        meaning = explained(*waiting(resource, state, each, now))
+        yield shown(UnfallenShown, each.stall, format_time, said=each.text, meaning=meaning)
 
 
 def _source(source: MetricSource) -> str:

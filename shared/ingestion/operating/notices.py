@@ -79,8 +79,7 @@ def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[Co
     what = f"dead letters: {len(letters)}{more}"
     meaning = f"The newest: {newest.error}"
     todo = "Fix the cause, then run python -m shared dead-letters redrive."
-    source = "/api/dead-letters"
-    return [Condition("dead letters", Severity.WARNING, what, meaning, todo, source=source)]
+    return [Condition("dead letters", Severity.WARNING, what, meaning, todo)]
 
 
 async def _search_start(stream: Stream, accounts: AccountReader) -> int | None:
