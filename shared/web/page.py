@@ -39,7 +39,9 @@ async def dashboard(board: Board, query: OfPage) -> Reply:
     cards = [
         _read(name, Severity.ERROR, card(board, each, query.hours)) for name, each in resources
     ]
-    parts = await gather(*cards, *(_read(name, Severity.WARNING, each()) for name, each in panels))
+    parts = await gather(
+        *cards, *(_read(name.replace("-", " "), Severity.WARNING, each()) for name, each in panels)
+    )
     anchors = [*(f"name-{number}" for number, _ in enumerate(cards, 1)), *board.panels]
     contents = [part.content for part in parts]
     shown = {

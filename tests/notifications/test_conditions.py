@@ -308,7 +308,7 @@ async def test_the_page_lists_the_most_severe_conditions_first() -> None:
     declared = {"plan-1": resource(mode=Mode.DRY_RUN)}
     store = Kept(late)
     body = await page(Board(declared, store, RecentLog(store), MINUTES, panels))
-    order = ["Circuit breaker b", "checkout: events", "plan-1: the oldest", "dead-letters: cannot",
+    order = ["Circuit breaker b", "checkout: events", "plan-1: the oldest", "dead letters: cannot",
              "plan-1: dry run"]  # fmt: skip
     places = [body.index(f">{each}") for each in order]
     assert places == sorted(places)
