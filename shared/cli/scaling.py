@@ -56,7 +56,9 @@ Author = Annotated[
 @command(commands, "status")
 async def show_status(app: App, resource: Name = "") -> Answer:
     """Show the current state of each resource."""
-    return await status.read_all(_named(app, resource), app.scaling.store), tables.status
+    minutes = app.settings.notifications.at_maximum_minutes
+    answer = await status.read_all(_named(app, resource), app.scaling.store, minutes)
+    return answer, tables.status
 
 
 @command(commands, "decisions")

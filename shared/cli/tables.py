@@ -5,17 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shared.notifications.conditions import explained
+from shared.notifications.news import Severity
 from shared.values.text import odd_character
 
 JsonObject = Mapping[str, Any]
 UNKNOWN = "?"
 PIPED_CHARACTERS = 400
+STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 
 
 def status(resources: Sequence[JsonObject]) -> None:
@@ -35,11 +39,9 @@ def status(resources: Sequence[JsonObject]) -> None:
     for shown in read:
         if shown["newest"]:
             _print(Text(f"{shown['name']}: {shown['newest']['reason']}"))
-        for problem in (*_silences(shown), *shown["unreadable"]):
-            _print(Text(f"{shown['name']}: {problem}", style="yellow"))
-    for shown in resources:
-        if "error" in shown:
-            _print(Text(shown["error"], style="red"))
+    for found in chain.from_iterable(shown["conditions"] for shown in resources):
+        text = explained(found["what"], explained(found["meaning"], found["todo"]))
+        _print(Text(text, style=STYLES[found["severity"]]))
 
 
 def decisions(lines: Sequence[JsonObject]) -> None:
@@ -173,15 +175,6 @@ def _mode(shown: JsonObject) -> str:
 def _capacity(shown: JsonObject) -> str:
     old = shown["capacity_stale"] and shown["capacity_at"]
     return f"{_text(shown['capacity'])}{f' (as of {old})' if old else ''}"
-
-
-def _silences(shown: JsonObject) -> Iterable[str]:
-    """What the silence of the plan and of each metric means for decisions."""
-    if shown["capacity_stale"]:
-        yield f"no sample of the capacity. {shown['capacity_meanwhile']}"
-    for metric in shown["metrics"]:
-        if metric["stale"]:
-            yield f"no sample of {metric['name']}. {metric['meanwhile']}"
 
 
 def _readings(shown: JsonObject) -> Iterable[str]:

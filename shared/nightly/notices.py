@@ -1,30 +1,25 @@
-"""The news about nightly runs and event trends."""
+"""The news about nightly runs and event trends, and what is wrong with the newest trends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
 from shared.nightly.model import Run, RunPolicy, RunState
+from shared.notifications.conditions import Condition
 from shared.notifications.news import News, NewsKind, Severity
-from shared.sampling.trend_rows import Trend
+from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.sampling.verdict import LOST, VerdictKind
-
-SOURCE = "/nightly_trends"
 
 
 def run_notice(run: Run, policy: RunPolicy) -> News:
     """News of a run that failed, is overdue, cannot be submitted, or succeeded with a warning."""
     given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
-    return News(
+    return replace(
+        night_notice(run.dataset, run.date, _text(run, policy), run.changed_at),
         news_id=f"{run.token}/{run.state}",
-        kind=NewsKind.TRENDS_FAILED,
-        subject=run.dataset,
-        time=run.changed_at,
-        headline=_headline(run.dataset, run.date),
-        text=_text(run, policy),
         severity=Severity.ERROR if given_up else Severity.WARNING,
-        source=SOURCE,
         link=run.log_url,
         link_text="Log",
         data={"date": str(run.date), "run": run.number, "state": str(run.state)},
@@ -38,10 +33,10 @@ def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
         kind=NewsKind.TRENDS_FAILED,
         subject=dataset,
         time=now,
-        headline=_headline(dataset, day),
+        headline=f"Event trends of {dataset}, {day}",
         text=text,
         severity=Severity.WARNING,
-        source=SOURCE,
+        source="/nightly_trends",
         data={"date": str(day)},
     )
 
@@ -49,29 +44,39 @@ def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
 def trend_notices(trends: Iterable[Trend]) -> Iterator[News]:
     """News of each series and day on which events, or values of a measurement, were lost."""
     for trend in trends:
-        if trend.verdict not in LOST:
-            continue
-        of_sum = trend.verdict == VerdictKind.MEASUREMENT_LOST
-        what = f"values of {trend.measurement}" if of_sum else "events"
-        yield News(
-            news_id=f"{trend.kind}/{trend.name}/{trend.date}" + ("/sum" if of_sum else ""),
-            kind=NewsKind.TREND_ALARM,
-            subject=trend.name,
-            time=datetime.combine(date.fromisoformat(trend.date), time(), UTC),
-            headline=f"{trend.name}: {what} of {trend.date} are missing",
-            text=trend.reason,
-            severity=Severity.ERROR,
-            source="/api/trends",
-            data={
-                "date": trend.date,
-                "sampling_rate": trend.sampling_rate,
-                "figure": trend.figure,
-            },
-        )
+        if trend.verdict in LOST:
+            midnight = datetime.combine(date.fromisoformat(trend.date), time(), UTC)
+            of_sum = "/sum" if trend.verdict == VerdictKind.MEASUREMENT_LOST else ""
+            news_id = f"{trend.kind}/{trend.name}/{trend.date}{of_sum}"
+            yield _lost(trend).news(midnight, news_id)
 
 
-def _headline(dataset: str, day: date) -> str:
-    return f"Event trends of {dataset}, {day}"
+def trend_conditions(trends: Iterable[Trend]) -> Iterator[Condition]:
+    """What is wrong with the newest day of each series."""
+    newest = {each.series: each for each in sorted(trends, key=lambda each: each.date)}
+    for trend in newest.values():
+        if trend.verdict in LOST:
+            yield _lost(trend)
+        elif trend.verdict == UNREADABLE:
+            what = f"{trend.name}: the trend of {trend.date} cannot be read"
+            todo = "Deploy the version of the app that wrote it, which can read it."
+            yield Condition(trend.name, Severity.WARNING, what, trend.reason, todo)
+
+
+def _lost(trend: Trend) -> Condition:
+    of_sum = trend.verdict == VerdictKind.MEASUREMENT_LOST
+    what = f"values of {trend.measurement}" if of_sum else "events"
+    sent = f"sending {trend.measurement}" if of_sum else "emitting events"
+    return Condition(
+        trend.name,
+        Severity.ERROR,
+        what=f"{trend.name}: {what} of {trend.date} are missing",
+        meaning=trend.reason,
+        todo=f"Check that the sender is still {sent}.",
+        kind=NewsKind.TREND_ALARM,
+        source="/api/trends",
+        data={"date": trend.date, "sampling_rate": trend.sampling_rate, "figure": trend.figure},
+    )
 
 
 def _text(run: Run, policy: RunPolicy) -> str:

@@ -77,7 +77,8 @@ def _due(
     """What is due. The notifications of a group are sent as one."""
     now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
-    lasting = [news for each in observed for news in each.conditions]
+    conditions = [found for each in observed for found in each.conditions]
+    lasting = [found.news(now) for found in conditions if found.kind]
     due = [[event] for event in due_events(events, records, now, intervals)]
     due += alike(due_conditions(lasting, records, now, intervals))
     if all_read:  # otherwise the conditions of a failed source would seem to have ended

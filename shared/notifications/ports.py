@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
+from shared.notifications.conditions import Condition
 from shared.notifications.news import News
 from shared.notifications.selection import Key, Notification, NotificationRecord
 
@@ -82,7 +83,7 @@ class Observed:
     """
 
     events: Sequence[News] = ()
-    conditions: Sequence[News] = ()
+    conditions: Sequence[Condition] = ()
     unread: Sequence[str] = ()
 
 

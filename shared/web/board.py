@@ -16,10 +16,12 @@ from pydantic import ConfigDict, Field
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Mode
+from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
+from shared.autoscaling.operating.conditions import LINES, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
@@ -30,10 +32,11 @@ from shared.autoscaling.operating.shown import (
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override
+from shared.notifications.conditions import Condition
 from shared.values.durations import SHORT_PATTERN
 from shared.web.given import Given, Line, Name
-from shared.web.http import Refused, Reply, Request, in_time
-from shared.web.operation import failure, operation
+from shared.web.http import Refused, Reply, Request
+from shared.web.operation import operation
 from shared.web.panels import BreakerSummary, TrendSeries
 
 POINTS_MAX = 360
@@ -43,7 +46,6 @@ OVERLAP = timedelta(seconds=30)
 """Lines are not always written in the order of their times, so the lines of the last moments are
 read again.
 """
-Panel = Callable[[], Awaitable[Any]]
 
 
 class RecentLog:
@@ -93,22 +95,34 @@ class RecentLog:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """The content of a part of the page, as a value that JSON can represent, and what is wrong."""
+
+    content: Any
+    conditions: Sequence[Condition] = ()
+
+
+Panel = Callable[[], Awaitable[Shown]]
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
-    """The resources, the store and the panels of the page. A panel returns a value that JSON can
-    represent.
+    """The resources, the store and the panels of the page. A resource that is at its maximum for
+    ``at_maximum_minutes`` is told.
     """
 
     resources: Mapping[str, Resource]
     store: StateStore
     recent: RecentLog
+    at_maximum_minutes: float
     panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
     """The panel, with a cache: it is read again only if its last content is ``seconds`` old."""
-    answers: list[tuple[float, Any]] = []
+    answers: list[tuple[float, Shown]] = []
 
-    async def answer() -> Any:
+    async def answer() -> Shown:
         now = clock()
         if not answers or now - answers[-1][0] >= seconds:
             answers[:] = [(now, await panel())]
@@ -199,13 +213,15 @@ class OverrideSet(TypedDict):
 @operation("GET", "resources", name="resources")
 async def all_resources(board: Board) -> list[ResourceStatus | ResourceUnreadable]:
     """Every resource: capacity, desired capacity, mode, throughput, metrics."""
-    return await status.read_all(board.resources.values(), board.store)
+    return await status.read_all(board.resources.values(), board.store, board.at_maximum_minutes)
 
 
 @operation("GET", "resources/{name}", 404)
 async def resource(board: Board, path: OfResource) -> ResourceStatus:
     """One resource."""
-    return await status.read_one(find(board.resources, path.name), board.store)
+    return await status.read_one(
+        find(board.resources, path.name), board.store, board.at_maximum_minutes
+    )
 
 
 @operation("GET", "resources/{name}/decisions", 404)
@@ -252,40 +268,35 @@ async def override(
 @operation("GET", "trends")
 async def trends(board: Board) -> list[TrendSeries]:
     """The event trends that the nightly job computed, as JSON."""
-    shown: list[TrendSeries] = await board.panels["trends"]()
+    shown: list[TrendSeries] = (await board.panels["trends"]()).content
     return shown
 
 
 @operation("GET", "breakers")
 async def breakers(board: Board) -> list[BreakerSummary]:
     """The circuit breakers as JSON, each open one with a link for closing it."""
-    shown: list[BreakerSummary] = await board.panels["breakers"]()
+    shown: list[BreakerSummary] = (await board.panels["breakers"]()).content
     return shown
 
 
-async def read_part(name: str, read: Awaitable[Any]) -> Any:
-    """The content of a part of the page, or ``error``, so that the other parts are still shown."""
-    try:
-        return await in_time(read)
-    except Exception as error:
-        return {"error": failure(name, error)}
-
-
-async def card(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
+async def card(board: Board, resource: Resource, hours: float) -> Shown:
     """The card of a resource. Its state is read once, and its log twice only if the last hours have
     no decision.
     """
-    snapshot = await board.store.load(resource.name)
-    lines = await _lines(board, snapshot, hours)
-    newest = status.newest(lines, snapshot.read_at)
-    if len(lines) < status.NEWEST_LINES and (not newest or newest.kind is not EntryKind.DECISION):
-        entries = await board.store.log(resource.name, status.NEWEST_LINES)
-        newest = status.newest(entries, snapshot.read_at)
-    return {
-        "status": presenting.status(resource, snapshot, newest),
+    try:
+        snapshot = await board.store.load(resource.name)
+    except StateUnreadable as error:
+        return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
+    lines = newest = await _lines(board, snapshot, hours)
+    if len(lines) < LINES and not any(line.kind is EntryKind.DECISION for line in lines):
+        newest = await board.store.log(resource.name, LINES)
+    found = conditions(resource, snapshot, newest, board.at_maximum_minutes)
+    shown = {
+        "status": presenting.status(resource, snapshot, newest, found),
         "history": history(lines, snapshot, hours),
         "age_limit_minutes": resource.goal.age_limit_minutes,
     }
+    return Shown(shown, found)
 
 
 async def _lines(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:

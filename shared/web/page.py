@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
+from collections.abc import Awaitable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from shared.web.attention import attention
-from shared.web.board import Board, Span, card, read_part
-from shared.web.http import SECURITY_HEADERS, Reply
-from shared.web.operation import operation
+from shared.notifications.conditions import Condition
+from shared.notifications.news import Severity
+from shared.web.board import Board, Shown, Span, card
+from shared.web.http import SECURITY_HEADERS, Reply, in_time
+from shared.web.operation import failure, operation
 from shared.web.rendering import render
 from shared.web.settings_http import SettingsProblems
 
 STATIC = Path(__file__).parent / "static"
+SEE_LOG = "See the log of the function app for details."
+SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+SHOWN_IN = {"hub": "breakers", "set-aside": "dead-letters"}
+"""The panels that have no heading of their own, and the panel that shows them."""
 
 
 class OfPage(Span):
@@ -30,14 +35,22 @@ class OfPage(Span):
 async def dashboard(board: Board, query: OfPage) -> Reply:
     """The dashboard, as HTML."""
     # Each part that cannot be read shows its error. The status is 503 if no part can be read.
-    cards, panels = await _read_all(board, query.hours)
+    resources, panels = board.resources.items(), board.panels.items()
+    cards = [
+        _read(name, Severity.ERROR, card(board, each, query.hours)) for name, each in resources
+    ]
+    parts = await gather(
+        *cards, *(_read(name.replace("-", " "), Severity.WARNING, each()) for name, each in panels)
+    )
+    anchors = [*(f"name-{number}" for number, _ in enumerate(cards, 1)), *board.panels]
+    contents = [part.content for part in parts]
     shown = {
-        "resources": cards,
-        "panels": panels,
-        "attention": attention(cards, panels),
+        "resources": [{"name": n, **c} for n, c in zip(board.resources, contents, strict=False)],
+        "panels": dict(zip(board.panels, contents[len(cards) :], strict=True)),
+        "attention": attention(dict(zip(anchors, parts, strict=True))),
         "hours": query.hours,
     }
-    status = 200 if any(map(_was_read, (*cards, *panels.values()))) else 503
+    status = 503 if all(isinstance(c, dict) and "error" in c for c in contents) else 200
     if query.live:
         return _html(status, render("live.html", **shown), "default-src 'none'")
     nonce = secrets.token_urlsafe(16)
@@ -56,17 +69,23 @@ async def dashboard(board: Board, query: OfPage) -> Reply:
     return _html(status, text, policy)
 
 
-async def _read_all(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The card of each resource and the content of each panel, all read concurrently."""
-    parts = [read_part(each.name, card(board, each, hours)) for each in board.resources.values()]
-    parts += [read_part(name, panel()) for name, panel in board.panels.items()]
-    answers = await gather(*parts)
-    cards = [{"name": name, **shown} for name, shown in zip(board.resources, answers, strict=False)]
-    return cards, dict(zip(board.panels, answers[len(cards) :], strict=True))
+def attention(parts: Mapping[str, Shown]) -> list[tuple[str, Condition]]:
+    """The conditions of the parts, the most severe first, each with a link to its part."""
+    found = [
+        (f"#{SHOWN_IN.get(anchor, anchor)}", each)
+        for anchor, part in parts.items()
+        for each in part.conditions
+    ]
+    return sorted(found, key=lambda each: SEVERITIES.index(each[1].severity))
 
 
-def _was_read(shown: Any) -> bool:
-    return not (isinstance(shown, dict) and "error" in shown)
+async def _read(name: str, severity: Severity, part: Awaitable[Shown]) -> Shown:
+    """A part of the page, or its error, so that the other parts are still shown."""
+    try:
+        return await in_time(part)
+    except Exception as error:
+        said = failure(name, error)
+        return Shown({"error": said}, [Condition(name, severity, f"{name}: {said}", "", SEE_LOG)])
 
 
 def _html(status: int, text: str, policy: str) -> Reply:

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
-from shared.ingestion.operating.breaker import Backlog, BreakerView
+from shared.ingestion.operating.breaker import BreakerView
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.values.shown import shown
@@ -128,11 +128,6 @@ def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
     if not approval_url:
         del told["approval_url"]
     return told
-
-
-def held(backlog: Backlog) -> JsonObject:
-    """A partition that waits for an operator."""
-    return {"place": backlog.place, "remark": backlog.remark}
 
 
 def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:

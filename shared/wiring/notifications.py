@@ -55,7 +55,7 @@ class NotificationParts(Parts):
             sources |= {
                 "breaker": self._breaker,
                 "dead letters": self._dead_letters,
-                "hub": self._hub,
+                "hub": self.hub,
             }
         return sources
 
@@ -73,9 +73,10 @@ class NotificationParts(Parts):
         store = self._app.ingestion.store
         return Observed(await notices.run(store, store, since))
 
-    async def _hub(self, _since: datetime, _now: datetime) -> Observed:
+    async def hub(self, *_: datetime, seconds_max: float | None = None) -> Observed:
+        """The partitions of the event hub that wait for an operator."""
         ingestion = self._app.ingestion
-        backlogs = await ingestion.breaker_controller.backlogs()
+        backlogs = await ingestion.breaker_controller.backlogs(seconds_max)
         group = ingestion.settings.consumer_group
         return notices.of_hub(ingestion.connection.hub, group, backlogs)
 

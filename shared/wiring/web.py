@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
 
+from shared.ingestion.breaker.announcement import open_breaker
 from shared.ingestion.dead_letters.find import newest
 from shared.ingestion.operating import stream_account
+from shared.ingestion.operating.notices import of_letters
+from shared.nightly.notices import trend_conditions
 from shared.web import panels
-from shared.web.board import Board, Panel, RecentLog, cached
+from shared.web.board import Board, Panel, RecentLog, Shown, cached
 from shared.web.samples_http import SampleReceiver
 from shared.wiring.parts import Parts
 
@@ -29,34 +31,38 @@ class WebParts(Parts):
             panels_by_name["set-aside"] = self.set_aside
             panels_by_name["hub"] = cached(self.hub, HUB_CACHED_SECONDS)
         store = self._app.scaling.store
-        return Board(self._app.resources, store, RecentLog(store), panels_by_name)
+        minutes = self._app.settings.notifications.at_maximum_minutes
+        return Board(self._app.resources, store, RecentLog(store), minutes, panels_by_name)
 
     @property
     def sample_receiver(self) -> SampleReceiver:
         """The service behind the HTTP endpoint for the samples of a ``QueueMetric``."""
         return SampleReceiver(self._app.resources, self._app.scaling.samples_queue)
 
-    async def breakers(self) -> list[panels.BreakerSummary]:
+    async def breakers(self) -> Shown:
         controller = self._app.ingestion.breaker_controller
         snapshot = await controller.breakers.load()
         state = (snapshot.breaker, snapshot.read_at)
         link = controller.link(*state) or controller.path(*state)
-        return [panels.breaker(controller.name, snapshot.breaker, link)]
+        summary = panels.breaker(controller.name, snapshot.breaker, link)
+        return Shown([summary], open_breaker(controller.name, snapshot.breaker))
 
-    async def hub(self) -> list[dict[str, Any]]:
-        """The partitions that wait for an operator. Reading them takes a connection each."""
-        backlogs = await self._app.ingestion.breaker_controller.backlogs(HUB_SECONDS_MAX)
-        return [panels.held(each) for each in backlogs if each.is_held]
+    async def hub(self) -> Shown:
+        """Only what is wrong with the hub. Reading its partitions takes a connection each."""
+        observed = await self._app.notifications.hub(seconds_max=HUB_SECONDS_MAX)
+        return Shown([], observed.conditions)
 
-    async def dead_letters(self) -> list[dict[str, Any]]:
+    async def dead_letters(self) -> Shown:
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)
-        return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
+        shown = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
+        return Shown(shown, of_letters(letters, DEAD_LETTERS_SHOWN))
 
-    async def set_aside(self) -> list[dict[str, Any]]:
+    async def set_aside(self) -> Shown:
         """The number of events that are not metrics, for each partition that has some."""
         counts = await stream_account.set_aside(self._app.ingestion.store)
-        return [{**stream.names, "events": count} for stream, count in counts]
+        return Shown([{**stream.names, "events": count} for stream, count in counts])
 
-    async def trends(self) -> list[panels.TrendSeries]:
+    async def trends(self) -> Shown:
         since = self._app.now().date() - timedelta(days=TREND_DAYS)
-        return panels.trends(await self._app.nightly.trends.since(since))
+        rows = await self._app.nightly.trends.since(since)
+        return Shown(panels.trends(rows), list(trend_conditions(rows)))

@@ -31,7 +31,6 @@ from shared.autoscaling.state import (
     ScalingState,
     changed_rows,
 )
-from shared.web.attention import attention
 from tests.builders import NOW, SOURCE, TIMING, ago, confirmed, desired, resource
 
 OLD = RulesInForce("old", ago(3600))
@@ -261,17 +260,17 @@ async def test_a_laptop_never_decides_beside_a_deployment_and_operators_are_told
     for _ in range(60):
         await world.tick(laptop)
     assert await world.deciders() == [20]
-    stored = await status.read_one(OLDER.resources["plan-1"], world.store)
+    stored = await status.read_one(OLDER.resources["plan-1"], world.store, 30)
     assert stored["rules"] is not None
     beside = stored["rules"]["beside"]
     assert beside == (
         "version old of the rules, activated at 2026-03-01 12:00 UTC, decides, but a copy of the "
         "app with version local-1 runs too; that copy only stores samples"
     )
-    card: dict[str, Any] = {"status": stored, "history": {"points": []}, "age_limit_minutes": 5}
-    assert f"plan-1: {beside}" in [item["what"] for item in attention([card], {})]
+    told = [(each["kind"], each["meaning"]) for each in stored["conditions"]]
+    assert ("rules.differ", beside) in told
     news = await notify.collect_news(OLDER.resources.values(), world.store, NOW, world.now, 30)
-    assert ("rules.differ", beside) in [(each.kind, each.text) for each in news.conditions]
+    assert ("rules.differ", beside) in [(each.kind, each.meaning) for each in news.conditions]
     await world.tick(OLDER, seconds=121)
     news = await notify.collect_news(OLDER.resources.values(), world.store, NOW, world.now, 30)
     assert "rules.differ" not in [each.kind for each in news.conditions]

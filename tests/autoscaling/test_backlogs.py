@@ -38,14 +38,14 @@ from shared.autoscaling.learning.backlogs import (
 )
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
-from shared.autoscaling.operating.notices import conditions
+from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.operating.presenting import status
 from shared.autoscaling.policy import Observation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import NO_SOURCE, Count, HubMetric, TopicSubscriptions
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
 from shared.autoscaling.transition import Transition, advance
-from shared.web.attention import attention
+from shared.notifications.news import Severity
 from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
 
@@ -126,24 +126,14 @@ def test_the_oldest_item_may_be_as_old_as_the_last_one_that_was_seen_to_be_finis
     assert "backlog has not fallen for 360 min" in decision.reason
     _, working = run(declared, 30, stopped_after(31))
     assert all(step.decision and AGE_AT_MOST not in step.decision.evidence for _, step in working)
-    (shown,) = status(declared, Snapshot("plan-1", held, NOW), None)["unfallen"]
-    (news,) = conditions(declared, held, [], NOW, 30)
+    snapshot = Snapshot("plan-1", held, NOW)
+    (shown,) = status(declared, snapshot, [], [])["unfallen"]
+    (found,) = conditions(declared, snapshot, [], 30)
+    news = found.news(NOW)
     assert shown["said"] == "backlog has not fallen for 360 min"
     assert (news.kind, news.headline) == ("backlog.not.falling", f"plan-1: {shown['said']}")
     assert news.text == shown["meaning"]
     assert "arrived at 2026-03-01 05:57 UTC or later. Either more work arrives than" in news.text
-
-
-def test_the_page_says_that_a_backlog_has_not_fallen() -> None:
-    declared = worker()
-    held, _ = run(declared, 60, stopped_after(30))
-    card = {
-        "status": status(declared, Snapshot("plan-1", held, NOW), None),
-        "history": {"points": [], "events": []},
-        "age_limit_minutes": 5,
-    }
-    said = [(item["severity"], item["what"]) for item in attention([card], {})]
-    assert said == [("warn", "plan-1: backlog has not fallen for 30 min")]
 
 
 @pytest.mark.parametrize(
@@ -155,9 +145,11 @@ def test_only_the_facts_are_stated_while_the_capacity_cannot_rise(
 ) -> None:
     declared = worker(**changes)
     held, _ = run(declared, 60, stopped_after(30), capacity=capacity)
-    (news,) = conditions(declared, held, [], NOW, 300)
-    assert news.headline == "plan-1: backlog has not fallen for 30 min"
-    assert news.text.endswith("UTC or later.") or not news.text
+    found = conditions(declared, Snapshot("plan-1", held, NOW), [], 300)
+    (condition,) = [each for each in found if each.severity is not Severity.INFO]
+    assert condition.what == "plan-1: backlog has not fallen for 30 min"
+    assert condition.meaning.endswith("UTC or later.") or not condition.meaning
+    assert condition.todo == ""
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import scaling_logic, status
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
-from shared.autoscaling.operating.notices import conditions
+from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import (
@@ -195,8 +195,8 @@ class Clocks:
     async def told(self) -> str:
         """The condition that the clocks differ; empty if there is none."""
         snapshot = await self.store.load("plan-1")
-        news = conditions(self.resources["plan-1"], snapshot.state, [], snapshot.read_at, 30)
-        return next((n.headline for n in news if n.subject == "plan-1/clock"), "")
+        found = conditions(self.resources["plan-1"], snapshot, [], 30)
+        return next((each.what for each in found if each.subject == "plan-1/clock"), "")
 
 
 @pytest.mark.parametrize("seconds", [600, -600, 150, -150, 7200, -7200])
@@ -286,6 +286,6 @@ async def test_the_status_shows_the_newest_decision_of_the_clock_that_was_set_ba
     await world.minutes(15)
     world.store_ahead = world.sources_ahead = -600
     await world.minutes(3)
-    newest = (await status.read_one(world.resources["plan-1"], world.store))["newest"]
+    newest = (await status.read_one(world.resources["plan-1"], world.store, 30))["newest"]
     assert newest
     assert newest["id"].startswith(f"backlog-{int(world.read()[0].value.time.timestamp())}")

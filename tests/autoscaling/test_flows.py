@@ -304,7 +304,7 @@ async def test_an_answer_of_resource_manager_never_stands_in_place_of_the_newest
     assert line.kind in (EntryKind.DEFERRED, EntryKind.FAILED)
     assert line.reason.startswith("the change ")
     assert line.reason.endswith(f": {error}")
-    newest = (await status.read_one(world.resource, world.store))["newest"]
+    newest = (await status.read_one(world.resource, world.store, 30))["newest"]
     assert newest
     assert newest["reason"].startswith("the mean backlog is 200, above the upper threshold 100")
 

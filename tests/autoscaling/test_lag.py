@@ -104,7 +104,7 @@ def test_the_page_calls_a_metric_silent_when_decisions_do() -> None:
 
 def shown(source: Source) -> dict[str, Any]:
     snapshot = Snapshot("plan-1", known(240), NOW)
-    status = presenting.status(workers(source), snapshot, None)
+    status = presenting.status(workers(source), snapshot, [], [])
     (metric,) = status["metrics"]
     return dict(metric)
 

@@ -183,7 +183,7 @@ async def test_the_status_distinguishes_a_metric_without_samples_from_a_zero() -
     kept = store()
     two = resource(metrics={"backlog": SOURCE, "other": StorageQueue("other")})
     await feed(kept, 0)
-    result = await status.read_one(two, kept)
+    result = await status.read_one(two, kept, 30)
     assert [(m["name"], m["value"], m["stale"]) for m in result["metrics"]] == [
         ("backlog", 0, False),
         ("other", None, True),

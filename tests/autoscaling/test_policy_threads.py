@@ -137,7 +137,7 @@ async def test_after_the_limit_samples_are_stored_and_the_capacity_is_held(
     for since in (NOW, world.now + timedelta(seconds=1)):
         observed = await notify.collect_news([workers], world.store, since, world.now, 30)
         (condition,) = [news for news in observed.conditions if news.kind == "policy.unanswered"]
-        assert "since 2026-03-01 12:00:15" in condition.text
+        assert "since 2026-03-01 12:00:15" in condition.meaning
 
     blocking.released.set()
     world.threads.limit_seconds = PATIENT

@@ -35,7 +35,7 @@ from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.settings.connections import StorageConnection
 from shared.web import http, panels
-from shared.web.board import Board, RecentLog
+from shared.web.board import Board, RecentLog, Shown
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import DECLARED, EVERYTHING
 from tests.builders import NOW, as_message, encode_metric
@@ -77,11 +77,11 @@ async def install_twins(app: App) -> None:
             sample = Metric(PLAN, name, MetricValue(now, value))
             await scaling_logic.process_samples(as_message(sample), {PLAN: DECLARED}, store)
 
-    async def trends() -> list[panels.TrendSeries]:
-        return panels.trends(days())
+    async def trends() -> Shown:
+        return Shown(panels.trends(days()))
 
     shown = {"trends": trends, "breakers": app.web.breakers, "dead-letters": app.web.dead_letters}
-    app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), shown)
+    app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), 30, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,8 @@ def test_every_operation_answers_in_time_while_storage_is_frozen(
             ingestion.store = EventStore(TableRows(storage))
             ingestion.breaker_store = BreakerStore(TableRows(storage), BREAKER)
             api.app.scaling.samples_queue = FrozenQueue()
-            shown = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
-            api.app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), shown)
+            shown: Any = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
+            api.app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), 30, shown)
 
         async def thaw() -> None:
             stores: list[Any] = [api.app.ingestion.store, api.app.ingestion.breaker_store]

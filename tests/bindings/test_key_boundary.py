@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import aiohttp
 import azure.functions as func
@@ -24,7 +23,7 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
 from local.twins.autoscaling import MemoryStateStore
-from shared.web.board import Board, Panel, RecentLog
+from shared.web.board import Board, Panel, RecentLog, Shown
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, resource
 
@@ -55,8 +54,8 @@ ADDRESSES = [
 
 
 def panel(secret: str) -> Panel:
-    async def answer() -> Any:
-        return [{"secret": secret}]
+    async def answer() -> Shown:
+        return Shown([{"secret": secret}])
 
     return answer
 
@@ -64,7 +63,7 @@ def panel(secret: str) -> Panel:
 def board() -> Board:
     store = MemoryStateStore(lambda: NOW)
     panels = {name: panel(secret) for name, secret in SECRETS.items()}
-    return Board({name: resource(name) for name in RESOURCES}, store, RecentLog(store), panels)
+    return Board({name: resource(name) for name in RESOURCES}, store, RecentLog(store), 30, panels)
 
 
 @pytest.fixture

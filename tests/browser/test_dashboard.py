@@ -16,6 +16,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from local.demo.system import LocalSystem, local_system
 from shared.web import panels
+from shared.web.board import Shown
 from shared.wiring.app import App
 from tests.local.test_system import PATIENT, TraceClock, follow, step_trace
 from tests.web.test_panels import days
@@ -158,7 +159,7 @@ async def test_an_open_breaker_needs_attention_and_is_closed_by_a_button(
     )
     await tab.page.evaluate(REFRESH)
     problem = tab.page.locator(".attention li.bad")
-    await expect(problem).to_contain_text("circuit breaker metric_ingest is isolated: trying it")
+    await expect(problem).to_contain_text("Circuit breaker metric_ingest is isolated: trying it")
     results = await Axe().run(tab.page)
     assert results.violations_count == 0, results.generate_report()
     await tab.page.locator("a.button").click()
@@ -210,8 +211,8 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
 ) -> None:
     series = [replace(day, event=f"event-{n}") for n in range(21) for day in days(2)]
 
-    async def trends() -> list[panels.TrendSeries]:
-        return panels.trends(series)
+    async def trends() -> Shown:
+        return Shown(panels.trends(series))
 
     app = running_app()
     shown = replace(app.web.board, panels={**app.web.board.panels, "trends": trends})

@@ -31,6 +31,7 @@ from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
 from shared.ingestion.store.rows import CHECKPOINT, DEAD, GAP, MARK, OUTBOX
 from shared.nightly.model import Demand, Run, RunState
+from shared.nightly.notices import trend_conditions
 from shared.notifications import flow
 from shared.notifications.news import News
 from shared.notifications.ports import Observed
@@ -38,7 +39,6 @@ from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import Trend, trend_row
 from shared.settings.connections import StorageConnection
 from shared.web import panels
-from shared.web.attention import attention
 from tests.builders import NOW
 from tests.contract.ingestion import checkpoint, commit, effect, letter, new_stream
 from tests.notifications.test_notifications import Recipient
@@ -259,9 +259,9 @@ async def test_an_unreadable_trend_is_shown_as_unreadable_beside_the_others(
     by_verdict = {series["verdict"]: series for series in series_list}
     assert len(by_verdict["normal"]["days"]) == 1
     assert by_verdict["unreadable"]["days"] == [], "an unknown value is not zero"
-    (item,) = attention([], {"trends": series_list})
-    assert f"bad-{name}" in item["what"]
-    assert "of table Trends cannot be read" in item["what"]
+    (found,) = trend_conditions(read)
+    assert f"bad-{name}" in found.what
+    assert "of table Trends cannot be read" in found.meaning
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ async def two(store: TableStateStore) -> dict[str, Resource]:
 
 
 def board(two: dict[str, Resource], store: TableStateStore) -> Board:
-    return Board(two, store, RecentLog(store))
+    return Board(two, store, RecentLog(store), 30)
 
 
 @pytest.mark.parametrize(

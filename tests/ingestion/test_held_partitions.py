@@ -19,8 +19,6 @@ from shared.ingestion.operating.notices import of_hub
 from shared.ingestion.ports import NoSwitch
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.notifications.ports import Observed
-from shared.web import panels
-from shared.web.attention import attention
 from tests.builders import NOW
 from tests.contract.ingestion import commit
 
@@ -84,10 +82,8 @@ async def backlogs(
     return (await controller.view()).backlog
 
 
-def reported(found: Sequence[Backlog]) -> tuple[Observed, list[str]]:
-    """What the notifier and the page say."""
-    listed = attention([], {"hub": [panels.held(each) for each in found if each.is_held]})
-    return of_hub("hub", "$Default", found), [item["what"] for item in listed]
+def reported(found: Sequence[Backlog]) -> Observed:
+    return of_hub("hub", "$Default", found)
 
 
 def at(last: int, newest_at: datetime | None = None, made: datetime = MADE) -> HubState:
@@ -105,19 +101,17 @@ def at(last: int, newest_at: datetime | None = None, made: datetime = MADE) -> H
         (9, Hub(at(9), HubMissing("hub/partitions: 404")), "HubMissing: hub/partitions: 404"),
     ],
 )
-async def test_a_partition_that_waits_for_an_operator_is_shown_and_reported(
+async def test_a_partition_that_waits_for_an_operator_is_reported(
     last: int | None, hub: Hub, remark: str
 ) -> None:
     (backlog,) = found = await backlogs(hub, last)
     assert (backlog.events, backlog.is_held) == (None, True)
     assert backlog.remark.startswith(remark)
-    observed, listed = reported(found)
-    (news,) = observed.conditions
-    assert (news.kind, news.subject) == ("hub.held", "hub/$Default")
-    assert remark in news.text
+    (condition,) = reported(found).conditions
+    assert (condition.kind, condition.subject) == ("hub.held", "hub/$Default")
+    assert remark in condition.meaning
     place = "all partitions" if hub.missing else "partition 0"
-    assert news.headline == f"hub: {place} cannot be processed"
-    assert remark in listed[0]
+    assert condition.what == f"hub: {place} cannot be processed"
 
 
 @pytest.mark.parametrize(
@@ -136,8 +130,8 @@ async def test_a_backlog_or_an_outage_is_not_reported_as_a_changed_hub(
 ) -> None:
     (backlog,) = found = await backlogs(hub, last)
     assert (backlog.events, backlog.is_held) == (events, False)
-    observed, listed = reported(found)
-    assert (observed.conditions, listed) == ((), [])
+    observed = reported(found)
+    assert observed.conditions == ()
     assert list(observed.unread) == ([] if was_read else ["hub/$Default"]), (
         "a condition that was reported does not end while the partition cannot be read"
     )
@@ -172,15 +166,13 @@ async def test_what_does_not_answer_in_time_hides_no_other_partition_and_is_no_h
     assert {each.partition_id: each.events for each in found} == waiting
     silent = [each for each in found if each.remark == "no answer within 0.05 s"]
     assert [each.partition_id for each in silent] == [p for p in waiting if p in ("1", "all")]
-    observed, listed = reported(found)
-    assert (observed.conditions, listed) == ((), [])
+    observed = reported(found)
+    assert observed.conditions == ()
     assert list(observed.unread) == ["hub/$Default"]
 
 
 async def test_one_notification_tells_of_all_partitions_of_a_hub() -> None:
     found = [Backlog(str(n), None, f"recreated {n}", is_held=n > 0) for n in range(32)]
-    observed, listed = reported(found)
-    (news,) = observed.conditions
-    assert news.headline == "hub: 31 of 32 partitions cannot be processed"
-    assert news.text.count("recreated") == 5
-    assert listed == ["event hub, partition 1 (and 30 more): recreated 1"]
+    (condition,) = reported(found).conditions
+    assert condition.what == "hub: 31 of 32 partitions cannot be processed"
+    assert condition.meaning.count("recreated") == 5

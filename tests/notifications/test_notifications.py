@@ -19,20 +19,24 @@ from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
-from shared.autoscaling.operating.notices import conditions, events
+from shared.autoscaling.operating.conditions import conditions
+from shared.autoscaling.operating.notices import events
 from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.ingestion.operating import notices as failed_events
 from shared.nightly.notices import trend_notices
 from shared.notifications import flow
-from shared.notifications.news import News, NewsKind
+from shared.notifications.conditions import Condition
+from shared.notifications.news import News, NewsKind, Severity
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, as_message, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
+STALE = Condition("a/backlog", Severity.WARNING, "no sample", kind=NewsKind.SOURCE_STALE)
 INTERVALS = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))
 
 
@@ -55,7 +59,7 @@ class World:
         self.recipient = Recipient()
         self.records = MemoryNotificationStore(lambda: self.now)
         self.happened: list[News] = []
-        self.lasting: list[News] = []
+        self.lasting: list[Condition] = []
         self.broken = False
 
     async def source(self, since: datetime, _now: datetime) -> Observed:
@@ -123,8 +127,7 @@ async def test_a_notification_that_did_not_arrive_is_sent_again_under_the_same_i
 
 async def test_a_condition_is_reported_when_it_begins_at_intervals_and_when_it_ends() -> None:
     world = World()
-    lasting = News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")
-    world.lasting = [lasting]
+    world.lasting = [STALE]
     sent: list[News] = []
     for _ in range(13 * 12):
         sent += await world.minute(5)
@@ -139,7 +142,7 @@ async def test_a_condition_is_reported_when_it_begins_at_intervals_and_when_it_e
 
 async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source() -> None:
     world = World()
-    world.lasting = [News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")]
+    world.lasting = [STALE]
     await world.minute()
     world.broken = True
 
@@ -154,7 +157,7 @@ async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source()
 
 async def test_a_condition_is_reported_even_if_another_source_fails() -> None:
     world = World()
-    world.lasting = [News("", NewsKind.AT_MAXIMUM, "a", NOW, "at its maximum")]
+    world.lasting = [Condition("a", Severity.WARNING, "at its maximum", kind=NewsKind.AT_MAXIMUM)]
 
     async def broken(_since: datetime, _now: datetime) -> Observed:
         raise OSError("table gone")
@@ -212,10 +215,9 @@ async def test_the_webhook_receives_only_the_configured_kinds_and_their_endings(
 
 async def test_a_condition_that_comes_and_goes_is_not_reported_each_time() -> None:
     world = World()
-    lasting = News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")
     sent = []
     for number in range(90):
-        world.lasting = [lasting] if number % 2 == 0 else []
+        world.lasting = [STALE] if number % 2 == 0 else []
         sent += await world.minute()
     assert [news.kind for news in sent[:2]] == ["source.stale", "source.stale.over"]
     assert len(sent) <= 90 / 15 + 1
@@ -318,13 +320,15 @@ def test_a_resource_long_at_its_maximum_is_reported_while_its_rule_desires_no_le
 ) -> None:
     older = line(EntryKind.DECISION, 60, candidates=(Recommendation(9, "more"),))
     lines = [newest] if newest.kind is EntryKind.CONFIRMED else [newest, older]
-    reported = conditions(resource(), state_with(*capacities), lines, NOW, 30)
-    assert [news.headline for news in reported] == headlines
+    snapshot = Snapshot("plan-1", state_with(*capacities), NOW)
+    reported = conditions(resource(), snapshot, lines, 30)
+    assert [each.what for each in reported if each.kind] == headlines
 
 
 def test_a_resource_with_a_fixed_capacity_is_never_reported_as_at_its_maximum() -> None:
     fixed = resource(limits=Limits(5, 5))
-    assert conditions(fixed, state_with((5, 90), (5, 0)), [DESIRING_MORE], NOW, 30) == []
+    snapshot = Snapshot("plan-1", state_with((5, 90), (5, 0)), NOW)
+    assert conditions(fixed, snapshot, [DESIRING_MORE], 30) == []
 
 
 async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_read() -> None:

@@ -19,7 +19,8 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.notifications import flow
-from shared.notifications.news import News, NewsKind
+from shared.notifications.conditions import Condition
+from shared.notifications.news import NewsKind, Severity
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
 from shared.notifications.selection import (
     OVERLAP,
@@ -130,7 +131,7 @@ async def test_conditions_of_unread_subjects_last_and_those_of_other_subjects_en
         return observed["latest"]
 
     lasting = [
-        News("", NewsKind.SOURCE_STALE, subject, NOW, "no sample")
+        Condition(subject, Severity.WARNING, "no sample", kind=NewsKind.SOURCE_STALE)
         for subject in ("plan-1/backlog", "plan-10/backlog", "plan-1")
     ]
     for latest in (Observed((), lasting), Observed((), (), ["plan-1"])):
@@ -286,7 +287,8 @@ async def test_a_grouped_condition_that_could_not_be_recorded_is_sent_again() ->
     world = World()
     world.records = Failing(lambda: world.now)
     world.lasting = [
-        News("", NewsKind.SOURCE_STALE, str(n), NOW, f"silent: {n}", "why") for n in range(20)
+        Condition(str(n), Severity.WARNING, f"silent: {n}", "why", kind=NewsKind.SOURCE_STALE)
+        for n in range(20)
     ]
     assert [news.data["count"] for news in await world.minute()] == [20]
     assert [news.subject for news in await world.minute()] == ["17"]

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.nightly.notices import trend_notices
+from shared.nightly.notices import trend_conditions, trend_notices
 from shared.sampling.comparison import Day
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.trend_rows import Trend, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.web import panels
-from shared.web.attention import attention
 from spark_jobs.model import BlobDate, DaySums, Series, Shape
 from spark_jobs.report.pictures import pictures
 from spark_jobs.report.trends import TrendInputs, trends_of
@@ -228,9 +227,9 @@ def test_a_lost_measurement_is_stored_notified_and_shown_on_the_page(left: float
     shown = panels.trends([each for each in rows if each.event == "OrderPlaced"])
     assert (shown[0]["alarm"], shown[0]["figure"]) == (True, "sum")
     assert shown[0]["days"][0]["adjusted"] == pytest.approx(day(0).value)  # the chart shows sums
-    (item,) = attention([], {"trends": shown})
-    assert "measurement lost" in item["what"]
-    assert item["todo"] == "check that the sender is still sending Amount"
+    (found,) = trend_conditions(rows)
+    assert (found.what, found.meaning) == (news.headline, trend.reason)
+    assert found.todo == "Check that the sender is still sending Amount."
     page = next(text for name, text in pictures(rows).items() if name.endswith("html"))
     assert b"measurement lost" in page
 

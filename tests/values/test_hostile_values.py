@@ -305,7 +305,7 @@ JSON = {"content-type": "application/json"}
 @given(changed({**OVERRIDE, "freeze_scale_in": False, "clear": False}) | values)
 async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None:
     store = MemoryStateStore(lambda: NOW)
-    served = Board({"plan-1": resource()}, store, RecentLog(store))
+    served = Board({"plan-1": resource()}, store, RecentLog(store), 30)
     body = json.dumps(fields).encode()
     request = Request(route={"name": "plan-1"}, headers=JSON, body=body)
     reply = await board.override(request, served)

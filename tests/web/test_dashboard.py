@@ -57,7 +57,7 @@ class World:
         self.now = NOW
         self.store = Counting(lambda: self.now)
         self.resource = resource()
-        self.board = Board({"plan-1": self.resource}, self.store, RecentLog(self.store))
+        self.board = Board({"plan-1": self.resource}, self.store, RecentLog(self.store), 30)
 
     async def minute(self, backlog: float = 200) -> None:
         self.now += timedelta(minutes=1)
@@ -172,7 +172,7 @@ async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest
         for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
             world.now += age  # the last one sets the clock of the store back
             shown = await card(world.board, world.resource, 3)
-            assert shown["status"] == await world.get("resources/plan-1")
+            assert shown.content["status"] == await world.get("resources/plan-1")
 
 
 async def test_an_override_is_set_and_cleared(world: World) -> None:

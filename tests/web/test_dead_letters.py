@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
-from shared.web.attention import attention
 from shared.wiring.app import App
 from tests.builders import NOW
 
@@ -24,6 +23,6 @@ async def test_only_the_50_newest_dead_letters_of_all_partitions_are_shown() -> 
     app.ingestion.store = store
     shown = await app.web.dead_letters()
     newest = [f"{partition}/{number}" for number in range(199, 0, -1) for partition in (2, 1, 0)]
-    assert [letter["error"] for letter in shown] == newest[:50]
-    (item,) = attention([], {"dead-letters": shown})
-    assert item["what"] == "50 or more dead letters; the newest: 2/199"
+    assert [letter["error"] for letter in shown.content] == newest[:50]
+    (found,) = shown.conditions
+    assert (found.what, found.meaning) == ("dead letters: 50 or more", "The newest: 2/199")

@@ -12,14 +12,13 @@ import pytest
 from local.twins.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.measurements import CAPACITY_METRIC
-from shared.autoscaling.operating import presenting
+from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.settings.connections import StorageConnection
 from shared.web import http
-from shared.web.attention import attention
-from shared.web.board import Board, RecentLog, override, resources, trends
+from shared.web.board import Board, RecentLog, Shown, override, resources, trends
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW, SOURCE, desired, history, resource, sample, state
@@ -48,7 +47,7 @@ class Failing(MemoryStateStore):
 
 
 def board(store: StateStore, *names: str) -> Board:
-    return Board({name: resource(name) for name in names}, store, RecentLog(store))
+    return Board({name: resource(name) for name in names}, store, RecentLog(store), 30)
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +78,7 @@ async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounde
 ) -> None:
     store = TableStateStore(StorageConnection("Storage", GONE))
     shown = board(store, "plan-1")
-    with_panel = replace(shown, panels={"trends": lambda: asyncio.sleep(3600)})
+    with_panel = replace(shown, panels={"trends": lambda: asyncio.sleep(3600, Shown([]))})
     async with asyncio.timeout(SECONDS_MAX):
         reply = await dashboard(Request(query=query), with_panel)
     await store.close()
@@ -122,18 +121,17 @@ async def test_an_override_with_an_unknown_outcome_is_answered_with_503() -> Non
 
 
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
-    status = presenting.status(resource(**declared), Snapshot("plan-1", of, NOW), None)
-    card = {"status": status, "history": {"points": []}, "age_limit_minutes": 5}
-    return [(item["severity"], item["what"]) for item in attention([card], {})]
+    found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), [], 30)
+    return [(each.severity, each.what) for each in found]
 
 
 def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources() -> None:
     fresh = state([5, 5])
-    not_read = "plan-1: the capacity of the plan has not been read"
+    not_read = "plan-1: no sample of capacity for"
     for silent, expected in (
         (45, []),
-        (75, [("warn", f"{not_read} for 75 s, although other sources have")]),
-        (200, [("bad", "plan-1: the capacity of the plan cannot be read")]),
+        (75, [("warning", f"{not_read} 75 s, although other sources have")]),
+        (200, [("warning", f"{not_read} 3 min")]),
     ):
         capacity = replace(history([2]), samples=(sample(2, silent),))
         of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: capacity})
@@ -144,7 +142,7 @@ def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources
     both = {"backlog": SOURCE, "other": SOURCE}
     late = {**of.histories, "backlog": replace(history([5]), samples=(sample(5, 70),))}
     assert [severity for severity, _ in problems_of(replace(of, histories=late), metrics=both)] == [
-        "warn"
+        "warning"
     ]
 
 
@@ -154,9 +152,8 @@ def _capacity(seconds: float) -> Any:
 
 def test_an_action_pending_for_too_long_is_reported_with_its_last_error() -> None:
     hung = desired(requested_at=sample(0, 720).time, last_error="no answer within 30 s")
-    (item,) = problems_of(state([5, 5], 2, hung))
     requested = "plan-1: scaling to 3 instances was requested 12 min ago and is not confirmed"
-    assert item == ("warn", f"{requested}: no answer within 30 s")
+    assert problems_of(state([5, 5], 2, hung)) == [("warning", requested)]
     young = desired(requested_at=sample(0, 200).time)
     assert problems_of(state([5, 5], 2, young)) == []
     done = replace(hung, status=ActionStatus.CONFIRMED, last_error="")

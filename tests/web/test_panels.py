@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from local.twins.autoscaling import MemoryStateStore
+from shared.ingestion.breaker.announcement import open_breaker
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker import BreakerView
 from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
-from shared.web.attention import attention
-from shared.web.board import Board, RecentLog, breakers, cached
+from shared.web.board import Board, RecentLog, Shown, breakers, cached
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW
@@ -51,14 +51,14 @@ def days(count: int = 30, **changes: Any) -> list[Trend]:
 
 
 def board(**shown: Any) -> Board:
-    async def answer(value: Any) -> Any:
+    async def answer(value: Any) -> Shown:
         if isinstance(value, Exception):
             raise value
-        return value
+        return Shown(value)
 
     store = MemoryStateStore(lambda: NOW)
     named = {name.replace("_", "-"): (lambda v=value: answer(v)) for name, value in shown.items()}
-    return Board({}, store, RecentLog(store), named)
+    return Board({}, store, RecentLog(store), 30, named)
 
 
 def test_only_a_breaker_that_is_not_closed_has_a_link() -> None:
@@ -73,8 +73,8 @@ async def test_a_state_is_the_same_word_in_all_json_and_has_spaces_on_pages() ->
     summary = panels.breaker("metric_ingest", probing, "")
     status = panels.status_of(BreakerView("metric_ingest", probing, NOW, (), ()))
     assert summary["mode"] == status["mode"] == "half_open"
-    (item,) = attention([], {"breakers": [dict(summary)]})
-    assert "circuit breaker metric_ingest is half open" in item["what"]
+    (condition,) = open_breaker("metric_ingest", probing)
+    assert "Circuit breaker metric_ingest is half open" in condition.what
     letter = panels.dead_letter(STREAM, replace(LETTER, kind=FailureKind.TOO_LARGE))
     text = (await dashboard(Request(), board(breakers=[summary], dead_letters=[letter]))).body
     assert ">half open</span>" in text
@@ -137,7 +137,9 @@ async def test_a_panel_that_fails_or_hangs_hides_no_other_panel(
 ) -> None:
     monkeypatch.setattr(http, "ANSWER_SECONDS_MAX", 0.01)
     shown = board(breakers=OSError("hunter2"), trends=[])
-    hanging = replace(shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60)})
+    hanging = replace(
+        shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60, Shown([]))}
+    )
     text = (await dashboard(Request(), hanging)).body
     assert text.count("cannot be shown now") == 4, "once in each panel and once each among problems"
     assert "hunter2" not in text
@@ -173,11 +175,11 @@ async def test_the_page_shows_how_many_events_were_set_aside() -> None:
 async def test_a_cached_panel_is_read_again_only_after_its_lifetime() -> None:
     reads, clock = [], {"now": 0.0}
 
-    async def panel() -> int:
+    async def panel() -> Shown:
         reads.append(clock["now"])
-        return len(reads)
+        return Shown(len(reads))
 
     cached_panel = cached(panel, 300, lambda: clock["now"])
-    assert [await cached_panel() for _ in range(5)] == [1] * 5
+    assert [await cached_panel() for _ in range(5)] == [Shown(1)] * 5
     clock["now"] = 300.0
-    assert await cached_panel() == 2
+    assert await cached_panel() == Shown(2)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.operating.notices import (
-    conditions,
-    events,
-    unreadable_rows,
-    unreadable_state,
-)
+from shared.autoscaling.operating.conditions import LINES, conditions, state_unreadable
+from shared.autoscaling.operating.notices import events
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed
@@ -23,8 +20,6 @@ LINES_MAX = 20_000
 """The most log entries that are read. Fifty metrics with a decision every 15 s write as many in an
 hour and a half.
 """
-NEWEST_LINES = 50
-"""The number of newest entries that are searched for the last decision."""
 
 
 async def collect_news(
@@ -38,30 +33,22 @@ async def collect_news(
 
     Poison messages that name no declared resource are included.
     """
-    per_resource = [_one(resource, store, since, now, at_maximum_minutes) for resource in resources]
-    answers = await asyncio.gather(*per_resource)
+
+    async def observed(resource: Resource) -> Observed:
+        lines = await store.log(resource.name, LINES_MAX, since=since)
+        recent = list(events(lines))
+        try:
+            snapshot = replace(await store.load(resource.name), read_at=now)
+        except StateUnreadable as error:
+            return Observed(recent, [state_unreadable(resource.name, str(error))], [resource.name])
+        if not any(line.kind is EntryKind.DECISION for line in lines):
+            lines = await store.log(resource.name, LINES)
+        return Observed(recent, conditions(resource, snapshot, lines, at_maximum_minutes))
+
+    answers = await asyncio.gather(*map(observed, resources))
     unattributed = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
     return Observed(
         [*[news for answer in answers for news in answer.events], *unattributed],
-        [news for answer in answers for news in answer.conditions],
+        [found for answer in answers for found in answer.conditions],
         [name for answer in answers for name in answer.unread],
     )
-
-
-async def _one(
-    resource: Resource,
-    store: StateStore,
-    since: datetime,
-    now: datetime,
-    at_maximum_minutes: float,
-) -> Observed:
-    lines = await store.log(resource.name, LINES_MAX, since=since)
-    recent = list(events(lines))
-    try:
-        snapshot = await store.load(resource.name)
-    except StateUnreadable as error:
-        return Observed(recent, [unreadable_state(resource, str(error), now)], [resource.name])
-    if not any(line.kind is EntryKind.DECISION for line in lines):
-        lines = await store.log(resource.name, NEWEST_LINES)  # however old they are
-    lasting = conditions(resource, snapshot.state, lines, now, at_maximum_minutes)
-    return Observed(recent, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])

@@ -25,7 +25,7 @@ from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes, unfal
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
-from shared.autoscaling.operating.notices import unfallen_text
+from shared.autoscaling.operating.conditions import newest, waiting
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.shown import (
     CandidateShown,
@@ -44,11 +44,12 @@ from shared.autoscaling.operating.shown import (
     SampleShown,
     UnfallenShown,
 )
-from shared.autoscaling.operating.staleness import is_silent, meanwhile
-from shared.autoscaling.policy import RateEstimate, Recommendation, Resource
+from shared.autoscaling.operating.staleness import silences
+from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
-from shared.autoscaling.state import Desired, Override, RulesInForce, ScalingState
+from shared.autoscaling.state import ScalingState
+from shared.notifications.conditions import Condition, explained
 from shared.values.redaction import redacted
 from shared.values.shown import shown
 from shared.values.text import one_line
@@ -58,13 +59,22 @@ DECISION = EntryKind.DECISION
 Shown = dict[str, Any]
 
 
-def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> ResourceStatus:
-    """The status of a resource: capacity, desired state, mode, override, throughput, metrics, and
-    the newest decision."""
+def status(
+    resource: Resource,
+    snapshot: Snapshot,
+    lines: Sequence[LogEntry],
+    found: Iterable[Condition],
+) -> ResourceStatus:
+    """The status of a resource: capacity, desired state, mode, override, throughput, metrics, the
+    newest decision, and what is wrong (``found``). ``lines`` are the newest entries of the log.
+    """
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
-    stale = is_silent(resource, CAPACITY_METRIC, capacity, now)
+    desired, override, rules = state.desired, effective_override(state, now), state.rules
+    estimate = rate_estimate(resource.throughput, state.learned)
+    silent = silences(resource, state, now)
+    decided = newest(lines, now)
     return {
         "name": resource.name,
         "target": shown(PlanShown, resource.target, format_time),
@@ -72,18 +82,27 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> R
         "as_of": format_time(now),
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
-        "capacity_stale": stale,
-        "capacity_meanwhile": meanwhile(resource, state, CAPACITY_METRIC, now) if stale else None,
-        "desired": _desired(state.desired),
+        "capacity_stale": CAPACITY_METRIC in silent,
+        "capacity_meanwhile": silent.get(CAPACITY_METRIC),
+        "desired": shown(DesiredShown, desired, format_time, last_error=desired.last_error or None)
+        if desired
+        else None,
         "mode": mode,
         "mode_reason": mode_reason,
-        "override": _override(state, now),
-        "rules": _rules(state.rules, now),
-        "estimate": _estimate(rate_estimate(resource.throughput, state.learned)),
-        "metrics": list(_metrics(resource, state, now)),
+        "override": shown(OverrideShown, override, format_time, said=described(override))
+        if override
+        else None,
+        "rules": shown(RulesShown, rules, format_time, beside=told(rules, now) or None)
+        if rules
+        else None,
+        "estimate": shown(EstimateShown, estimate, format_time, said=str(estimate))
+        if estimate
+        else None,
+        "metrics": list(_metrics(resource, state, silent, now)),
         "unfallen": list(_unfallen(resource, state, now)),
-        "newest": decision_line(newest) if newest else None,
+        "newest": decision_line(decided) if decided else None,
         "unreadable": list(snapshot.unreadable),
+        "conditions": [each.to_json() for each in found],
     }
 
 
@@ -189,39 +208,12 @@ def _candidate(candidate: Recommendation) -> CandidateShown:
     return shown(CandidateShown, candidate, format_time, evidence=_evidence(candidate.evidence))
 
 
-def _desired(desired: Desired | None) -> DesiredShown | None:
-    if desired is None:
-        return None
-    return shown(DesiredShown, desired, format_time, last_error=desired.last_error or None)
-
-
-def _override(state: ScalingState, now: datetime) -> OverrideShown | None:
-    """The override in force; None if there is none or it has expired."""
-    override: Override | None = effective_override(state, now)
-    if override is None:
-        return None
-    return shown(OverrideShown, override, format_time, said=described(override))
-
-
-def _rules(rules: RulesInForce | None, now: datetime) -> RulesShown | None:
-    """The version in force; None before the first decision."""
-    if rules is None:
-        return None
-    return shown(RulesShown, rules, format_time, beside=told(rules, now) or None)
-
-
-def _estimate(estimate: RateEstimate | None) -> EstimateShown | None:
-    """The throughput per instance; None before any work was seen."""
-    if estimate is None:
-        return None
-    return shown(EstimateShown, estimate, format_time, said=str(estimate))
-
-
-def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[MetricShown]:
+def _metrics(
+    resource: Resource, state: ScalingState, silent: Mapping[str, str], now: datetime
+) -> Iterable[MetricShown]:
     for name, source in resource.metrics.items():
-        latest = _latest(state.histories.get(name, Window()))
+        latest = state.histories.get(name, Window()).latest
         age = (now - latest.time).total_seconds() if latest else None
-        silent = is_silent(resource, name, latest, now)
         yield {
             "name": name,
             "source": _source(source),
@@ -230,23 +222,15 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
             "time": format_time(latest.time) if latest else None,
             "age_seconds": age,
             "lag_seconds": age if source.usual_lag_seconds else None,
-            "stale": silent,
-            "meanwhile": meanwhile(resource, state, name, now) if silent else None,
+            "stale": name in silent,
+            "meanwhile": silent.get(name),
         }
 
 
 def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterable[UnfallenShown]:
     for each in unfallen(resource, state):
-        yield {
-            "metric": each.stall.metric,
-            "since": format_time(each.stall.since),
-            "said": each.text,
-            "meaning": unfallen_text(resource, state, each, now),
-        }
-
-
-def _latest(history: Window) -> MetricValue | None:
-    return history.samples[-1] if history.samples else None
+        meaning = explained(*waiting(resource, state, each, now))
+        yield shown(UnfallenShown, each.stall, format_time, said=each.text, meaning=meaning)
 
 
 def _source(source: Source) -> str:

@@ -11,6 +11,7 @@ from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.policy import RateSource
 from shared.autoscaling.state import ActionStatus
+from shared.notifications.conditions import ConditionShown
 from shared.values.text import TimeText
 
 EvidenceShown = dict[str, Any]
@@ -158,6 +159,7 @@ class ResourceStatus(TypedDict):
     unfallen: list[UnfallenShown]
     newest: DecisionEntry | None
     unreadable: list[str]
+    conditions: list[ConditionShown]
 
 
 class ResourceUnreadable(TypedDict):
@@ -165,6 +167,7 @@ class ResourceUnreadable(TypedDict):
 
     name: str
     error: str
+    conditions: list[ConditionShown]
 
 
 class HistoryPoint(TypedDict):

@@ -16,17 +16,26 @@ from shared.autoscaling.deciding.decide import effective_mode, effective_overrid
 from shared.autoscaling.deciding.guards import waited_seconds
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
+from shared.autoscaling.measurements import CAPACITY_METRIC, Samples
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState
 
 
-def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: datetime) -> bool:
-    """True if the newest sample is too old, or there is none."""
-    limit = silent_after_seconds(resource, name)
-    if newest is None:
-        return limit < math.inf
-    return (now - newest.time).total_seconds() > limit
+def silences(resource: Resource, state: ScalingState, now: datetime) -> dict[str, str]:
+    """The capacity and the metrics whose newest sample is too old or missing, each with the effect
+    on decisions.
+    """
+    return {
+        name: _meanwhile(resource, state, name, now)
+        for name in (CAPACITY_METRIC, *resource.metrics)
+        if _is_silent(samples_of(state, name), silent_after_seconds(resource, name), now)
+    }
+
+
+def _is_silent(samples: Samples, limit_seconds: float, now: datetime) -> bool:
+    if not samples:
+        return limit_seconds < math.inf
+    return (now - samples[-1].time).total_seconds() > limit_seconds
 
 
 def silent_after_seconds(resource: Resource, name: str) -> float:
@@ -37,7 +46,7 @@ def silent_after_seconds(resource: Resource, name: str) -> float:
     return guards.missing_for(name).after_seconds + source.usual_lag_seconds
 
 
-def meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
+def _meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
     """The effect on decisions while the metric is silent, in one or two sentences."""
     mode, _ = effective_mode(resource, state, now)
     if mode is Mode.PAUSED:

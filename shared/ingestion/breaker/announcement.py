@@ -1,52 +1,51 @@
-"""The notifications that announce the opening and the closing of a circuit breaker."""
+"""An open circuit breaker as a condition, and the announcements of its opening and its closing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.notifications.conditions import Condition
 from shared.notifications.news import News, NewsKind, Severity, stamp
 from shared.notifications.ports import Notifier
 from shared.values.redaction import redacting
+
+
+def open_breaker(name: str, breaker: Breaker) -> list[Condition]:
+    """The condition that the breaker is not closed. Operators are notified of its opening."""
+    if breaker.mode is BreakerMode.CLOSED:
+        return []
+    mode = str(breaker.mode).replace("_", " ")
+    probe = f" The breaker sends a probe at {stamp(breaker.retry_at)}." if breaker.retry_at else ""
+    return [
+        Condition(
+            name,
+            Severity.ERROR,
+            what=f"Circuit breaker {name} is {mode}: {breaker.reason}",
+            meaning=f"Events wait in the hub until its retention ends.{probe}",
+            todo="Close it when the cause is fixed.",
+            kind=NewsKind.BREAKER_OPENED,
+            source=f"/api/breakers/{name}",
+            data={
+                "breaker": name,
+                "epoch": breaker.epoch,
+                "mode": breaker.mode.value,
+                "reason": breaker.reason,
+                "retry_at": stamp(breaker.retry_at) if breaker.retry_at else None,
+            },
+        )
+    ]
 
 
 def opening_news(name: str, breaker: Breaker, link: str) -> News:
     """The announcement of an opening. ``link`` leads to a page that shows and closes the incident;
     it is empty if links are not configured. Repeated announcements of an incident have the same
     id."""
-    return News(
-        news_id=f"{name}/{breaker.epoch}",
-        kind=NewsKind.BREAKER_OPENED,
-        subject=name,
-        time=breaker.changed_at,
-        headline=f"Circuit breaker {name} is {_mode(breaker)}: {breaker.reason}",
-        text=_what_next(breaker, link),
-        severity=Severity.ERROR,
-        source=f"/api/breakers/{name}",
-        link=link,
-        link_text="Show and close",
-        data={
-            "breaker": name,
-            "epoch": breaker.epoch,
-            "mode": breaker.mode.value,
-            "reason": breaker.reason,
-            "retry_at": stamp(breaker.retry_at) if breaker.retry_at else None,
-        },
-    )
-
-
-def _mode(breaker: Breaker) -> str:
-    return breaker.mode.value.replace("_", " ")
-
-
-def _what_next(breaker: Breaker, link: str) -> str:
-    retry = ""
-    if breaker.retry_at is not None:
-        retry = f" The breaker sends a probe at {stamp(breaker.retry_at)}."
-    setup = ""
-    if not link:
-        setup = " To get a link that closes it, set BreakerApprovalKey and AppUrl."
-    return f"Events wait in the hub until its retention ends.{retry}{setup}"
+    (found,) = open_breaker(name, breaker)
+    news = found.news(breaker.changed_at, f"{name}/{breaker.epoch}")
+    setup = "" if link else " To get a link that closes it, set BreakerApprovalKey and AppUrl."
+    return replace(news, text=f"{news.text}{setup}", link=link, link_text="Show and close")
 
 
 def closing_news(name: str, breaker: Breaker) -> News | None:

@@ -1,16 +1,16 @@
-"""Notifications of dead letters, gaps, and partitions that wait for an operator."""
+"""Notifications of dead letters and gaps, and what is wrong with dead letters and the hub."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.operating.breaker import NOT_BEGUN, Backlog
 from shared.ingestion.operating.stream_account import all_gaps
-from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.events import EventStore, StoredDeadLetter
+from shared.notifications.conditions import Condition
 from shared.notifications.news import News, NewsKind, Severity
 from shared.notifications.ports import Observed
 
@@ -56,18 +56,29 @@ def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observ
         unread = any(each.events is None and each.remark != NOT_BEGUN for each in backlogs)
         return Observed(unread=[subject] if unread else [])
     places = f"{len(held)} of {len(backlogs)} partitions" if backlogs[1:] else backlogs[0].place
-    news = News(
-        news_id=f"{subject}/held",
+    found = Condition(
+        subject,
+        Severity.ERROR,
+        what=f"{hub}: {places} cannot be processed",
+        meaning="; ".join(held[:PARTITIONS_TOLD_MAX]),
+        todo="See “A hub that was recreated” in docs/operations.md.",
         kind=NewsKind.HUB_HELD,
-        subject=subject,
-        time=LONG_AGO,  # a condition is dated when it is sent
-        headline=f"{hub}: {places} cannot be processed",
-        text="; ".join(held[:PARTITIONS_TOLD_MAX]),
-        severity=Severity.ERROR,
         source="/api/breakers",
         data={"partitions": [each.partition_id for each in backlogs if each.is_held]},
     )
-    return Observed(conditions=[news])
+    return Observed(conditions=[found])
+
+
+def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[Condition]:
+    """One condition for all dead letters. If there are ``letters_max``, there may be more."""
+    if not letters:
+        return []
+    newest = max((stored.letter for stored in letters), key=lambda letter: letter.failed_at)
+    more = " or more" if len(letters) >= letters_max else ""
+    what = f"dead letters: {len(letters)}{more}"
+    meaning = f"The newest: {newest.error}"
+    todo = "Fix the cause, then run python -m shared dead-letters redrive."
+    return [Condition("dead letters", Severity.WARNING, what, meaning, todo)]
 
 
 async def _search_start(stream: Stream, accounts: EventStore) -> int | None:

@@ -1,0 +1,242 @@
+"""What is wrong with a resource now. All functions are pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from shared.autoscaling.actions import as_of
+from shared.autoscaling.activation import DEPLOYMENT, told
+from shared.autoscaling.deciding import clocks
+from shared.autoscaling.deciding.decide import (
+    POLICY_UNANSWERED,
+    EntryKind,
+    LogEntry,
+    effective_mode,
+    effective_override,
+)
+from shared.autoscaling.deciding.samples import known_capacity, samples_of
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
+from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.operating.overrides import described
+from shared.autoscaling.operating.staleness import silences, silent_after_seconds
+from shared.autoscaling.policy import Resource, held_at_maximum
+from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.notifications.conditions import Condition
+from shared.notifications.news import NewsKind, Severity
+
+LINES = 50
+"""The number of the newest log entries that are searched."""
+PENDING_MAX = timedelta(minutes=5)
+"""Actions that are pending for longer are shown. App Service adds instances within a few minutes.
+"""
+BEHIND_SECONDS_MAX = 60
+"""The age by which the sample of the capacity may exceed those of the other sources that are read
+with it.
+"""
+RECENT = timedelta(hours=1)
+"""Older log entries tell neither the age of the oldest item nor that entries cannot be read."""
+CHECK = "Run python -m shared validate --connect to find the cause."
+DEPLOY = "Deploy the version of the app that wrote them, which can read them."
+
+ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+
+def conditions(
+    resource: Resource, snapshot: Snapshot, lines: Sequence[LogEntry], at_maximum_minutes: float
+) -> list[Condition]:
+    """What is wrong at the time of the snapshot. ``lines`` are the newest log entries, newest
+    first.
+    """
+    now, name = snapshot.read_at, resource.name
+    state, entry = as_of(snapshot.state, now), newest(lines, now)
+    decided = entry if entry and entry.kind is EntryKind.DECISION else None
+    found = [
+        *_action(state, decided, now),
+        *_silent(resource, state, now),
+        *_unfallen(resource, state, now),
+        *_unreadable(snapshot.unreadable, _until(lines, now), now),
+        *_mode(resource, state, now),
+    ]
+    if decided is not None:
+        found += _policy(decided)
+        found += _late(resource, state, decided, now)
+        found += _at_maximum(resource, state, decided, now, timedelta(minutes=at_maximum_minutes))
+    return [
+        replace(each, subject=f"{name}/{each.subject}".rstrip("/"), what=f"{name}: {each.what}")
+        for each in found
+    ]
+
+
+def state_unreadable(name: str, reason: str) -> Condition:
+    """The condition that a row of the state cannot be read, so that no other one is known."""
+    what = f"{name}: the state cannot be read, so nothing is decided"
+    todo = "Deploy the version of the app that wrote the row, or correct or delete it."
+    return Condition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE)
+
+
+def newest(lines: Sequence[LogEntry], now: datetime) -> LogEntry | None:
+    """The newest decision until ``now``, or else the newest entry. The lines are newest first."""
+    seen = _until(lines, now)
+    decisions = (line for line in seen if line.kind is EntryKind.DECISION)
+    return next(decisions, next(iter(seen), None))
+
+
+def _until(lines: Sequence[LogEntry], now: datetime) -> Sequence[LogEntry]:
+    return ([line for line in lines if line.time <= now] or lines)[:LINES]
+
+
+def _policy(decided: LogEntry) -> Iterator[Condition]:
+    if POLICY_UNANSWERED in decided.limited_by:
+        what = "the policy does not answer, so the capacity is held"
+        todo = "Find what the policy waits for, and restart the app."
+        yield Condition("", ERROR, what, decided.reason, todo, NewsKind.POLICY_UNANSWERED)
+    elif decided.candidates and decided.candidates[0].rule == "error":
+        yield Condition("", ERROR, decided.candidates[0].reason, todo="Fix scaling_rules.py.")
+
+
+def _action(state: ScalingState, decided: LogEntry | None, now: datetime) -> Iterator[Condition]:
+    """An action that is pending for long, or was refused although the policy still wants it."""
+    desired, capacity = state.desired, known_capacity(state)
+    wanted = decided.candidates[0].capacity if decided and decided.candidates else None
+    if desired is None:
+        return
+    scaling, pending = f"scaling to {desired.target} instances was", now - desired.requested_at
+    if desired.status is ActionStatus.FAILED and (not capacity or wanted != capacity.value):
+        why = desired.last_error or "No reason was given."
+        yield Condition("", ERROR, f"{scaling} refused", why, CHECK)
+    elif desired.status is ActionStatus.PENDING and pending > PENDING_MAX:
+        what = f"requested {pending / timedelta(minutes=1):.0f} min ago and is not confirmed"
+        yield Condition("", WARNING, f"{scaling} {what}", desired.last_error, CHECK)
+
+
+def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Condition]:
+    """Metrics without recent samples, and clocks that differ.
+
+    Operators are notified of a metric that never had a sample once the first sample of any other
+    metric is old enough.
+    """
+    first = [each.samples[0].time for each in state.histories.values() if each.samples]
+    silent = silences(resource, state, now)
+    for name, effect in silent.items():
+        samples = samples_of(state, name)
+        since = samples[-1].time if samples else min(first, default=now)
+        seconds = (now - since).total_seconds()
+        is_told = seconds > silent_after_seconds(resource, name)
+        lasting = f"for {seconds / 60:.0f} min" if is_told else "yet"
+        kind = NewsKind.SOURCE_STALE if is_told else None
+        yield Condition(name, WARNING, f"no sample of {name} {lasting}", effect, CHECK, kind)
+    read = [name for name, source in resource.metrics.items() if not source.pushed]
+    ages = [_age_seconds(state, name, now) for name in (CAPACITY_METRIC, *read)]
+    if CAPACITY_METRIC not in silent and ages[0] - min(ages) > BEHIND_SECONDS_MAX:
+        what = f"no sample of {CAPACITY_METRIC} for {ages[0]:.0f} s, although other sources have"
+        yield Condition(CAPACITY_METRIC, WARNING, what, todo=CHECK)
+    if difference := clocks.told(state):
+        meaning = "Samples are dated by the clock of the storage account."
+        yield Condition("clock", WARNING, difference, meaning, kind=NewsKind.SOURCE_STALE)
+
+
+def _age_seconds(state: ScalingState, name: str, now: datetime) -> float:
+    samples = samples_of(state, name)
+    return (now - samples[-1].time).total_seconds() if samples else math.inf
+
+
+def _late(
+    resource: Resource, state: ScalingState, decided: LogEntry, now: datetime
+) -> Iterator[Condition]:
+    age, capacity = age_minutes(decided.evidence), known_capacity(state)
+    if age is None or age <= resource.goal.age_limit_minutes or now - decided.time > RECENT:
+        return
+    what, maximum = "the oldest item has waited longer than the age limit", resource.limits.maximum
+    if capacity and capacity.value >= maximum:
+        todo = "Raise the maximum, or find out why the instances are slow."
+        yield Condition("", ERROR, f"{what}, at the maximum of {maximum} instances", todo=todo)
+    else:
+        yield Condition("", WARNING, what)
+
+
+def _at_maximum(
+    resource: Resource, state: ScalingState, decided: LogEntry, now: datetime, lasting: timedelta
+) -> Iterator[Condition]:
+    """The condition that the resource has long been at its maximum and the policy recommends no
+    less. The first sample of a run of equal capacities is always kept.
+    """
+    limits, samples = resource.limits, samples_of(state, CAPACITY_METRIC)
+    at_maximum = list(takewhile(lambda each: each.value >= limits.maximum, reversed(samples)))
+    if not at_maximum or now - at_maximum[-1].time < lasting:
+        return
+    if held_at_maximum(decided.current, decided.candidates, limits):
+        minutes = (now - at_maximum[-1].time) / timedelta(minutes=1)
+        policy = decided.candidates[0]
+        what = f"at its maximum of {limits.maximum} for {minutes:.0f} min"
+        meaning = f"The policy recommends {policy.capacity}: {policy.reason}"
+        todo = "Raise the maximum, or find the cause of the load."
+        yield Condition("", WARNING, what, meaning, todo, NewsKind.AT_MAXIMUM)
+
+
+def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Condition]:
+    for each in unfallen(resource, state):
+        meaning = waiting(resource, state, each, now)
+        yield Condition(
+            each.stall.metric, WARNING, each.text, *meaning, kind=NewsKind.BACKLOG_UNFALLEN
+        )
+
+
+def waiting(
+    resource: Resource, state: ScalingState, found: Unfallen, now: datetime
+) -> tuple[str, str]:
+    """How long the items of a backlog may have waited, and what to check.
+
+    The text says only what was seen if the capacity cannot rise, because the backlog may then not
+    fall although all instances work.
+    """
+    oldest_at, capacity = found.stall.oldest_at, known_capacity(state)
+    waited = (
+        f"The oldest item arrived at {oldest_at:%Y-%m-%d %H:%M} UTC or later." if oldest_at else ""
+    )
+    fixed = effective_mode(resource, state, now)[0] is not Mode.ACTIVE
+    if fixed or (capacity is not None and capacity.value >= resource.limits.maximum):
+        return waited, ""
+    if not found.none_finished:
+        cause = "Either more work arrives than the instances finish, or they do not work."
+        waited = f"{waited} {cause}".lstrip()
+    return waited, "Check that the instances process items."
+
+
+def _unreadable(
+    rows: Sequence[str], lines: Sequence[LogEntry], now: datetime
+) -> Iterator[Condition]:
+    if rows:
+        what = f"decisions ignore {len(rows)} row(s) that cannot be read"
+        yield Condition("", WARNING, what, "; ".join(rows), DEPLOY, NewsKind.UNREADABLE)
+    broken = [line for line in lines if line.kind is EntryKind.UNREADABLE]
+    if recent := [line.reason for line in broken if now - line.time <= RECENT]:
+        what = f"{len(recent)} line(s) of the decision log cannot be read"
+        yield Condition("", WARNING, what, recent[0], DEPLOY)
+
+
+def _mode(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Condition]:
+    """Copies of the app with different rules, and an override or a mode other than active.
+
+    Operators are not notified of old copies during a deployment.
+    """
+    rules, beside = state.rules, told(state.rules, now)
+    if rules is not None and beside:
+        what = "copies of the app run with different rules"
+        todo = "If no deployment is under way, stop that copy."
+        kind = NewsKind.RULES_DIFFER if now - rules.activated_at > DEPLOYMENT else None
+        yield Condition("", WARNING, what, beside, todo, kind)
+    mode, reason = effective_mode(resource, state, now)
+    if override := effective_override(state, now):
+        what = f"{described(override)} ({override.reason})"
+        yield Condition("", INFO, what, "An operator's override is in force.")
+    elif mode is Mode.DRY_RUN:
+        what = "dry run: decisions are logged, but the capacity does not change"
+        yield Condition("", INFO, what, todo="Set DryRun to false to let the app scale.")
+    elif mode is not Mode.ACTIVE:
+        yield Condition("", INFO, f"{mode}: nothing is decided", reason)
