@@ -8,16 +8,17 @@ from typing import Any, List  # the worker refuses list[…] in a binding
 
 import azure.functions as func
 
-from shared.adapters.azure.deferred_log import lines
-from shared.adapters.azure.invocation import InvocationGuard
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.ports import QueueSender
+from shared.azure.deferred_log import lines
+from shared.azure.invocation import InvocationGuard
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
+from shared.values.samples import encode_metrics
 from shared.web import board, page, samples_http, settings_http
 from shared.web.http import Reply, Request
 from shared.web.operation import Operation
@@ -71,7 +72,7 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         settings.source_timeout_seconds,
         app.scaling.message_counts,
     )
-    await _send(app.scaling.metrics_queue, messages.encode_metrics(collection.metrics))
+    await _send(app.scaling.metrics_queue, encode_metrics(collection.metrics))
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=HOST_STORAGE)

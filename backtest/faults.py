@@ -24,15 +24,15 @@ from backtest.safety import Safety
 from backtest.workload import Workload
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
-from shared.autoscaling.actions import reason_to_ignore
+from shared.autoscaling.acting.actions import reason_to_ignore
 from shared.autoscaling.deciding.decide import Decision, LogEntry
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateConflict
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
-from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
+from shared.values.measurements import Metric, MetricValue
 
 T = TypeVar("T")
 FLOWS = "shared.autoscaling.flows"

@@ -27,10 +27,10 @@ from local.demo.traces import minutes_of
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.learning.throughput import rate_estimate
-from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import ScalingState
 from shared.settings import SettingsError, parse
+from shared.values.measurements import CAPACITY_METRIC
 from shared.wiring.remedies import with_remedy
 
 ENTRIES_MAX = 200_000
@@ -63,8 +63,8 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
 
 
 async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
-    from shared.adapters.azure import credentials  # noqa: PLC0415  heavy to import
-    from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy to import
+    from shared.autoscaling.store.tables import TableStateStore  # noqa: PLC0415  heavy to import
+    from shared.azure import credentials  # noqa: PLC0415  heavy to import
 
     try:
         store = TableStateStore(parse()[0].storage("AzureWebJobsStorage"))

@@ -17,7 +17,7 @@ from backtest.cpu import is_cpu
 from backtest.progress import ignore
 from backtest.workload import Workload
 from shared.autoscaling import AzureMonitorMetric, Limits, Resource
-from shared.autoscaling.actions import (
+from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
     action_of,
@@ -27,10 +27,10 @@ from shared.autoscaling.actions import (
 )
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import Goal, Mode, Throughput
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 
 Feed = Literal["backlog", "finished", "incoming", "cpu", "0"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from backtest.errors import BadRules
 from shared.autoscaling import Resource, removed
-from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.deciding.validation import problems
 from shared.settings import Settings, SettingsError, load, parse
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import ManualChange, Mode
-from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
 from shared.autoscaling.policies.recommendations import instances
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES
 
 SHOWN_MAX = 20
 SEEN_MAX = 3000

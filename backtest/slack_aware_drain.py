@@ -8,7 +8,6 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
-from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, Evidence, MetricValue
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
     instances,
@@ -21,6 +20,7 @@ from shared.autoscaling.policies.recommendations import (
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 from shared.values.bounds import Bounds, Name, Positive, Share, problems_of
+from shared.values.measurements import HISTORY_SECONDS_MAX, Evidence, MetricValue
 
 RULE = "slack_aware_drain"
 

@@ -8,12 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from shared.autoscaling.measurements import (
-    HISTORY_SECONDS_MAX,
-    Evidence,
-    MetricValue,
-    time_of,
-)
 from shared.autoscaling.policies.checks import tenfold
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
@@ -26,6 +20,12 @@ from shared.autoscaling.policies.recommendations import (
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 from shared.values.bounds import Bounds, Name, Positive, is_number, problems_of
+from shared.values.measurements import (
+    HISTORY_SECONDS_MAX,
+    Evidence,
+    MetricValue,
+    time_of,
+)
 
 RULE = "stable_panic"
 

@@ -12,9 +12,9 @@ from azure.storage.queue.aio import QueueClient
 
 from bench import fleet
 from local.azurite import Azurite
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import Samples
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 
 QUEUE_NAME = "metrics"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import encode_samples
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import encode_samples
 
 RESOURCE_COUNT = 50
 SAMPLES_PER_RESOURCE = 20

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.hostile_events import INTERESTS, reading
 from local.twins.event_hub import MemoryHubReader
 from local.twins.rows import MemoryRows
-from shared.adapters.azure.retry import JitteredRetrying
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer

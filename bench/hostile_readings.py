@@ -25,16 +25,17 @@ from bench.hostile_events import INTERESTS, METRIC, RESOURCE, many_readings
 from local.azurite import Azurite
 from local.demo.hosted_app import hosted_app
 from local.functions_host import FunctionsHost, configure_logging
-from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import Metric, MetricValue
-from shared.autoscaling.messages import Samples, encode_samples
+from shared.autoscaling.messages import Samples
+from shared.autoscaling.store.tables import TableStateStore
+from shared.azure.queues import StorageQueueSender
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import to_effect
 from shared.ingestion.events.outbox import OutboxQueue
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import Metric, MetricValue
+from shared.values.samples import encode_samples
 
 BYTES_MAX = 4 * 1024 * 1024
 """More than the default limit of 1 MiB, which this many readings exceed."""

@@ -14,16 +14,16 @@ from tempfile import TemporaryDirectory
 
 from local.azurite import Azurite
 from local.twins.event_hub import MemoryHubReader
-from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.rows import TableRows
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.events.accounting import Writer, plan_commits
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Commit, Effect, Event, Stream
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.rows import CommitLimits
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import metadata
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
 from shared.values.concurrency import task_runner
 

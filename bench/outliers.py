@@ -16,9 +16,9 @@ from shared.autoscaling import (
     Throughput,
 )
 from shared.autoscaling.learning.throughput import counted_rate
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -15,10 +15,10 @@ from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import Resource
 from shared.autoscaling.flows import metric_collector
-from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import Metric, MetricValue
 
 START = datetime(2026, 3, 2, 20, 0, tzinfo=UTC)
 """A Monday evening, outside office hours."""

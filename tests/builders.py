@@ -15,12 +15,13 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     Threshold,
 )
-from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
-from shared.autoscaling.messages import Samples, decode_samples, encode_samples
+from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.messages import Samples, decode_samples
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.sampling.trend_rows import Trend
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.values.samples import encode_samples
 
 T = TypeVar("T")
 TIMING = ActionTiming(

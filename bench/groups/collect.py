@@ -12,15 +12,14 @@ from bench.measurement import Measurement
 from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
 from local.twins.autoscaling import MemoryReader
-from shared.adapters.readers import AzureReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.flows import metric_collector
-from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.services.clients import AzureReader
 from shared.autoscaling.sources import Services, Source
-from shared.ingestion.store.breakers import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.values.measurements import MetricValue
 
 ANSWER_SECONDS = 0.05
 FEW, MANY = 200, 1_000
@@ -48,7 +47,7 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
     )
 
 
-def no_breaker() -> BreakerStore:
+async def no_breaker() -> MetricValue:
     raise NotImplementedError("no source in this benchmark reads a circuit breaker")
 
 

@@ -11,8 +11,8 @@ from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription,
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import merge
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 
 SAMPLES = 40
 """Ten minutes with one sample every 15 s, which are the app's defaults."""

@@ -31,15 +31,15 @@ from bench.ingestion_rig import (
 )
 from bench.measurement import Measurement
 from bench.repeats import medians
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.rows import EVENTS, TableRows, operations_of
-from shared.adapters.tables.table import joined
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import Commit, Event, Stream
 from shared.ingestion.store.events import EventStore, commit_writes, effect_writes
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import metadata
+from shared.ingestion.store.tables import EVENTS, TableRows, operations_of
 from shared.settings.connections import StorageConnection
+from shared.storage.tables import joined
 
 T = TypeVar("T")
 Clock = Callable[[], float]

@@ -12,10 +12,11 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
-from shared.adapters.service_bus.encoder import encode_all
-from shared.adapters.service_bus.filling import fill_directly
-from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message, Order, SendRequest
+from shared.messaging.encoder import encode_all
+from shared.messaging.filling import fill_directly
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage, SendRequest
 from shared.messaging.packing import build_request, pack
+from shared.values.messages import Message, Order
 
 LIMITS = BatchLimits(256 * 1024)
 BODY_BYTES = (100, 1024, 10_240)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 
 from bench.measurement import Measurement
-from shared.nightly.flows.retention import KEPT
 from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import LOST
+from shared.trends.nightly.flows.retention import KEPT
 from shared.wiring.notifications import TREND_DAYS
 from spark_jobs.model import BlobDate, DaySums, Series, Shape, Totals
 from spark_jobs.publish.results import merged

@@ -12,12 +12,12 @@ from statistics import median
 from bench.measurement import Measurement
 from bench.request_counter import RequestCounter, request_counter
 from local.azurite import Azurite
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 
 MINIMUM = {"capacity_sample": 2, "hold": 2, "duplicate": 1, "scale": 2}
 """One read and one transaction. A duplicate has nothing to write."""

@@ -28,10 +28,10 @@ from shared.autoscaling import (
     ServiceBusQueue,
     Threshold,
 )
-from shared.autoscaling.actions import Settlement
+from shared.autoscaling.acting.actions import Settlement
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.learning.backlogs import unfallen
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
+from shared.values.measurements import CAPACITY_METRIC, MetricValue
 
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 TICKS = 4

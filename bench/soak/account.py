@@ -16,7 +16,7 @@ from azure.data.tables.aio import TableClient
 from azure.storage.queue.aio import QueueClient
 
 from bench.soak.handler import SENT_EVERY
-from shared.adapters.tables.table import time_of
+from shared.storage.tables import time_of
 
 COLLECT_SECONDS = 2
 TRANSACTION_ROWS_MAX = 100

@@ -1,5 +1,5 @@
 // The two queues that hold one message for each data set and period, and the app's roles.
-// shared/datasets/entities.py checks the properties of the queues when the app starts.
+// shared/trends/datasets/entities.py checks the properties of the queues when the app starts.
 
 param namespaceName string
 param principalId string

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.model.properties import QueueProperties
-from shared.datasets.periods import DUPLICATE_WINDOW_MAX
+from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX
 
 
 def declare_processing_queues(

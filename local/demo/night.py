@@ -23,11 +23,11 @@ from azure.storage.blob.aio import ContainerClient
 
 from local.demo import night_telemetry
 from local.demo.night_telemetry import CONTAINER, DAY, HourFile
-from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.tables.runs import TableRunStore
-from shared.nightly import runs
-from shared.nightly.model import Job, JobPhase, Run, RunState
 from shared.settings.connections import StorageConnection
+from shared.trends.nightly import runs
+from shared.trends.nightly.model import Job, JobPhase, Run, RunState
+from shared.trends.store.runs import TableRunStore
+from shared.trends.submitters.local import LocalSubmitter
 
 FOLDER = Path(".local") / "night"
 POLL_SECONDS = 0.2

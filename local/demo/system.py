@@ -38,12 +38,12 @@ from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.services import HostOptions
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.policy import RateEstimate
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})

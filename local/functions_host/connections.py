@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from local.functions_host.errors import HostStartFailed
-from shared.adapters.azure.credentials import chain_of
+from shared.azure.credentials import chain_of
 from shared.settings import connections
 from shared.settings.connections import ConnectionSection, Identity
 

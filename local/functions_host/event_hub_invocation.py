@@ -21,7 +21,7 @@ from local.functions_host.worker import (
     text_datum,
     value_datum,
 )
-from shared.adapters.event_hubs.received import plain
+from shared.ingestion.hub.received import plain
 
 DEFAULT_GROUP = "$Default"
 

@@ -45,12 +45,12 @@ from local.functions_host.retries import invoke_with_retries
 from local.functions_host.services import Services
 from local.functions_host.waiting import stops_within
 from local.functions_host.worker import Invocation
-from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
-from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
-from shared.adapters.tables.rows import TableRows
+from shared.ingestion.hub.client import EventHubReader, KnownPartitions
+from shared.ingestion.hub.receiver import DeliverData, EventHubReceiver
 from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.read_partition import RepeatedFailures
 from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"

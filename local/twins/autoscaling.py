@@ -17,7 +17,6 @@ from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
-from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue
 from shared.autoscaling.ports import CapacityControl, Snapshot, Wrote, wrote_nothing
 from shared.autoscaling.sources import IngestionBreaker, ServiceBusSource, Source, StorageQueue
 from shared.autoscaling.state import (
@@ -31,6 +30,7 @@ from shared.autoscaling.state import (
     ScalingState,
     changed_rows,
 )
+from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
 
 Clock = Callable[[], datetime]
 LogKey = tuple[datetime, int, bool, str]

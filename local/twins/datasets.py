@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from local.twins.table import MemoryTable
-from shared.adapters.tables.claims import TableClaims, _keys
-from shared.datasets.entities import QueueDescription
-from shared.datasets.processing import DatasetWork
-from shared.messaging.errors import LinkFailed
+from shared.trends.datasets.entities import QueueDescription
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.store.claims import TableClaims, _keys
+from shared.values.messages import LinkFailed
 
 
 class MemoryClaims(TableClaims):

@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shared.adapters.service_bus.encoder import encode_all
-from shared.messaging.model import (
-    BATCH_MESSAGES_MAX,
-    Batch,
-    BatchLimits,
-    EncodedMessage,
-    Message,
-)
+from shared.messaging.encoder import encode_all
+from shared.messaging.model import BATCH_MESSAGES_MAX, Batch, BatchLimits, EncodedMessage
 from shared.messaging.send_state import (
     Accepted,
     BatchRefused,
@@ -22,6 +16,7 @@ from shared.messaging.send_state import (
     ServerBusy,
     SizeExceeded,
 )
+from shared.values.messages import Message
 
 
 class Fault(Enum):

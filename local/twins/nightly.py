@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from local.twins.table import MemoryTable
-from shared.adapters.tables.runs import TableRunStore, _run
-from shared.adapters.tables.table import key
-from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable
-from shared.nightly.model import Job, JobPhase, JobStatus, Run, Submission
-from shared.notifications.news import News
+from shared.storage.tables import key
+from shared.trends.nightly.errors import InputUnreadable, JobRefused, JobUnavailable
+from shared.trends.nightly.model import Job, JobPhase, JobStatus, Run, Submission
+from shared.trends.store.runs import TableRunStore, _run
+from shared.values.news import News
 
 
 class MemoryRunStore(TableRunStore):

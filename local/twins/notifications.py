@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from local.twins.table import MemoryTable
-from shared.adapters.tables.notifications import TableNotificationStore
+from shared.notifications.store import TableNotificationStore
 
 
 class MemoryNotificationStore(TableNotificationStore):

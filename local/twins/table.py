@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.adapters.tables.table import Operation, Row, RowConflict, Table
+from shared.storage.tables import Operation, Row, RowConflict, Table
 
 Keys = tuple[str, str]
 

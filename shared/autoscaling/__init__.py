@@ -13,7 +13,6 @@ from shared.autoscaling.declaring import (
     RateLimit,
     Throughput,
 )
-from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policies.backlog_target import BacklogTarget
 from shared.autoscaling.policies.capacity_thresholds import CapacityThresholds
 from shared.autoscaling.policies.combine import all_of, any_of, fallback, highest
@@ -43,6 +42,7 @@ from shared.autoscaling.sources import (
     Source,
     StorageQueue,
 )
+from shared.values.measurements import MetricValue
 
 __all__ = [
     "WEEKEND",

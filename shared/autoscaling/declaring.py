@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, NOTHING
 from shared.values.bounds import AtLeastOne, Bounds, Flag, matching, name_problem
+from shared.values.measurements import HISTORY_SECONDS_MAX, NOTHING
 from shared.values.text import UUID
 
 DAY_SECONDS = 86_400

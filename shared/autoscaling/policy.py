@@ -19,7 +19,11 @@ from shared.autoscaling.declaring import (
     Mode,
     Throughput,
 )
-from shared.autoscaling.measurements import (
+from shared.autoscaling.sources import NO_SOURCE, Source
+from shared.autoscaling.state import Desired
+from shared.values.bounds import Bounds, matching, problems_of
+from shared.values.calls import error_text
+from shared.values.measurements import (
     HISTORY_SECONDS_MAX,
     NO_SAMPLES,
     NOTHING,
@@ -28,10 +32,6 @@ from shared.autoscaling.measurements import (
     WeekProfile,
     Window,
 )
-from shared.autoscaling.sources import NO_SOURCE, Source
-from shared.autoscaling.state import Desired
-from shared.values.bounds import Bounds, matching, problems_of
-from shared.values.calls import error_text
 from shared.values.text import NAME, quoted
 
 T = TypeVar("T")

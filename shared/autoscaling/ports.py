@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import CapacityTarget
-from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.state import Override, ScalingState
+from shared.values.measurements import MetricValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.measurements import NOTHING, MetricValue
 from shared.values.bounds import Flag, Name, problems_of
+from shared.values.measurements import NOTHING, MetricValue
 from shared.values.text import number, quoted
 
 T = TypeVar("T")

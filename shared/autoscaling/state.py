@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, WeekProfile, Window
+from shared.values.measurements import NO_SAMPLES, NOTHING, WeekProfile, Window
 
 EPOCH_MAX = 10**9 - 1
 """The highest epoch. At one action per second it is reached after 31 years. The keys of the

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.deciding.decide import Decision, decide
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.policy import Resource, declared
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 
 A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.autoscaling.actions import as_of, confirm_if_observed, request
+from shared.autoscaling.acting.actions import as_of, confirm_if_observed, request
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
@@ -27,14 +27,14 @@ from shared.autoscaling.learning.throughput import (
     learn_from_backlog,
     learn_from_counts,
 )
-from shared.autoscaling.measurements import (
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import ScalingState
+from shared.values.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
     Metric,
     span,
 )
-from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import ScalingState
 
 
 @dataclass(frozen=True, slots=True)

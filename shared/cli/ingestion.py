@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from shared import settings
-from shared.autoscaling.activation import is_same
+from shared.autoscaling.acting.activation import is_same
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.cli import tables
 from shared.cli.command import Answer, Misused, command, group, say

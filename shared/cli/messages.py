@@ -14,11 +14,19 @@ import typer
 from shared import settings
 from shared.cli.command import Answer, Misused, command, say
 from shared.messaging.batch_sender import WINDOW_PASSED, BatchSender
-from shared.messaging.errors import LinkFailed, MessagesRefused, MessagingError, SendingStopped
+from shared.messaging.errors import SendingStopped
 from shared.messaging.lines import read_messages
-from shared.messaging.model import Message, Order, Progress, Result
+from shared.messaging.model import Progress
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
+from shared.values.messages import (
+    LinkFailed,
+    Message,
+    MessagesRefused,
+    MessagingError,
+    Order,
+    Result,
+)
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
@@ -106,7 +114,7 @@ async def _read_window(
     sender: BatchSender, namespace: ServiceBusConnection, queue: str, topic: str
 ) -> str:
     """Give the sender the duplicate detection window. Returns why it cannot be read, or nothing."""
-    from shared.adapters.service_bus.administration import duplicate_window  # noqa: PLC0415  heavy
+    from shared.azure.service_bus import duplicate_window  # noqa: PLC0415  heavy
 
     window = await duplicate_window(namespace, queue or topic, topic=bool(topic))
     sender.duplicate_window = None if isinstance(window, str) else window

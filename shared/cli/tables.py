@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.notifications.conditions import explained
-from shared.notifications.news import Severity
+from shared.values.news import Severity
 from shared.values.text import odd_character
 
 JsonObject = Mapping[str, Any]

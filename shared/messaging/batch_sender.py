@@ -13,16 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from shared.messaging.errors import LinkFailed, SendingStopped
-from shared.messaging.model import (
-    BATCH_MESSAGES_MAX,
-    BatchLimits,
-    Message,
-    Order,
-    Progress,
-    Result,
-    SendRequest,
-)
+from shared.messaging.errors import SendingStopped
+from shared.messaging.model import BATCH_MESSAGES_MAX, BatchLimits, Progress, SendRequest
 from shared.messaging.packing import build_request
 from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import (
@@ -36,6 +28,7 @@ from shared.messaging.send_state import (
     opened,
     window_passed,
 )
+from shared.values.messages import LinkFailed, Message, Order, Result
 
 WINDOW_PASSED = "messages may have arrived, and the queue detects duplicates only for"
 Sleep = Callable[[float], Awaitable[None]]

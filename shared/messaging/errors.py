@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.messaging.model import Message, Refusal, Result
-
-NAMED_MAX = 20
-
-
-class MessagingError(Exception):
-    """The base of all exceptions that messaging defines."""
+from shared.values.messages import NAMED_MAX, Message, MessagingError, Result
 
 
 class BadLines(MessagingError):
@@ -23,22 +17,6 @@ class BadLines(MessagingError):
 
 class UnsendableMessage(MessagingError):
     """Service Bus cannot accept a message: a field is too long, or has a type that AMQP lacks."""
-
-
-class MessagesRefused(MessagingError):
-    """The service refused some messages; the others were sent."""
-
-    def __init__(self, refused: Sequence[Refusal]) -> None:
-        self.refused = tuple(refused)
-        more = f"; and {len(refused) - NAMED_MAX} more" if len(refused) > NAMED_MAX else ""
-        shown = "; ".join(map(str, self.refused[:NAMED_MAX]))
-        super().__init__(f"{len(refused)} message(s) were refused: {shown}{more}")
-
-
-def check_all_sent(result: Result) -> None:
-    """Raise MessagesRefused if the service refused some messages."""
-    if result.refused:
-        raise MessagesRefused(result.refused)
 
 
 class SendingStopped(MessagingError):
@@ -54,9 +32,3 @@ class SendingStopped(MessagingError):
         more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
         shown = f"; may have arrived: {', '.join(unknown[:NAMED_MAX])}{more}" if unknown else ""
         super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}{shown}")
-
-
-class LinkFailed(MessagingError):
-    """The queue or topic accepts no messages, and retries do not help; an operator must correct the
-    cause.
-    """

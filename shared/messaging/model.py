@@ -5,62 +5,14 @@ Times are timezone-aware; sizes are in bytes on the wire.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
-"""The types of values of properties and annotations. Bytes in a property must be UTF-8, because
-they are sent as a string.
-"""
+from shared.values.messages import Message, Refusal
 
 BATCH_MESSAGES_MAX = 4500
 """The most messages, even small ones, that the Standard tier accepts in one batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A body of AMQP sequences. Each row is a list of scalars, lists and maps."""
-
-    rows: Sequence[list[Any]]
-
-
-Body = bytes | str | tuple[bytes | str, ...] | Rows | None
-"""One data section, several of them, sequences, or nothing."""
-
-
-class Message(NamedTuple):
-    """A message to send. It is a named tuple because hundreds of thousands are created in a second.
-
-    ``time_to_live`` counts in whole seconds, up to 49 days, because AMQP has 32 bits for
-    milliseconds. ``annotations`` are message annotations in addition to those of the fields here.
-    Their names and ``content_type`` must be ASCII.
-    """
-
-    body: Body
-    message_id: str | None = None
-    session_id: str | None = None
-    partition_key: str | None = None
-    correlation_id: str | None = None
-    content_type: str | None = None
-    subject: str | None = None
-    to: str | None = None
-    reply_to: str | None = None
-    reply_to_session_id: str | None = None
-    time_to_live: timedelta | None = None
-    scheduled_at: datetime | None = None
-    application_properties: Mapping[str, Scalar] | None = None
-    annotations: Mapping[str, Scalar] | None = None
-
-    @property
-    def batch_key(self) -> str | None:
-        """The key that all messages of a batch must share, because the broker stores a batch in one
-        place.
-        """
-        return self.session_id or self.partition_key
 
 
 class EncodedMessage(NamedTuple):
@@ -112,18 +64,6 @@ class BatchLimits:
         return min(self.link_bytes, self.learned_bytes or self.link_bytes)
 
 
-class Order(Enum):
-    """Whether messages must arrive in the order in which they are given."""
-
-    KEPT = "kept"
-    KEPT_PER_KEY = "kept per key"
-    """The order is kept only among messages of the same session or partition key. Sessions
-    guarantee no more than this.
-    """
-
-    FREE = "free"
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Messages that travel in one batch, by their positions, and the size of the batch on the
@@ -149,18 +89,6 @@ class SendRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A message that the service does not accept, by its position, and the reason."""
-
-    position: int
-    message_id: str | None
-    reason: str
-
-    def __str__(self) -> str:
-        return f"#{self.position} ({self.message_id}): {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """A chunk with its messages, which a link can send."""
 
@@ -175,20 +103,3 @@ class Progress:
     sent: int
     total: int
     batches: int
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a call has sent. ``bytes`` are on the wire, and count each batch once."""
-
-    sent: int
-    batches: int
-    bytes: int
-    retries: int
-    resent_unknown: int
-    """The number of messages that were sent again because it was unknown whether they had arrived.
-    They may have arrived twice, unless the queue detected duplicates for all that time."""
-
-    refused: tuple[Refusal, ...]
-    """Messages that the service does not accept even alone. The others were sent, also those that
-    follow a refused message in the same session."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, Order, SendRequest
+from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, SendRequest
 from shared.messaging.wire_size import envelope_bytes, section_bytes
+from shared.values.messages import Order
 
 
 def build_request(encoded: Sequence[EncodedMessage]) -> SendRequest:

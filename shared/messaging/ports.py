@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message, Order, Result
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage
 from shared.messaging.send_state import Outcome
+from shared.values.messages import Message
 
 
 class BatchLink(Protocol):
@@ -31,11 +32,3 @@ class BatchLink(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-class MessageSender(Protocol):
-    """Sends messages at least once, under ids by which a queue can detect duplicates."""
-
-    async def send(self, messages: Sequence[Message], order: Order = ...) -> Result:
-        """Raises MessagingError."""
-        ...

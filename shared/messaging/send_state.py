@@ -11,18 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from shared.messaging.model import (
-    Batch,
-    BatchLimits,
-    Chunk,
-    Message,
-    Order,
-    Progress,
-    Refusal,
-    Result,
-    SendRequest,
-)
+from shared.messaging.model import Batch, BatchLimits, Chunk, Progress, SendRequest
 from shared.messaging.packing import halves, pack, too_large
+from shared.values.messages import Message, Order, Refusal, Result
 
 SHRINK = 0.95
 """After a refusal that the headers of messages do not explain, the limit is multiplied by this

@@ -7,7 +7,7 @@ servicebus, which writes all 13 properties and uses null for those that are not 
 
 from __future__ import annotations
 
-from shared.messaging.model import Message
+from shared.values.messages import Message
 
 DESCRIPTOR_BYTES = 3
 """The bytes 0x00 and the section's code as a small ulong."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-from shared.notifications.news import News, NewsKind, Severity
+from shared.values.news import News, NewsKind, Severity
 from shared.values.shown import shown
 
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.notifications.news import News
 from shared.notifications.ports import (
     NotificationConflict,
     NotificationHistory,
@@ -34,6 +33,7 @@ from shared.notifications.selection import (
     read_from,
     together,
 )
+from shared.values.news import News
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from shared.notifications.conditions import Condition
-from shared.notifications.news import News
 from shared.notifications.selection import Key, Notification, NotificationRecord
+from shared.values.news import News
 
 
 class NotSent(Exception):

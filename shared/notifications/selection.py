@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.notifications.news import News
+from shared.values.news import News
 
 OVERLAP = timedelta(minutes=5)
 """A line of the log may be written later than its own time, by at most this much."""

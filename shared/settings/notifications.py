@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
 
-from shared.notifications.news import NewsKind, Style
 from shared.settings import fields
 from shared.settings.fields import HTTPS, LOOPBACK, RawValue, SettingsModel, setting
 from shared.values.bounds import Bounds, matching, one_of
+from shared.values.news import NewsKind, Style
 
 ALL = "all that notify"
 HttpsAddress = Annotated[

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from shared.notifications.conditions import Condition
-from shared.notifications.news import Severity
+from shared.values.news import Severity
 from shared.web.board import Board, Shown, Span, card
 from shared.web.http import SECURITY_HEADERS, Reply, in_time
 from shared.web.operation import failure, operation

@@ -11,8 +11,8 @@ from typing import Any, NotRequired, TypedDict
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
 from shared.ingestion.operating.breaker import BreakerView
-from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
+from shared.values.news import stamp
 from shared.values.shown import shown
 from shared.values.text import DateText, TimeText
 

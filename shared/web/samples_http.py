@@ -8,14 +8,10 @@ from typing import TypedDict
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import declared_samples, find
-from shared.autoscaling.messages import (
-    REFUSED_SHOWN_MAX,
-    all_refused,
-    decode_samples,
-    encode_metrics,
-)
+from shared.autoscaling.messages import REFUSED_SHOWN_MAX, all_refused, decode_samples
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import QueueSender
+from shared.values.samples import encode_metrics
 from shared.values.text import TimeText
 from shared.web.board import OfResource
 from shared.web.given import json_body

@@ -15,9 +15,9 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
-from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
+from shared.azure.deferred_log import LogLine, lines
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
 from shared.values.metering import Meter, no_meter
@@ -124,7 +124,7 @@ class App:
 
     @cached_property
     def retry(self) -> Retrying:
-        from shared.adapters.azure.retry import JitteredRetrying  # noqa: PLC0415  heavy to import
+        from shared.azure.retry import JitteredRetrying  # noqa: PLC0415  heavy to import
 
         return JitteredRetrying()
 
@@ -134,8 +134,8 @@ class App:
         to, environ = self.settings.notifications, self.settings.environ
         if not to.telemetry and not to.otlp_endpoint:
             return no_meter
-        from shared.adapters.telemetry import export  # noqa: PLC0415  heavy to import
-        from shared.adapters.telemetry.meter import NAME, OpenTelemetryMeter  # noqa: PLC0415  heavy
+        from shared.azure import telemetry as export  # noqa: PLC0415  heavy to import
+        from shared.azure.meter import NAME, OpenTelemetryMeter  # noqa: PLC0415  heavy
 
         switched_off = [
             signal
@@ -184,5 +184,5 @@ class App:
 
 async def _close_credentials() -> None:
     """Close the credentials that all clients of this process share, if any client was built."""
-    if credentials := sys.modules.get("shared.adapters.azure.credentials"):
+    if credentials := sys.modules.get("shared.azure.credentials"):
         await credentials.close()

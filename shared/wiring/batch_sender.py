@@ -6,8 +6,8 @@ import asyncio
 import uuid
 from datetime import timedelta
 
-from shared.adapters.service_bus.link import Clock, ServiceBusLink
 from shared.messaging.batch_sender import BatchSender, OnPause
+from shared.messaging.link import Clock, ServiceBusLink
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 

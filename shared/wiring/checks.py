@@ -16,17 +16,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared import settings as settings_module
-from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.autoscaling import removed
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems, sources
 from shared.autoscaling.learning.counts import namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
-from shared.datasets.periods import Period
+from shared.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.settings import Settings, SettingsError
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.host_json import HOST_JSON, OVERRIDE, app_folder, host_document, host_value
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.settings.misspellings import misspellings
+from shared.trends.datasets.periods import Period
 from shared.values.calls import error_text
 from shared.values.durations import time_span
 
@@ -133,7 +133,7 @@ def _handling(name: str, loaded: Settings) -> Handling:
             "its tables need a database transaction: set IngestionDatabaseUrl, "
             "or declare neither write_in_transaction nor tables"
         )
-    from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
+    from shared.ingestion.store.sql_schema import metadata  # noqa: PLC0415  heavy to import
 
     ours = {table.casefold() for table in metadata.tables}
     if taken := sorted(t for t in getattr(declared.tables, "tables", ()) if t.casefold() in ours):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from shared.datasets.arrivals import decode_arrival
-from shared.datasets.flows import poison, process_dataset, telemetry_arrived
-from shared.datasets.flows.check_queues import CheckOnce
-from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import decode_work
-from shared.messaging.ports import MessageSender
+from shared.trends.datasets.arrivals import decode_arrival
+from shared.trends.datasets.flows import poison, process_dataset, telemetry_arrived
+from shared.trends.datasets.flows.check_queues import CheckOnce
+from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.processing import decode_work
+from shared.values.messages import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
 from shared.wiring.parts import Parts
 
@@ -47,7 +47,7 @@ class DataSetParts(Parts):
 
     @cached_property
     def queue_check(self) -> CheckOnce:
-        from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader  # noqa: PLC0415  heavy
+        from shared.trends.datasets.queue_settings import ServiceBusQueueReader  # noqa: PLC0415  heavy
 
         settings, periods = self._app.settings, self._app.checked.periods
         connection = settings.service_bus(PROCESSING_CONNECTION)
@@ -56,6 +56,6 @@ class DataSetParts(Parts):
 
     @cached_property
     def claims(self) -> ClaimStore:
-        from shared.adapters.tables.claims import TableClaims  # noqa: PLC0415  heavy to import
+        from shared.trends.store.claims import TableClaims  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableClaims, self._app.storage)

@@ -8,9 +8,7 @@ from datetime import UTC
 
 from shared.ingestion.errors import SendingFailed
 from shared.ingestion.store.events import StoredDeadLetter
-from shared.messaging.errors import MessagingError
-from shared.messaging.model import Message
-from shared.messaging.ports import MessageSender
+from shared.values.messages import Message, MessageSender, MessagingError
 from shared.values.redaction import redacting
 
 

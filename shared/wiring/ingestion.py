@@ -149,7 +149,7 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def hub(self) -> HubReader:
-        from shared.adapters.event_hubs.hub import EventHubReader  # noqa: PLC0415  heavy to import
+        from shared.ingestion.hub.client import EventHubReader  # noqa: PLC0415  heavy to import
 
         return EventHubReader(self.connection, self.settings.read_back_consumer_group)
 
@@ -162,13 +162,13 @@ class IngestionParts(IngestionStores):
     @cached_property
     def receiver(self) -> PartitionReceiver:
         """Reads partitions outside the Functions trigger."""
-        from shared.adapters.event_hubs.receiver import EventHubReceiver  # noqa: PLC0415  heavy
+        from shared.ingestion.hub.receiver import EventHubReceiver  # noqa: PLC0415  heavy
 
         return EventHubReceiver(self.connection, self.settings.consumer_group)
 
     @cached_property
     def sender(self) -> OutboxSender:
-        from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
+        from shared.azure.queues import StorageQueueSender  # noqa: PLC0415  heavy
 
         queue = self._app.open(StorageQueueSender, self._app.storage, QUEUE)
         return outbox.OutboxQueue(queue.send_texts)
@@ -184,7 +184,7 @@ class IngestionParts(IngestionStores):
 
     async def send_event(self, body: bytes) -> None:
         """Send an event to the hub, for the command ``send-reading``. Raises HubUnavailable."""
-        from shared.adapters.event_hubs.hub import send_event  # noqa: PLC0415  heavy to import
+        from shared.ingestion.hub.client import send_event  # noqa: PLC0415  heavy to import
 
         await send_event(self.connection, body)
 
@@ -279,7 +279,7 @@ class IngestionParts(IngestionStores):
         announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
         if not self.settings.breaker.disables_app:
             return announcer
-        from shared.adapters.arm.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
+        from shared.ingestion.hub.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
 
         return SwitchingAnnouncer(announcer, self.switch)
 
@@ -288,7 +288,7 @@ class IngestionParts(IngestionStores):
         app = self.settings.breaker.disables_app
         if not app:
             return NoSwitch()
-        from shared.adapters.arm.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
+        from shared.ingestion.hub.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
 
         return self._app.open(AppSettingSwitch, app, BREAKER, self._app.settings.arm_endpoint)
 

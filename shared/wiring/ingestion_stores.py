@@ -20,7 +20,7 @@ from shared.settings.ingestion import IngestionSettings
 from shared.wiring.parts import Parts
 
 if TYPE_CHECKING:
-    from shared.adapters.sql.engine import Sql
+    from shared.ingestion.store.sql_engine import Sql
 
 BREAKER = "metric_ingest"
 """The name of the event hub's circuit breaker, which is the name of the function that it protects.
@@ -46,10 +46,10 @@ class IngestionStores(Parts):
     @cached_property
     def rows(self) -> RowEngine:
         if self.settings.database_url:
-            from shared.adapters.sql.rows import SqlRows  # noqa: PLC0415  heavy to import
+            from shared.ingestion.store.sql import SqlRows  # noqa: PLC0415  heavy to import
 
             return SqlRows(self.database)
-        from shared.adapters.tables.rows import TableRows  # noqa: PLC0415  heavy to import
+        from shared.ingestion.store.tables import TableRows  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableRows, self._app.storage)
 
@@ -81,8 +81,8 @@ class IngestionStores(Parts):
     @cached_property
     def database(self) -> Sql:
         """The connection pool that all stores share."""
-        from shared.adapters.sql.engine import Sql  # noqa: PLC0415  heavy to import
-        from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
+        from shared.ingestion.store.sql_engine import Sql  # noqa: PLC0415  heavy to import
+        from shared.ingestion.store.sql_schema import metadata  # noqa: PLC0415  heavy to import
 
         tables = self.handling.tables if self.handling else None
         own = [] if tables is None else [tables]

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shared.datasets.ports import Recompute
-from shared.datasets.processing import DatasetWork
-from shared.nightly import runs
-from shared.nightly.flows.demand import demand_nightly, demand_period
-from shared.nightly.flows.retention import delete_old_trends
-from shared.nightly.flows.run_manager import RunManager
-from shared.nightly.model import RunPolicy
-from shared.nightly.ports import InputReader, JobSubmitter, RunStore
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
+from shared.trends.datasets.ports import Recompute
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.nightly import runs
+from shared.trends.nightly.flows.demand import demand_nightly, demand_period
+from shared.trends.nightly.flows.retention import delete_old_trends
+from shared.trends.nightly.flows.run_manager import RunManager
+from shared.trends.nightly.model import RunPolicy
+from shared.trends.nightly.ports import InputReader, JobSubmitter, RunStore
 from shared.wiring.parts import Parts
 
 if TYPE_CHECKING:
-    from shared.adapters.spark.livy import LivyClient
-    from shared.adapters.tables.trends import TableTrends
+    from shared.trends.store.trends import TableTrends
+    from shared.trends.submitters.livy import LivyClient
 
 FABRIC = "api.fabric.microsoft.com"
 
@@ -65,20 +65,20 @@ class NightlyParts(Parts):
 
     @cached_property
     def store(self) -> RunStore:
-        from shared.adapters.tables.runs import TableRunStore  # noqa: PLC0415  heavy to import
+        from shared.trends.store.runs import TableRunStore  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableRunStore, self._app.storage)
 
     @cached_property
     def trends(self) -> TableTrends:
         """The trends that the job wrote."""
-        from shared.adapters.tables.trends import TableTrends  # noqa: PLC0415  heavy to import
+        from shared.trends.store.trends import TableTrends  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableTrends, self._app.storage)
 
     @cached_property
     def inputs(self) -> InputReader:
-        from shared.adapters.spark.inputs import StoredInputs  # noqa: PLC0415  heavy to import
+        from shared.trends.submitters.inputs import StoredInputs  # noqa: PLC0415  heavy to import
 
         settings = self.settings
         return self._app.open(StoredInputs, settings.inputs, settings.input_connection_string)
@@ -110,21 +110,21 @@ class JobRecompute:
 
 def submitter_of(settings: NightlySettings) -> JobSubmitter:
     if settings.submitter == "local":
-        from shared.adapters.spark.local import LocalSubmitter  # noqa: PLC0415  one of several
+        from shared.trends.submitters.local import LocalSubmitter  # noqa: PLC0415  one of several
 
         return LocalSubmitter(Path(settings.endpoint or LOCAL_FOLDER))
     if settings.submitter == "databricks":
-        from shared.adapters.spark.databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
+        from shared.trends.submitters.databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
 
         return DatabricksSubmitter(settings.endpoint, settings.request)
-    from shared.adapters.spark.batches import BatchSubmitter  # noqa: PLC0415  one of several
+    from shared.trends.submitters.batches import BatchSubmitter  # noqa: PLC0415  one of several
 
     return BatchSubmitter(_livy(settings))
 
 
 def _livy(settings: NightlySettings) -> LivyClient:
-    from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient  # noqa: PLC0415  heavy
-    from shared.adapters.spark.rest import basic_headers, token_headers  # noqa: PLC0415  heavy
+    from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient  # noqa: PLC0415  heavy
+    from shared.trends.submitters.rest import basic_headers, token_headers  # noqa: PLC0415  heavy
 
     if settings.submitter == "synapse":
         return SynapseClient(*settings.pool, settings.request)

@@ -9,11 +9,11 @@ from functools import cached_property
 from shared.autoscaling.flows import notify
 from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.operating import notices
-from shared.nightly.notices import trend_notices
 from shared.notifications import flow
 from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
+from shared.trends.nightly.notices import trend_notices
 from shared.wiring.ingestion_stores import BREAKER
 from shared.wiring.parts import Parts
 
@@ -30,7 +30,7 @@ class NotificationParts(Parts):
         """Writes all notifications to the log, and sends those of the configured kinds to the
         webhook, if any.
         """
-        from shared.adapters.notifiers import LogNotifier, Webhook  # noqa: PLC0415  heavy
+        from shared.notifications.notifiers import LogNotifier, Webhook  # noqa: PLC0415  heavy
 
         settings = self._app.settings.notifications
         if not settings.webhook_url:
@@ -40,7 +40,7 @@ class NotificationParts(Parts):
 
     @cached_property
     def store(self) -> NotificationStore:
-        from shared.adapters.tables.notifications import TableNotificationStore  # noqa: PLC0415  heavy
+        from shared.notifications.store import TableNotificationStore  # noqa: PLC0415  heavy
 
         return self._app.open(TableNotificationStore, self._app.storage)
 

@@ -14,7 +14,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 
-from shared.autoscaling.activation import LOCAL
+from shared.autoscaling.acting.activation import LOCAL
 from shared.settings.fields import settings_of
 from shared.settings.scaling import RuleSettings, SingleResource
 from shared.values.redaction import redacted

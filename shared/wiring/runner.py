@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Sequence
 
-from shared.adapters.azure.retry import pause
-from shared.adapters.event_hubs.hub import KnownPartitions
+from shared.azure.retry import pause
 from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
+from shared.ingestion.hub.client import KnownPartitions
 from shared.ingestion.model import Event, Ownership
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.message_counts import MessageCounts
@@ -19,6 +19,7 @@ from shared.autoscaling.ports import (
 )
 from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
 
 SEND_SECONDS_MAX = 20
@@ -28,7 +29,7 @@ SEND_SECONDS_MAX = 20
 class ScalingParts(Parts):
     @cached_property
     def store(self) -> StateStore:
-        from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy
+        from shared.autoscaling.store.tables import TableStateStore  # noqa: PLC0415  heavy
 
         return self._app.open(TableStateStore, self._app.storage, self._wrote)
 
@@ -37,19 +38,19 @@ class ScalingParts(Parts):
 
     @cached_property
     def control(self) -> CapacityControl:
-        from shared.adapters.arm.app_service import AppServiceControl  # noqa: PLC0415  heavy
+        from shared.autoscaling.plans.app_service import AppServiceControl  # noqa: PLC0415  heavy
 
         return self._app.open(AppServiceControl, self._app.settings)
 
     @cached_property
     def permissions(self) -> Permissions:
-        from shared.adapters.arm.permissions import ArmPermissions  # noqa: PLC0415  heavy to import
+        from shared.autoscaling.plans.permissions import ArmPermissions  # noqa: PLC0415  heavy to import
 
         return self._app.open(ArmPermissions, self._app.settings.arm_endpoint)
 
     @cached_property
     def reader(self) -> Services:
-        from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
+        from shared.autoscaling.services.clients import AzureReader  # noqa: PLC0415  heavy to import
 
         settings = self._app.settings
         return self._app.open(
@@ -57,14 +58,17 @@ class ScalingParts(Parts):
             settings.storage,
             settings.service_bus,
             self.control,
-            lambda: self._app.ingestion.breaker_store,
+            self._breaker,
             lambda: self.platform_metrics,
             self._app.now,
         )
 
+    async def _breaker(self) -> MetricValue:
+        return await self._app.ingestion.breaker_store.metric()
+
     @cached_property
     def platform_metrics(self) -> PlatformMetrics:
-        from shared.adapters.arm.platform_metrics import AzurePlatformMetrics  # noqa: PLC0415  heavy
+        from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics  # noqa: PLC0415  heavy
 
         settings = self._app.settings
         return self._app.open(
@@ -87,7 +91,7 @@ class ScalingParts(Parts):
         return self._queue("actions")
 
     def _queue(self, name: str) -> QueueSender:
-        from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
+        from shared.azure.queues import StorageQueueSender  # noqa: PLC0415  heavy
 
         return self._app.open(StorageQueueSender, self._app.storage, name)
 

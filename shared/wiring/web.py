@@ -9,7 +9,7 @@ from shared.ingestion.breaker.announcement import open_breaker
 from shared.ingestion.dead_letters.find import newest
 from shared.ingestion.operating import stream_account
 from shared.ingestion.operating.notices import of_letters
-from shared.nightly.notices import trend_conditions
+from shared.trends.nightly.notices import trend_conditions
 from shared.web import panels
 from shared.web.board import Board, Panel, RecentLog, Shown, cached
 from shared.web.samples_http import SampleReceiver

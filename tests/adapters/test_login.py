@@ -10,7 +10,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import CredentialUnavailableError
 from azure.identity.aio import ChainedTokenCredential
 
-from shared.adapters.azure.credentials import Login
+from shared.azure.credentials import Login
 
 REMEDY = "Run `az login` on your machine; in Azure, give the Function App a managed identity"
 

@@ -10,13 +10,13 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ServiceRequestError
 
 from shared import settings
-from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.azure import credentials
-from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.errors import AutoscalingError
+from shared.autoscaling.plans.app_service import AppServiceControl
+from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
+from shared.autoscaling.store.tables import TableStateStore
+from shared.azure import credentials
+from shared.azure.transport import ServerTimeTransport
 from shared.settings.connections import Identity, ServiceBusConnection, StorageConnection
 from tests.builders import plan
 

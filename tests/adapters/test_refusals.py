@@ -19,37 +19,37 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError
 from local.amqp_broker import AmqpStandIn
 from local.clock import utc_now
 from shared import settings
-from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.arm.consumption_switch import AppSettingSwitch
-from shared.adapters.arm.permissions import ArmPermissions
-from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
-from shared.adapters.azure import credentials
-from shared.adapters.azure.credentials import NoLogin
-from shared.adapters.azure.refusals import TEXT_LENGTH_MAX, Access, AccessRefused
-from shared.adapters.event_hubs.hub import send_event
-from shared.adapters.event_hubs.receiver import EventHubReceiver
-from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
-from shared.adapters.spark.databricks import DatabricksSubmitter
-from shared.adapters.spark.inputs import StoredInputs
-from shared.adapters.spark.livy import SynapseClient
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
+from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.plans.app_service import AppServiceControl
+from shared.autoscaling.plans.permissions import ArmPermissions
+from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
+from shared.autoscaling.store.tables import TableStateStore
+from shared.azure import credentials
+from shared.azure.credentials import NoLogin
+from shared.azure.queues import StorageQueueSender
+from shared.azure.refusals import TEXT_LENGTH_MAX, Access, AccessRefused
 from shared.cli.main import main
-from shared.datasets.errors import ManageRightMissing
 from shared.ingestion.errors import StoreUnavailable
+from shared.ingestion.hub.client import send_event
+from shared.ingestion.hub.consumption_switch import AppSettingSwitch
+from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.tables import TableRows
+from shared.messaging.link import ServiceBusLink
 from shared.settings.connections import (
     EventHubConnection,
     ServiceBusConnection,
     StorageConnection,
 )
 from shared.settings.connections import Identity as AppIdentity
+from shared.trends.datasets.errors import ManageRightMissing
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.submitters.databricks import DatabricksSubmitter
+from shared.trends.submitters.inputs import StoredInputs
+from shared.trends.submitters.livy import SynapseClient
 from tests.builders import NOW, plan
 from tests.deployed.services import AMQP_PORT, Certificate, behind_tls, new_host, new_token
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN

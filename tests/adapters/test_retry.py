@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.adapters.azure.retry import JitteredRetrying
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.errors import TransientFailure
 
 

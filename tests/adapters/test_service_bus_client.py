@@ -8,12 +8,11 @@ import pytest
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import exceptions as client
 
-from shared.adapters.azure.refusals import Access
-from shared.adapters.service_bus.encoder import encode_all
-from shared.adapters.service_bus.filling import fill_by_add_message
-from shared.adapters.service_bus.link import not_opened, outcome_of
-from shared.messaging.errors import LinkFailed
-from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message, Order
+from shared.azure.refusals import Access
+from shared.messaging.encoder import encode_all
+from shared.messaging.filling import fill_by_add_message
+from shared.messaging.link import not_opened, outcome_of
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage
 from shared.messaging.packing import build_request
 from shared.messaging.send_state import (
     Disconnected,
@@ -23,6 +22,7 @@ from shared.messaging.send_state import (
     advance,
     begin,
 )
+from shared.values.messages import LinkFailed, Message, Order
 
 ACCESS = Access("queue jobs of bus.example", "Azure Service Bus Data Sender")
 THROTTLED = (

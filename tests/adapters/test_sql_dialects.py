@@ -23,9 +23,6 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable, DDLElement
 
-from shared.adapters.sql.engine import Sql, place_of, store_errors
-from shared.adapters.sql.rows import SqlRows, insert_plain
-from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import StoreUnavailable
@@ -33,6 +30,9 @@ from shared.ingestion.model import OwnershipClaim
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.sql import SqlRows, insert_plain
+from shared.ingestion.store.sql_engine import Sql, place_of, store_errors
+from shared.ingestion.store.sql_schema import UtcTime, effects, metadata, outbox
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 DIALECTS: dict[str, Dialect] = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.adapters.tables.newest import PAGE, newest_keys
+from shared.ingestion.store.newest import PAGE, newest_keys
 
 
 class Range:

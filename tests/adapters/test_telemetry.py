@@ -12,15 +12,14 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.nightly import MemoryRunStore
 from local.twins.rows import MemoryRows
-from shared.adapters.telemetry.meter import OpenTelemetryMeter
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Goal, Limits, Throughput
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.metering import measured as measured_entries
 from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.state import Override
+from shared.azure.meter import OpenTelemetryMeter
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import (
     Checkpoint,
@@ -33,8 +32,9 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
-from shared.nightly.metering import of_dates
-from shared.nightly.model import Demand, Run, RunState
+from shared.trends.nightly.metering import of_dates
+from shared.trends.nightly.model import Demand, Run, RunState
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, as_message, resource
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from shared.autoscaling import ManualChange, Mode
-from shared.autoscaling.actions import (
+from shared.autoscaling.acting.actions import (
     NO_CHANGE,
     Reconciliation,
     Settlement,

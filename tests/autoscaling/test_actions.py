@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Limits, ManualChange, Mode
-from shared.autoscaling.actions import (
+from shared.autoscaling.acting.actions import (
     changed_by_hand,
     confirm_if_observed,
     defer,

@@ -16,12 +16,11 @@ from local.twins.autoscaling import (
     with_rows,
 )
 from shared.autoscaling import HubMetric, Limits, ManualChange, Mode, Throughput
-from shared.autoscaling.activation import REPLACED_MAX, standing
+from shared.autoscaling.acting.activation import REPLACED_MAX, standing
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows import notify, preview, scaling_logic, status
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import Observation, Recommendation, Resource
 from shared.autoscaling.state import (
@@ -31,6 +30,7 @@ from shared.autoscaling.state import (
     ScalingState,
     changed_rows,
 )
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, SOURCE, TIMING, ago, confirmed, desired, resource
 
 OLD = RulesInForce("old", ago(3600))

@@ -21,9 +21,9 @@ from shared.autoscaling.learning.backlog_rate import (
     posterior,
     with_backlog,
 )
-from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policy import RateEstimate
 from shared.autoscaling.state import BacklogTrend
+from shared.values.measurements import MetricValue
 from tests.builders import NOW
 
 MINUTE = timedelta(minutes=1)

@@ -25,7 +25,7 @@ from shared.autoscaling import (
     StorageQueue,
     Throughput,
 )
-from shared.autoscaling.actions import confirm
+from shared.autoscaling.acting.actions import confirm
 from shared.autoscaling.deciding.guards import Context, nothing_finished
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.learning.backlogs import (
@@ -37,7 +37,6 @@ from shared.autoscaling.learning.backlogs import (
     unfallen,
 )
 from shared.autoscaling.learning.throughput import rate_estimate
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.operating.presenting import status
 from shared.autoscaling.policy import Observation
@@ -45,7 +44,8 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import NO_SOURCE, Count, HubMetric, TopicSubscriptions
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
 from shared.autoscaling.transition import Transition, advance
-from shared.notifications.news import Severity
+from shared.values.measurements import CAPACITY_METRIC, Metric
+from shared.values.news import Severity
 from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
 

@@ -11,15 +11,15 @@ from itertools import pairwise
 import pytest
 
 from local.twins.autoscaling import MemoryStateStore
-from shared.autoscaling.actions import as_of, reconcile
+from shared.autoscaling.acting.actions import as_of, reconcile
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import scaling_logic, status
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from tests.builders import (
     NOW,
     TIMING,

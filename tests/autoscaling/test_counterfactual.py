@@ -35,9 +35,9 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import Decision, decide
-from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import MetricValue, Window
 from tests.builders import (
     NOW,
     SOURCE,

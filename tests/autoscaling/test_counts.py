@@ -13,7 +13,6 @@ import pytest
 from bench.returning import RATE, replay_state
 from local.azure_apis.arm import ArmStandIn
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
-from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
 from shared.autoscaling import (
     AzureMonitorMetric,
     HubMetric,
@@ -25,6 +24,7 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
+from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.flows.message_counts import (
     ABANDONED,
@@ -36,8 +36,8 @@ from shared.autoscaling.flows.metric_collector import collect
 from shared.autoscaling.learning.counts import COMPLETED, namespace_ids, with_counts
 from shared.autoscaling.learning.subscription_share import BusyMinute, share_of
 from shared.autoscaling.learning.throughput import counted_rate
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.sources import Source
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, SOURCE, resource
 
 MINUTE = timedelta(minutes=1)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import known_capacity
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 HIGH = [200.0] * 6

@@ -10,9 +10,9 @@ from shared.autoscaling import Cooldown, Limits, Mode, Recommendation
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Override, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, ago, confirmed, desired, resource, sample, state
 
 CALM = Guards(flap_projection=False)

@@ -32,15 +32,15 @@ from shared.autoscaling.flows import notify as news
 from shared.autoscaling.flows.poison import UNATTRIBUTED, PoisonMessage
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric, Source
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
-from shared.notifications.news import NewsKind
 from shared.notifications.selection import NotificationIntervals
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.news import NewsKind
 from tests.builders import NOW, SOURCE, TIMING, as_message, encode_metric, metric, resource
 
 

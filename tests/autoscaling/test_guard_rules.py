@@ -22,9 +22,9 @@ from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.guards import Context, Guard, Limit
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 

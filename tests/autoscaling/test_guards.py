@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
-from shared.autoscaling.actions import adopt, request
+from shared.autoscaling.acting.actions import adopt, request
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import GUARDS, GUARDS_WHEN_HOLDING, Context
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Override, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 

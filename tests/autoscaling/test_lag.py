@@ -25,12 +25,12 @@ from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, observe
 from shared.autoscaling.flows import check_connections
-from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.staleness import silent_after_seconds
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, ago, desired, metric, resource, sample
 
 PLAN = (

@@ -22,8 +22,7 @@ from shared.autoscaling.errors import BadMessage, UnknownResource
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.common import check_metric_name, find
 from shared.autoscaling.flows.poison import PoisonMessage
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, Samples, decode_samples
+from shared.autoscaling.messages import Samples, decode_samples
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, ScalingState
@@ -31,6 +30,8 @@ from shared.autoscaling.transition import advance
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.model import Stream, split
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, SOURCE, ago, decode_metric, desired, metric, resource, sample
 
 STREAM = Stream("ns", "hub", "$Default", "3")

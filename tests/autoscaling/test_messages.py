@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import decode_action, encode_action, named_resource
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
+from shared.values.measurements import Metric, MetricValue
 from tests.builders import NOW, decode_metric, encode_metric, metric
 
 GOOD = json.loads(encode_metric(metric(5)))

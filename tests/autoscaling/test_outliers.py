@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.outliers import OUTLIERS, steps_until_learned
-from shared.adapters.tables.scaling_rows import state_of, state_row
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.outliers import (
     JUDGED_MIN,
@@ -25,6 +24,7 @@ from shared.autoscaling.learning.outliers import (
 )
 from shared.autoscaling.learning.throughput import counted_rate, known_throughput, rate_estimate
 from shared.autoscaling.state import BacklogTrend, BusyIntervals, Learned
+from shared.autoscaling.store.rows import state_of, state_row
 from tests.builders import NOW
 
 STEPS_MAX = 10

@@ -14,11 +14,11 @@ from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import preview, scaling_logic, status
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.overrides import Change, described, duration
 from shared.autoscaling.operating.permissions import NEEDED, Grant, grants, lacking
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, SOURCE, as_message, resource
 
 WORKERS = resource()

@@ -20,7 +20,6 @@ from backtest.arena import Arena
 from backtest.replay import feeds, not_in_a_trace
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.platform_metrics import MemoryPlatformMetrics
-from shared.adapters.readers import AzureReader
 from shared.autoscaling import (
     AzureMonitorMetric,
     HttpJson,
@@ -39,6 +38,7 @@ from shared.autoscaling.flows.reading import OwnReads, read_source
 from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.operating.first_hour import first_hour
 from shared.autoscaling.operating.presenting import _source as shown
+from shared.autoscaling.services.clients import AzureReader
 from shared.autoscaling.sources import Services
 from shared.autoscaling.testing import decision_for
 from tests.builders import NOW, SOURCE, not_asked, resource

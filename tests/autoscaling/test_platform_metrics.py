@@ -26,7 +26,7 @@ from shared.autoscaling.azure_monitor.queries import (
     take,
     throttled,
 )
-from shared.autoscaling.measurements import MetricValue
+from shared.values.measurements import MetricValue
 from tests.builders import NOW
 
 MINUTE = timedelta(minutes=1)

@@ -20,7 +20,7 @@ from shared.autoscaling import (
     Throughput,
     ValuePerInstance,
 )
-from shared.autoscaling.measurements import MetricValue, Window
+from shared.values.measurements import MetricValue, Window
 from tests.builders import NOW, history
 
 RATED = Throughput(rate_per_instance_minute=10)

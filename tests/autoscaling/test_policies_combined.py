@@ -40,8 +40,8 @@ from shared.autoscaling import (
     scale_out_only_if,
 )
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.measurements import CAPACITY_METRIC, WeekProfile, Window
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import CAPACITY_METRIC, WeekProfile, Window
 from tests.autoscaling.test_policies import direction, seeing
 from tests.builders import NOW, SOURCE, desired, history, resource, sample
 

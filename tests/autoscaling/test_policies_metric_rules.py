@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import Limits, MetricRule, MetricRules, Observation
-from shared.autoscaling.measurements import MetricValue, Window
+from shared.values.measurements import MetricValue, Window
 from tests.builders import NOW
 
 

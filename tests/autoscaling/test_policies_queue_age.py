@@ -21,8 +21,8 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policies.outlook import Arrivals, infer
+from shared.values.measurements import MetricValue, Window
 from tests.builders import NOW, ago, desired, sample
 
 RATE = 100.0

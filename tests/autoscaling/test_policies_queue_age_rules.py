@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Goal, Limits, QueueAge, Recommendation, Threshold, Throughput
-from shared.autoscaling.measurements import Window
 from shared.autoscaling.policies.outlook import Arrivals, Outlook
 from shared.autoscaling.policies.queue_age import _Choice
+from shared.values.measurements import Window
 from tests.autoscaling.test_policies_queue_age import POLICY, RATE, growing, seen
 from tests.builders import ago, desired, sample
 

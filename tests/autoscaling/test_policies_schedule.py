@@ -26,8 +26,8 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.policies.schedule import instant
+from shared.values.measurements import WeekProfile
 from tests.autoscaling.test_policies import seeing
 from tests.builders import NOW
 

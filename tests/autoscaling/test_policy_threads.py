@@ -22,13 +22,6 @@ from shared.autoscaling.deciding.decide import Decision, EntryKind, decide
 from shared.autoscaling.deciding.validation import failing_policies, problems
 from shared.autoscaling.flows import notify, preview, scaling_logic
 from shared.autoscaling.flows.policy_threads import PolicyThreads
-from shared.autoscaling.measurements import (
-    CAPACITY_METRIC,
-    Metric,
-    MetricValue,
-    WeekProfile,
-    Window,
-)
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.conditional import Condition, scale_in_only_if
@@ -44,6 +37,13 @@ from shared.autoscaling.policy import (
 from shared.autoscaling.state import Override, ScaleAction
 from shared.autoscaling.transition import advance
 from shared.values.calls import answers
+from shared.values.measurements import (
+    CAPACITY_METRIC,
+    Metric,
+    MetricValue,
+    WeekProfile,
+    Window,
+)
 from tests.builders import NOW, SOURCE, desired, metric, resource, sample, state
 
 ROOT = Path(__file__).parents[2]

@@ -31,7 +31,7 @@ from shared.autoscaling import (
     fallback,
     scale_in_only_if,
 )
-from shared.autoscaling.actions import confirm
+from shared.autoscaling.acting.actions import confirm
 from shared.autoscaling.deciding.samples import (
     SAMPLES_KEPT_MAX,
     MergeOutcome,
@@ -40,11 +40,11 @@ from shared.autoscaling.deciding.samples import (
 )
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.staleness import silent_after_seconds
 from shared.autoscaling.policy import Observation
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, SOURCE, ago, metric, resource, sample
 
 WINDOW_SECONDS = 600

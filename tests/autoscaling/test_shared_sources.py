@@ -18,9 +18,10 @@ from shared.autoscaling.azure_monitor.together import (
     Together,
 )
 from shared.autoscaling.flows import metric_collector
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_samples, encode_metrics
+from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.sources import Source
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import encode_metrics
 from tests.builders import NOW, SOURCE, ago, metric, resource, sample
 
 CPU = AzureMonitorMetric(

@@ -34,11 +34,11 @@ from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import Missing
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.learning.counts import COMPLETED, with_counts
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, SOURCE, resource, sample
 

@@ -11,13 +11,13 @@ from shared.autoscaling import AzureMonitorMetric, Guards, Mode, Resource, Throu
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.declaring import Missing, Then
 from shared.autoscaling.learning.counts import COMPLETED, with_counts
-from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import Override, ScalingState
 from shared.cli import tables
+from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, SOURCE, history, resource, sample, state
 
 BUS = (

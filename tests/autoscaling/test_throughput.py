@@ -42,10 +42,10 @@ from shared.autoscaling.learning.throughput import (
     rate_estimate,
     with_counted,
 )
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import RateEstimate
 from shared.autoscaling.state import BusyIntervals, ScalingState
 from shared.autoscaling.transition import advance
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, SOURCE, metric, resource, state
 
 MINUTE = timedelta(minutes=1)

@@ -17,13 +17,13 @@ from backtest.history import Point, load_history, points_of, read_record, worklo
 from backtest.outcome import course
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import StorageQueue, Threshold
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.backtest.arenas import START, CommandLine, arena
 from tests.builders import as_message, resource
 

@@ -25,9 +25,9 @@ from shared.autoscaling import (
     StorageQueue,
 )
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.state import ScalingState
 from shared.settings import load
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 
 EXAMPLE = Path(__file__).parent / "data" / "autoscale_setting.json"
 OFFICE = datetime(2026, 11, 18, 10, 0, tzinfo=UTC)  # a Wednesday, 11:00 in Berlin

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backtest.slack_aware_drain import SlackAwareDrain
 from backtest.stable_panic import StablePanic
 from shared.autoscaling import Goal, Observation, Throughput
-from shared.autoscaling.measurements import MetricValue, Window
+from shared.values.measurements import MetricValue, Window
 from tests.autoscaling.test_policies import seeing
 from tests.builders import ago, desired, sample
 

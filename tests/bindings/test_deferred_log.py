@@ -18,10 +18,10 @@ from local.demo.system import APP_DIR
 from local.functions_host.logs import arrives
 from local.functions_host.worker import Invocation, Worker, text_datum
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
-from shared.adapters.telemetry.export import Destinations, export
-from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.policy import Observation, Recommendation
+from shared.azure.deferred_log import WAITING_MAX, LogLine, lines
+from shared.azure.telemetry import Destinations, export
+from shared.values.measurements import CAPACITY_METRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING, HTTP, OTHERS
 from tests.builders import NOW, encode_metric, metric, resource
 

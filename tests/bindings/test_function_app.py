@@ -26,10 +26,10 @@ from local.twins.autoscaling import (
 from shared.autoscaling import ServiceBusSubscription, TargetTracking
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_samples
 from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
 

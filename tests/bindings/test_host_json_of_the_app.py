@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.azure import invocation
-from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
 from shared.autoscaling import AzureMonitorMetric
+from shared.azure import invocation
+from shared.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
 from shared.values.durations import time_span

@@ -24,16 +24,16 @@ from local.functions_host.host import FunctionsHost
 from local.twins.autoscaling import MemoryQueueSender, MemoryStateStore
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.breaker.approval import issue
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.model import OutboxMessage
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.web import http, panels
 from shared.web.board import Board, RecentLog, Shown
 from shared.wiring.app import App

@@ -24,12 +24,12 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.store.breakers import BreakerSnapshot
 from shared.ingestion.store.rows import EFFECT
-from shared.notifications.news import News
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.news import News
 from shared.wiring.ingestion import IngestionParts
 from tests.builders import NOW, as_message, decode_metric, encode_metric, resource
 from tests.settings.test_settings import SINGLE

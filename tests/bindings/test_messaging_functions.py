@@ -18,12 +18,12 @@ from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
 from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from local.twins.messaging import MemoryLink, MemoryQueue
-from shared.datasets.entities import QueueDescription
-from shared.datasets.errors import EntitiesMisconfigured, UnreadableMessage
-from shared.datasets.flows.check_queues import CheckOnce
-from shared.datasets.periods import Period
-from shared.datasets.processing import schedule_processing
 from shared.messaging.batch_sender import BatchSender
+from shared.trends.datasets.entities import QueueDescription
+from shared.trends.datasets.errors import EntitiesMisconfigured, UnreadableMessage
+from shared.trends.datasets.flows.check_queues import CheckOnce
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import schedule_processing
 from shared.wiring.app import App as Parts
 from tests.datasets.test_arrivals import CLOUD, NOW
 from tests.datasets.test_processing import GOOD_IN, GOOD_OUT

@@ -19,10 +19,10 @@ from local.twins.nightly import (
     MemoryRunStore,
     MemorySubmitter,
 )
-from shared.datasets.periods import Period
-from shared.datasets.processing import schedule_processing
-from shared.nightly.errors import NightFailed
-from shared.nightly.model import JobPhase, JobStatus, RunState
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import schedule_processing
+from shared.trends.nightly.errors import NightFailed
+from shared.trends.nightly.model import JobPhase, JobStatus, RunState
 from tests.bindings.test_messaging_functions import ENVIRON, imported, names
 
 SET = "insights-logs-appevents"

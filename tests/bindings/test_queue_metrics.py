@@ -14,10 +14,11 @@ from shared.autoscaling.deciding.validation import needs_hub, problems
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
-from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, decode_samples, encode_metrics
+from shared.autoscaling.messages import decode_samples
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.errors import BadEvent
+from shared.values.measurements import CAPACITY_METRIC, Metric
+from shared.values.samples import METRICS_OF_A_MESSAGE_MAX, encode_metrics
 from shared.wiring.ingestion import subscriptions_of
 from tests.bindings.test_function_app import App, app, message, taken
 from tests.builders import SOURCE, encode_metric, metric, resource

@@ -22,14 +22,14 @@ from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.host import FunctionsHost
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.state import ScaleAction
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import Metric, MetricValue
 from tests.builders import decode_metric, encode_metric
 
 NAMES = {

@@ -17,14 +17,14 @@ from typing import Protocol, TypeVar
 import pytest
 
 from local.twins.rows import MemoryRows
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.rows import TableRows
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore, WriteInTransaction
 from shared.ingestion.store.owners import OwnershipStore
 from shared.ingestion.store.rows import RowEngine
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import metadata
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
 from tests.contract.postgres import postgres
 

@@ -18,7 +18,7 @@ from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from hypothesis import strategies as st
 
-from shared.adapters.sql.engine import Sql
+from shared.ingestion.store.sql_engine import Sql
 from tests.builders import NOW
 
 READS = ("GET", "HEAD")

@@ -5,12 +5,19 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-import shared.adapters
+import shared
 
+CLIENT = re.compile(
+    r"^\s*(?:from|import) (?:azure|aiohttp|sqlalchemy|shared\.azure|shared\.storage)\b",
+    re.MULTILINE,
+)
+"""An import of a client library, or of what the app builds on one."""
 EXCEPTIONS = {
     "LoopbackCredential": "has no secret",
     "LoopbackTransport": "is used by the clients of adapters",
@@ -20,14 +27,17 @@ EXCEPTIONS = {
 
 
 def adapter_classes() -> Iterator[type]:
-    """Each public class of the package with public coroutines, except for in-memory adapters.
+    """Each public class with public coroutines in a module that imports a client library.
 
-    A private class serves its own module, so its errors leave through that module's adapter.
+    A private class serves its own module, so its errors leave through that module's adapter. Those of
+    the roof leave through the adapters that it calls.
     """
-    for each_module in pkgutil.walk_packages(shared.adapters.__path__, "shared.adapters."):
-        if ".memory" in each_module.name:
+    for each_module in pkgutil.walk_packages(shared.__path__, "shared."):
+        if each_module.name.startswith(("shared.__main__", "shared.cli", "shared.wiring")):
             continue
         module = importlib.import_module(each_module.name)
+        if not CLIENT.search(Path(str(module.__file__)).read_text(encoding="utf-8")):
+            continue
         for each in vars(module).values():
             if not inspect.isclass(each) or each.__name__.startswith("_"):
                 continue

@@ -20,12 +20,10 @@ from aiohttp import WSMsgType, web
 
 from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
-from shared.adapters.event_hubs.hub import EventHubReader, send_event
-from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.hub.client import EventHubReader, send_event
+from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Event, Span, Stream
-from shared.messaging.errors import MessagingError
-from shared.messaging.model import Message
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import (
     EventHubConnection,
@@ -33,6 +31,7 @@ from shared.settings.connections import (
     event_hub_connection,
     service_bus_connection,
 )
+from shared.values.messages import Message, MessagingError
 from shared.wiring.batch_sender import batch_sender
 from tests.deployed.services import Certificate, new_host
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets

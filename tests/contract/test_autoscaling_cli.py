@@ -19,9 +19,9 @@ from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.wiring.app import App
 from tests.builders import as_message
 from tests.settings.test_settings import SINGLE

@@ -23,13 +23,6 @@ from local.azurite import Azurite
 from local.twins.autoscaling import MemoryCapacityControl
 from local.twins.ingestion import MemoryBreakerStore
 from shared import settings
-from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.arm.permissions import ArmPermissions
-from shared.adapters.azure.transport import ForeignAnswer, is_loopback
-from shared.adapters.readers import AzureReader, ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import (
     IngestionBreaker,
     PlanCapacity,
@@ -38,12 +31,19 @@ from shared.autoscaling import (
     StorageQueue,
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
-from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
+from shared.autoscaling.plans.app_service import AppServiceControl
+from shared.autoscaling.plans.permissions import ArmPermissions
+from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.autoscaling.sources import Count, Source
+from shared.autoscaling.store.tables import TableStateStore
+from shared.azure.transport import ForeignAnswer, is_loopback
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.tables import TableRows
 from shared.settings import Settings, SettingsError
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.values.measurements import MetricValue
 from tests.builders import NOW, not_asked, plan, read
 from tests.emulators.rig import Bus, running_bus
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
@@ -319,7 +319,12 @@ async def reader(
     settings = loaded(**environ)
     breakers = BreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
     reader = AzureReader(
-        settings.storage, settings.service_bus, control, lambda: breakers, not_asked, not_asked
+        settings.storage,
+        settings.service_bus,
+        control,
+        breakers.metric,
+        not_asked,
+        not_asked,
     )
     yield reader
     await reader.close()
@@ -402,7 +407,7 @@ async def test_a_breaker_that_is_not_closed_is_read_as_one(mode: BreakerMode, va
         nothing.storage,
         nothing.service_bus,
         MemoryCapacityControl(lambda: NOW, {}),
-        lambda: breakers,
+        breakers.metric,
         not_asked,
         not_asked,
     )
@@ -560,7 +565,7 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
             found.storage,
             found.service_bus,
             control,
-            lambda: MemoryBreakerStore(lambda: NOW),
+            MemoryBreakerStore(lambda: NOW).metric,
             not_asked,
             not_asked,
         )

@@ -12,12 +12,12 @@ import pytest
 
 from local.azurite import Azurite
 from local.twins.datasets import MemoryClaims
-from shared.adapters.tables.claims import TABLE_NAME, TAKES_MAX, TableClaims
-from shared.adapters.tables.table import RowConflict, Table, key
-from shared.datasets.errors import ClaimTaken, ClaimUnreadable
-from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import DatasetWork
 from shared.settings.connections import StorageConnection
+from shared.storage.tables import RowConflict, Table, key
+from shared.trends.datasets.errors import ClaimTaken, ClaimUnreadable
+from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.store.claims import TABLE_NAME, TAKES_MAX, TableClaims
 from tests.builders import NOW, ago
 
 

@@ -18,15 +18,15 @@ from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, own, totals
 from local.twins.event_hub import MemoryHubReader
-from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import effects, metadata
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import effects, metadata
 from shared.values.concurrency import task_runner
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from azure.storage.queue.aio import QueueClient
 from local.azurite import Azurite
 from shared import settings
 from shared.autoscaling import HubMetric, Threshold
-from shared.autoscaling.activation import LOCAL
+from shared.autoscaling.acting.activation import LOCAL
 from shared.autoscaling.state import RulesInForce, ScalingState
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main

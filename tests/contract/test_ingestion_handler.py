@@ -26,13 +26,13 @@ from sqlalchemy.exc import OperationalError
 from examples.device_totals import add_totals, handle, handling, own, totals
 from local.twins.event_hub import MemoryHubReader
 from shared import settings
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.schema import checkpoints
 from shared.cli.command import DONE
 from shared.cli.main import main
 from shared.ingestion.errors import BadEvent, IngestionError
 from shared.ingestion.events.handling import Handling
 from shared.ingestion.model import Effect, Event, Stream
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import checkpoints
 from shared.settings import SettingsError
 from shared.wiring import checks as wiring_checks
 from shared.wiring.app import App as Parts

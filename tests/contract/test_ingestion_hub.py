@@ -26,15 +26,15 @@ from local.functions_host.event_hub_invocation import PartitionPlace, batch_invo
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Binding
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
-from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.event_hubs.received import READABLE_BYTES_MAX, to_event
-from shared.adapters.event_hubs.receiver import FROM_THE_START, EventHubReceiver
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.trigger_batch import parse_batch
+from shared.ingestion.hub.client import EventHubReader
+from shared.ingestion.hub.received import READABLE_BYTES_MAX, to_event
+from shared.ingestion.hub.receiver import FROM_THE_START, EventHubReceiver
 from shared.ingestion.model import Effect, Event, FailureKind, HubState, Span, Stream
 from shared.ingestion.ports import HubReader, ReadBack
 from shared.settings.connections import EventHubConnection, event_hub_connection

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Event
 from tests.emulators.rig import Hub, a_partition
 from tests.local.polling import until

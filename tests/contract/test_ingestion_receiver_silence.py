@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
-from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, EventHubReader, client_of, send_event
-from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import HubSilent, HubUnavailable
+from shared.ingestion.hub.client import IDLE_SECONDS_MAX, EventHubReader, client_of, send_event
+from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection
 from tests.emulators.rig import Hub, a_partition

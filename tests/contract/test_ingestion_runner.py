@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from shared.adapters.sql.schema import effects
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.ownership.processor import run_processor
 from shared.ingestion.ports import Handler
+from shared.ingestion.store.sql_schema import effects
 from shared.wiring.app import App
 from shared.wiring.runner import Runner
 from tests.emulators.rig import Hub, an_empty_hub

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from shared.adapters.event_hubs.receiver import EventHubReceiver
-from shared.adapters.sql.schema import effects
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events import tail
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.tail import TailWatch
+from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Event
+from shared.ingestion.store.sql_schema import effects
 from shared.values.concurrency import task_runner
 from shared.wiring.app import App
 from shared.wiring.runner import Runner

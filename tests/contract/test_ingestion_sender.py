@@ -11,14 +11,15 @@ import pytest
 from azure.storage.queue.aio import QueueClient
 
 from local.azurite import Azurite
-from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, decode_samples
+from shared.autoscaling.messages import decode_samples
+from shared.azure.queues import StorageQueueSender
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import OutboxMessage, Stream, split
 from shared.settings.connections import StorageConnection
+from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from tests.contract.faulty_network import Fault, Network
 from tests.ingestion.test_process_batch import STREAM, Rig, events
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply, Request
-from shared.adapters.arm.consumption_switch import AppSettingSwitch, SwitchingAnnouncer
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.errors import DependencyDown
+from shared.ingestion.hub.consumption_switch import AppSettingSwitch, SwitchingAnnouncer
 
 APP = (
     "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1"

@@ -13,9 +13,8 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from local.twins.event_hub import MemoryHubReader
-from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.tables.rows import TableRows
+from shared.azure.retry import JitteredRetrying
+from shared.azure.transport import ServerTimeTransport
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
@@ -24,6 +23,7 @@ from shared.ingestion.model import Effect, Event, OutboxMessage, OwnershipClaim,
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
 from shared.values.concurrency import task_runner
 from tests.builders import NOW

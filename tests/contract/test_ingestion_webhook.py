@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.notifiers import LogNotifier, Webhook
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.notifications.ports import NotSent
 from tests.builders import NOW
 

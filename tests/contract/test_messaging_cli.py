@@ -18,7 +18,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from local.amqp_broker import AmqpStandIn, faults, in_thread
-from shared.adapters.service_bus.administration import duplicate_window
+from shared.azure.service_bus import duplicate_window
 from shared.cli import messages
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main

@@ -17,15 +17,15 @@ from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.twins.datasets import MemoryClaims, RecordingRecompute
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
-from shared.datasets.arrivals import BlobArrived
-from shared.datasets.entities import QueueDescription
-from shared.datasets.flows import process_dataset, telemetry_arrived
-from shared.datasets.flows.check_queues import CheckOnce
-from shared.datasets.periods import Period
-from shared.datasets.processing import decode_work
-from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
+from shared.trends.datasets.arrivals import BlobArrived
+from shared.trends.datasets.entities import QueueDescription
+from shared.trends.datasets.flows import process_dataset, telemetry_arrived
+from shared.trends.datasets.flows.check_queues import CheckOnce
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import decode_work
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.values.messages import LinkFailed
 from shared.wiring.batch_sender import batch_sender
 from tests.emulators.rig import SERVICE_BUS, Limit, running_bus, skip
 

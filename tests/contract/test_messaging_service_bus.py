@@ -17,17 +17,18 @@ from proton import Message as ProtonMessage
 
 from local.amqp_broker import AmqpStandIn, faults
 from local.amqp_broker.faults import FaultKind
-from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, encode_all
-from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
-from shared.adapters.service_bus.link import ServiceBusLink
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, SendingStopped
-from shared.messaging.model import BatchLimits, Message, Order, Result
+from shared.messaging.encoder import ID_LENGTH_MAX, encode_all
+from shared.messaging.errors import SendingStopped
+from shared.messaging.filling import fill_by_add_message, fill_directly, filling_for
+from shared.messaging.link import ServiceBusLink
+from shared.messaging.model import BatchLimits
 from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
+from shared.values.messages import LinkFailed, Message, Order, Result
 from shared.wiring.batch_sender import batch_sender
 from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
 from tests.contract.ingestion import letter

@@ -11,9 +11,9 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from local.azurite import Azurite
-from shared.adapters.spark.inputs import StoredInputs, parts_of_url
-from shared.nightly.errors import InputUnreadable
 from shared.sampling.blob_paths import date_of, may_hold
+from shared.trends.nightly.errors import InputUnreadable
+from shared.trends.submitters.inputs import StoredInputs, parts_of_url
 
 DAY = date(2026, 2, 28)
 OTHER = date(2026, 2, 27)

@@ -12,13 +12,13 @@ import pytest
 
 from local.azurite import Azurite
 from local.twins.nightly import MemoryRunStore
-from shared.adapters.tables.runs import ASKS_MAX, TABLE_NAME, TableRunStore
-from shared.adapters.tables.table import RowConflict, Table
-from shared.nightly import runs
-from shared.nightly.errors import RunTaken
-from shared.nightly.model import Demand, Run, RunPolicy, RunState
-from shared.nightly.ports import RunStore
 from shared.settings.connections import StorageConnection
+from shared.storage.tables import RowConflict, Table
+from shared.trends.nightly import runs
+from shared.trends.nightly.errors import RunTaken
+from shared.trends.nightly.model import Demand, Run, RunPolicy, RunState
+from shared.trends.nightly.ports import RunStore
+from shared.trends.store.runs import ASKS_MAX, TABLE_NAME, TableRunStore
 
 NOW = datetime.now(UTC)
 DAY = date(2026, 2, 28)

@@ -21,15 +21,15 @@ from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.azure_apis.spark_databricks import DatabricksStandIn
 from local.twins.nightly import MemorySubmitter
-from shared.adapters.spark.batches import BatchSubmitter
-from shared.adapters.spark.databricks import DatabricksSubmitter
-from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient
-from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.spark.rest import TRIES
-from shared.nightly.errors import JobRefused, JobUnavailable
-from shared.nightly.model import Job, JobPhase, JobStatus
-from shared.nightly.ports import JobSubmitter
 from shared.sampling.unreadable import PREFIX
+from shared.trends.nightly.errors import JobRefused, JobUnavailable
+from shared.trends.nightly.model import Job, JobPhase, JobStatus
+from shared.trends.nightly.ports import JobSubmitter
+from shared.trends.submitters.batches import BatchSubmitter
+from shared.trends.submitters.databricks import DatabricksSubmitter
+from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient
+from shared.trends.submitters.local import LocalSubmitter
+from shared.trends.submitters.rest import TRIES
 
 ARGUMENTS = ("--input", "abfss://x", "--date", "2026-02-28")
 FILE = "abfss://jobs@account.dfs.core.windows.net/event_trends.py"
@@ -482,7 +482,7 @@ async def test_an_answer_that_is_not_one_of_the_service_is_told(
 async def test_an_answer_without_end_is_not_read_to_its_end(
     far: Batches | Databricks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.adapters.spark.rest.ANSWER_BYTES_MAX", 1000)
+    monkeypatch.setattr("shared.trends.submitters.rest.ANSWER_BYTES_MAX", 1000)
     far.server.fail_next(Fault(Reply(200, " " * 1001)))
     with pytest.raises(JobUnavailable, match="over 1000 bytes"):
         await far.submitter.status("1")

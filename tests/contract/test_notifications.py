@@ -10,11 +10,11 @@ import pytest
 
 from local.azurite import Azurite
 from local.twins.notifications import MemoryNotificationStore
-from shared.adapters.tables.notifications import TableNotificationStore
-from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotificationConflict, NotificationStore, SourceProgress
 from shared.notifications.selection import Notification, NotificationRecord
+from shared.notifications.store import TableNotificationStore
 from shared.settings.connections import StorageConnection
+from shared.values.news import News, NewsKind
 from tests.builders import NOW
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from local.azure_apis.arm import ArmStandIn
 from local.twins.platform_metrics import MemoryPlatformMetrics
-from shared.adapters.arm.platform_metrics import AzurePlatformMetrics, batch_address
 from shared.autoscaling import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics, batch_address
 from shared.autoscaling.azure_monitor.queries import RESOURCES_MAX
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.measurements import MetricValue
+from shared.values.measurements import MetricValue
 from tests.builders import NOW
 
 MINUTE = timedelta(minutes=1)

@@ -11,8 +11,8 @@ from azure.storage.queue.aio import QueueClient
 
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryQueueSender
-from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.autoscaling.ports import QueueSender
+from shared.azure.queues import StorageQueueSender
 from shared.settings.connections import StorageConnection
 
 

@@ -11,15 +11,16 @@ import pytest
 from backtest.history import Point, points_of, read_record
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling import log_entry, log_row
 from shared.autoscaling import AzureMonitorMetric, Resource, StorageQueue, Throughput
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows import scaling_logic, status
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_samples, encode_metrics, format_time
+from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.operating.presenting import points
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScalingState
+from shared.autoscaling.store.tables import log_entry, log_row
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import encode_metrics, format_time
 from tests.autoscaling.test_staleness import BUS
 from tests.builders import NOW, resource
 from tests.contract.test_state_store import entry, name, table_store

@@ -15,13 +15,13 @@ from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import HANG, LOST_REPLY, Fault
 from local.azure_apis.plans import P1V3, Plan
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.arm.app_service import AppServiceControl
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.state import ActionStatus, ScaleAction
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import TIMING, as_message, resource
 from tests.contract.test_azure_adapters import ID, loaded
 

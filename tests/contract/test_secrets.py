@@ -17,33 +17,33 @@ import pytest
 from aiohttp import web
 
 from shared import settings
-from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.notifiers import LogNotifier, Webhook
-from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
-from shared.adapters.spark.batches import BatchSubmitter
-from shared.adapters.spark.inputs import StoredInputs
-from shared.adapters.spark.livy import LivyClient
-from shared.adapters.tables.claims import TableClaims
-from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling import TableStateStore
-from shared.adapters.tables.trends import TableTrends
 from shared.autoscaling import ServiceBusQueue, StorageQueue
-from shared.datasets.processing import DatasetWork
+from shared.autoscaling.plans.app_service import AppServiceControl
+from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
+from shared.autoscaling.store.tables import TableStateStore
+from shared.azure.queues import StorageQueueSender
+from shared.azure.retry import JitteredRetrying
+from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
-from shared.messaging.model import Message
-from shared.nightly.model import Job
-from shared.notifications.news import News, NewsKind
+from shared.ingestion.store.tables import TableRows
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.notifications.selection import Notification, NotificationRecord
+from shared.notifications.store import TableNotificationStore
 from shared.settings import SETTINGS
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.nightly.model import Job
+from shared.trends.store.claims import TableClaims
+from shared.trends.store.runs import TableRunStore
+from shared.trends.store.trends import TableTrends
+from shared.trends.submitters.batches import BatchSubmitter
+from shared.trends.submitters.inputs import StoredInputs
+from shared.trends.submitters.livy import LivyClient
+from shared.values.messages import Message
+from shared.values.news import News, NewsKind
 from shared.wiring.batch_sender import batch_sender
 from tests.builders import NOW, plan
 

@@ -23,20 +23,20 @@ from local.azure_apis.plans import P1V3, Plan
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryCapacityControl
-from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.readers import ServiceBusReader, StorageQueueReader
-from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows.scaler import Scaler
+from shared.autoscaling.plans.app_service import AppServiceControl
+from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
+from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.tables import TableRows
+from shared.notifications.store import TableNotificationStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.trends.store.runs import TableRunStore
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream
 from tests.contract.test_azure_adapters import GIVEN, ID, Given, loaded

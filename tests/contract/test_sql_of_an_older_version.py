@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import MetaData, insert
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
-from shared.adapters.sql.engine import Sql, statement
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import checkpoints, metadata, outbox
 from shared.ingestion.model import Commit
 from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql, statement
+from shared.ingestion.store.sql_schema import checkpoints, metadata, outbox
 from tests.contract.ingestion import checkpoint, commit, effect, new_stream
 
 

@@ -14,13 +14,10 @@ import pytest
 
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore, Wrote, wrote_nothing
 from shared.autoscaling.state import (
@@ -33,7 +30,10 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import MetricValue, Window
+from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, ago, desired, history, sample
 
 

@@ -14,9 +14,9 @@ from local.azure_apis.loopback_server import Fault as HttpFault
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.twins.autoscaling import MemoryCapacityControl
 from shared import settings
-from shared.adapters.arm.app_service import AppServiceControl
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
+from shared.autoscaling.plans.app_service import AppServiceControl
 from tests.builders import plan
 from tests.contract.faulty_network import (
     FAULTS,

@@ -14,14 +14,14 @@ from hypothesis.stateful import Bundle, invariant, multiple, rule
 
 from local.azurite import Azurite
 from local.twins.datasets import MemoryClaims, RecordingRecompute
-from shared.adapters.tables.claims import TableClaims, _keys
-from shared.datasets.claims import Claim
-from shared.datasets.errors import ClaimTaken
-from shared.datasets.flows import process_dataset
-from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import DatasetWork
-from shared.messaging.model import Message, Order, Result
 from shared.settings.connections import StorageConnection
+from shared.trends.datasets.claims import Claim
+from shared.trends.datasets.errors import ClaimTaken
+from shared.trends.datasets.flows import process_dataset
+from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.store.claims import TableClaims, _keys
+from shared.values.messages import Message, Order, Result
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
 from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine

@@ -15,8 +15,8 @@ from hypothesis.stateful import rule
 
 from local.azurite import Azurite
 from local.twins.nightly import MemoryInputs
-from shared.adapters.spark.inputs import StoredInputs
-from shared.nightly.errors import InputUnreadable
+from shared.trends.nightly.errors import InputUnreadable
+from shared.trends.submitters.inputs import StoredInputs
 from tests.contract.faulty_network import Network
 from tests.contract.stateful import SideBySide, run_machine
 

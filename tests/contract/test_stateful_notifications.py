@@ -13,9 +13,7 @@ from hypothesis.stateful import Bundle, invariant, rule
 
 from local.azurite import Azurite
 from local.twins.notifications import MemoryNotificationStore
-from shared.adapters.tables import notifications as notifications_table
-from shared.adapters.tables.notifications import TableNotificationStore
-from shared.notifications.news import News, NewsKind
+from shared.notifications import store as notifications_table
 from shared.notifications.ports import (
     NotificationConflict,
     NotificationHistory,
@@ -23,7 +21,9 @@ from shared.notifications.ports import (
     SourceProgress,
 )
 from shared.notifications.selection import Key, Notification, NotificationRecord
+from shared.notifications.store import TableNotificationStore
 from shared.settings.connections import StorageConnection
+from shared.values.news import News, NewsKind
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
 from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine, texts

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters.azure.transport import STORAGE_RETRIES
-from shared.adapters.queues.outbox_sender import StorageQueueSender, queue_service
+from shared.azure.queues import StorageQueueSender, queue_service
+from shared.azure.transport import STORAGE_RETRIES
 from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events.outbox import OutboxQueue
 from shared.ingestion.model import OutboxMessage

@@ -19,9 +19,6 @@ from local.azurite import Azurite
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.datasets import MemoryQueueReader
 from local.twins.ingestion import MemoryBreakerStore
-from shared.adapters.queues.outbox_sender import queue_service
-from shared.adapters.readers import AzureReader
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
 from shared.autoscaling import (
     PlanCapacity,
     ServiceBusQueue,
@@ -29,10 +26,13 @@ from shared.autoscaling import (
     StorageQueue,
 )
 from shared.autoscaling.errors import CapacityRefused, ReadFailed
+from shared.autoscaling.services.clients import AzureReader
 from shared.autoscaling.sources import Count, Source
-from shared.datasets.entities import QueueDescription
-from shared.messaging.errors import LinkFailed
+from shared.azure.queues import queue_service
 from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.trends.datasets.entities import QueueDescription
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.values.messages import LinkFailed
 from tests.builders import not_asked, plan, read
 from tests.contract.faulty_network import Network
 from tests.contract.stateful import SideBySide, run_machine
@@ -74,7 +74,7 @@ class Services:
             lambda _: self.storage,
             lambda _: connection,
             self.control,
-            lambda: breakers,
+            breakers.metric,
             not_asked,
             not_asked,
         )

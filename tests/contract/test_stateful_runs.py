@@ -13,10 +13,10 @@ from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from local.azurite import Azurite
 from local.twins.nightly import MemoryRunStore
-from shared.adapters.tables.runs import TableRunStore
-from shared.nightly.errors import RunTaken
-from shared.nightly.model import Demand, Ledger, Run, RunState
 from shared.settings.connections import StorageConnection
+from shared.trends.nightly.errors import RunTaken
+from shared.trends.nightly.model import Demand, Ledger, Run, RunState
+from shared.trends.store.runs import TableRunStore
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
 from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine, texts

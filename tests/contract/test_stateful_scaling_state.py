@@ -15,11 +15,9 @@ from hypothesis.stateful import Bundle, initialize, invariant, rule
 
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.measurements import MEASURE_MAX, MetricValue, Window
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
@@ -33,7 +31,9 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import MEASURE_MAX, MetricValue, Window
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
 from tests.contract.stateful import Both, SideBySide, run_machine, texts

@@ -15,10 +15,10 @@ from local.azure_apis.loopback_server import Fault as HttpFault
 from local.azure_apis.loopback_server import Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.twins.nightly import MemorySubmitter
-from shared.adapters.spark.batches import BatchSubmitter
-from shared.adapters.spark.livy import FabricClient, LivyClient, SynapseClient
-from shared.nightly.errors import JobRefused, JobUnavailable
-from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.trends.nightly.errors import JobRefused, JobUnavailable
+from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.trends.submitters.batches import BatchSubmitter
+from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient
 from tests.contract.faulty_network import Network
 from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine
 

@@ -10,10 +10,10 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
-from shared.adapters.tables.scaling_rows import profile_row
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.state import Override
+from shared.autoscaling.store.rows import profile_row
+from shared.values.measurements import WeekProfile
 from shared.wiring.app import App
 from tests.builders import NOW, ago
 from tests.contract.test_state_store import FULL, entry, table_store

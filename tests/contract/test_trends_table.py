@@ -8,12 +8,12 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.tables.table import Operation, Table
-from shared.adapters.tables.trends import TABLE_NAME, TableTrends
-from shared.nightly.flows.retention import delete_old_trends
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
 from shared.sampling.verdict import LOST, VerdictKind
 from shared.settings.connections import StorageConnection
+from shared.storage.tables import Operation, Table
+from shared.trends.nightly.flows.retention import delete_old_trends
+from shared.trends.store.trends import TABLE_NAME, TableTrends
 from spark_jobs.report.tables import open_tables, write_trends
 
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]

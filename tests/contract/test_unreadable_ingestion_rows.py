@@ -12,14 +12,6 @@ import pytest
 from sqlalchemy import update
 
 from local.azurite import Azurite
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import dead_letters, metadata
-from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.rows import TableRows, row_key, row_of
-from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.table import Table, joined, key
-from shared.adapters.tables.trends import TableTrends
 from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
@@ -30,14 +22,22 @@ from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
 from shared.ingestion.store.rows import CHECKPOINT, DEAD, GAP, MARK, OUTBOX
-from shared.nightly.model import Demand, Run, RunState
-from shared.nightly.notices import trend_conditions
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import dead_letters, metadata
+from shared.ingestion.store.tables import TableRows, row_key, row_of
 from shared.notifications import flow
-from shared.notifications.news import News
 from shared.notifications.ports import Observed
 from shared.notifications.selection import NotificationIntervals
+from shared.notifications.store import TableNotificationStore
 from shared.sampling.trend_rows import Trend, trend_row
 from shared.settings.connections import StorageConnection
+from shared.storage.tables import Table, joined, key
+from shared.trends.nightly.model import Demand, Run, RunState
+from shared.trends.nightly.notices import trend_conditions
+from shared.trends.store.runs import TableRunStore
+from shared.trends.store.trends import TableTrends
+from shared.values.news import News
 from shared.web import panels
 from tests.builders import NOW
 from tests.contract.ingestion import checkpoint, commit, effect, letter, new_stream

@@ -17,18 +17,18 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryCapacityControl
-from shared.adapters.tables.scaling import LOG_PREFIX, TableStateStore, log_row
-from shared.adapters.tables.scaling_rows import profile_row
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import poison, retention, scaling_logic
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
+from shared.autoscaling.store.rows import profile_row
+from shared.autoscaling.store.tables import LOG_PREFIX, TableStateStore, log_row
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.web.board import Board, RecentLog, resources
 from shared.web.http import Request
 from shared.web.page import dashboard

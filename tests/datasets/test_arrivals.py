@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
-from shared.datasets.arrivals import BlobArrived, decode_arrival
-from shared.datasets.errors import UnreadableMessage
-from shared.datasets.flows import poison, telemetry_arrived
-from shared.datasets.periods import DAY, Period
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import MessagesRefused
+from shared.trends.datasets.arrivals import BlobArrived, decode_arrival
+from shared.trends.datasets.errors import UnreadableMessage
+from shared.trends.datasets.flows import poison, telemetry_arrived
+from shared.trends.datasets.periods import DAY, Period
+from shared.values.messages import MessagesRefused
 
 NOW = datetime(2026, 3, 2, 6, tzinfo=UTC)
 PATH = "resourceId=/SUBSCRIPTIONS/1/COMPONENTS/SHOP/y=2026/m=03/d=01/h=23/m=00/PT1H.json"

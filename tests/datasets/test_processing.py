@@ -12,17 +12,21 @@ from hypothesis import strategies as st
 
 from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
-from shared.datasets.claims import Claim, postponed
-from shared.datasets.entities import QueueDescription, problems
-from shared.datasets.errors import EntitiesMisconfigured, ManageRightMissing, UnreadableMessage
-from shared.datasets.flows import process_dataset
-from shared.datasets.flows.check_queues import CheckOnce
-from shared.datasets.periods import DAY, Period
-from shared.datasets.processing import DatasetWork, decode_work, schedule_processing
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, MessagesRefused, SendingStopped
-from shared.messaging.model import Message, Order
+from shared.messaging.errors import SendingStopped
 from shared.messaging.send_state import RetryBudget
+from shared.trends.datasets.claims import Claim, postponed
+from shared.trends.datasets.entities import QueueDescription, problems
+from shared.trends.datasets.errors import (
+    EntitiesMisconfigured,
+    ManageRightMissing,
+    UnreadableMessage,
+)
+from shared.trends.datasets.flows import process_dataset
+from shared.trends.datasets.flows.check_queues import CheckOnce
+from shared.trends.datasets.periods import DAY, Period
+from shared.trends.datasets.processing import DatasetWork, decode_work, schedule_processing
+from shared.values.messages import LinkFailed, Message, MessagesRefused, Order
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

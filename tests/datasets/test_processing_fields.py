@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from shared.datasets.errors import UnreadableMessage
-from shared.datasets.periods import EPOCH, TIME_MAX, Period
-from shared.datasets.processing import (
+from shared.trends.datasets.errors import UnreadableMessage
+from shared.trends.datasets.periods import EPOCH, TIME_MAX, Period
+from shared.trends.datasets.processing import (
     LATE_MAX,
     DatasetWork,
     decode_work,

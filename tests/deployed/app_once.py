@@ -17,9 +17,9 @@ from tests.deployed import trust
 
 trust.this_machine()
 import function_app  # noqa: E402
-from shared.adapters.queues.outbox_sender import queue_service  # noqa: E402
-from shared.autoscaling.measurements import CAPACITY_METRIC  # noqa: E402
-from shared.messaging.model import Message  # noqa: E402
+from shared.azure.queues import queue_service  # noqa: E402
+from shared.values.measurements import CAPACITY_METRIC  # noqa: E402
+from shared.values.messages import Message  # noqa: E402
 
 
 class Problems(logging.Handler):

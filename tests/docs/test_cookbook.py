@@ -14,8 +14,8 @@ import pytest
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import Decision, decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, WeekProfile, Window
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, WeekProfile, Window
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 INTRODUCTION, *RECIPES = PAGE.split("\n## ")

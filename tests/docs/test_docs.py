@@ -20,8 +20,8 @@ from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.events.handling import handling_of
-from shared.notifications.news import NewsKind
 from shared.settings import SECTIONS, SETTINGS
+from shared.values.news import NewsKind
 from shared.wiring.ingestion import subscriptions_of
 from tests.bindings.test_functions_and_keys import HTTP, OTHERS
 from tests.builders import NOW, history, resource, state

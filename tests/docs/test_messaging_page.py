@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.datasets.arrivals import decode_arrival
 from shared.sampling.blob_paths import hour_of
+from shared.trends.datasets.arrivals import decode_arrival
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "messaging.md").read_text(encoding="utf-8")

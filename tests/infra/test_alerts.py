@@ -16,20 +16,20 @@ import pytest
 
 from local.functions_host.schedule import parse_schedule
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling import flows
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Recommendation
-from shared.datasets import flows as dataset_flows
 from shared.ingestion.breaker.announcement import closing_news, opening_news
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap
-from shared.notifications.news import News
+from shared.notifications.notifiers import LogNotifier
+from shared.trends.datasets import flows as dataset_flows
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.news import News
 from tests.builders import NOW, TIMING, as_message, resource
 from tests.infra.bicep import BicepFile, Expression
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from shared import settings
-from shared.adapters.tables.rows import EVENTS, TABLE_NAMES
-from shared.datasets.entities import QueueDescription, problems
-from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
+from shared.ingestion.store.tables import EVENTS, TABLE_NAMES
 from shared.sampling.diagnostic_export import KINDS
 from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.trends.datasets.entities import QueueDescription, problems
+from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX, Period
 from tests.infra.bicep import BicepFile, Declaration, Expression
 
 ROOT = Path(__file__).parents[2]

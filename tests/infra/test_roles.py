@@ -12,7 +12,7 @@ import pytest
 from local.azure_apis.arm import ArmStandIn, OperationForm
 from local.azure_apis.loopback_server import Reply, Request
 from local.azure_apis.plans import P1V3, Plan
-from shared.adapters.arm.app_service import AppServiceControl
+from shared.autoscaling.plans.app_service import AppServiceControl
 from tests.builders import resource
 from tests.contract.test_azure_adapters import ID, loaded
 from tests.infra.bicep import BicepFile, Expression

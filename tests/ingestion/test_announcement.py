@@ -9,7 +9,7 @@ from typing import Any
 from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.breaker.announcement import opening_news as news_of
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
-from shared.notifications.news import Style, shaped
+from shared.values.news import Style, shaped
 from tests.builders import NOW
 
 OPEN = Breaker(

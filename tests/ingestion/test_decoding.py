@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import HubMetric, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_samples
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decode import decode
@@ -29,6 +28,7 @@ from shared.ingestion.decoding.readings import (
 )
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, OutboxMessage, Stream, split
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, as_message, decode_metric, encode_metric, resource
 
 BUS = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared import settings as settings_module
-from shared.adapters.azure.retry import JitteredRetrying
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BadEvent, IngestionError
 from shared.ingestion.events.process_batch import run

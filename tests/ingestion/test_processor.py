@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from local.twins.ingestion import MemoryOwnershipStore
-from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
+from shared.ingestion.hub.client import KnownPartitions
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import Balancer, Processor, run_processor

@@ -12,15 +12,15 @@ from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, T
 from sqlalchemy.exc import IntegrityError
 
 from local.twins.event_hub import MemoryHubReader
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import metadata
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BadEffect, MessageTooLarge, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, FailureKind, OutboxMessage, Stream, split
 from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import metadata
 from shared.values.concurrency import task_runner
 from tests.builders import NOW, thrice
 

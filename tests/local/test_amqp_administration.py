@@ -16,7 +16,7 @@ from azure.servicebus.management import FalseRuleFilter
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
-from shared.adapters.readers import ServiceBusReader
+from shared.autoscaling.services.clients import ServiceBusReader
 from shared.autoscaling.sources import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 

@@ -15,10 +15,10 @@ from local.azurite import Azurite
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, InvocationCounts
-from shared.adapters.tables.claims import TableClaims
-from shared.datasets.periods import Period
-from shared.datasets.processing import decode_work, schedule_processing
 from shared.settings.connections import StorageConnection
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import decode_work, schedule_processing
+from shared.trends.store.claims import TableClaims
 from tests.local.polling import until
 from tests.settings.test_settings import SINGLE
 

@@ -23,8 +23,8 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host import FunctionsHost
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_samples
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import SOURCE, encode_metric, resource
 from tests.local.half_open import HalfOpenProxy
 from tests.settings.test_settings import SINGLE

@@ -11,8 +11,8 @@ from azure.eventhub import EventData
 
 from local.functions_host import event_hub_reading
 from local.functions_host.event_hub_reading import PartitionReading
-from shared.adapters.event_hubs.receiver import DeliverData
 from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.hub.receiver import DeliverData
 
 BATCH = [EventData("a")]
 SECONDS_MAX = 60.0

@@ -19,10 +19,10 @@ from local.functions_host.host_json import (
     read_host_json,
 )
 from local.functions_host.storage_queues import MessageEncoding
-from shared.adapters.service_bus.link import ATTEMPT_SECONDS
-from shared.datasets.flows import process_dataset
+from shared.messaging.link import ATTEMPT_SECONDS
 from shared.messaging.send_state import RetryBudget
-from shared.nightly.model import RunPolicy
+from shared.trends.datasets.flows import process_dataset
+from shared.trends.nightly.model import RunPolicy
 
 
 def test_defaults_equal_those_of_the_real_host() -> None:

@@ -34,11 +34,11 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, declare_entities
 from local.functions_host import FunctionsHost, HostOptions, InvocationCounts
 from local.functions_host.event_hub_reading import CONTAINER
-from shared.adapters.tables.rows import TableRows
-from shared.datasets.periods import Period
-from shared.datasets.processing import schedule_processing
 from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import schedule_processing
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
 

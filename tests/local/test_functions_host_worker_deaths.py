@@ -24,7 +24,7 @@ from local.functions_host.host_json import read_host_json
 from local.functions_host.queue_listener import QueueListener
 from local.functions_host.worker_deaths import APART_MAX, WorkerDeaths
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
-from shared.autoscaling.actions import action_of
+from shared.autoscaling.acting.actions import action_of
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.state import ActionStatus

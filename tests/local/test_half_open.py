@@ -15,14 +15,14 @@ from local.amqp_broker.administration import service_bus
 from local.amqp_broker.model.properties import QueueProperties
 from local.azurite import Azurite
 from local.functions_host import FunctionsHost, InvocationCounts, service_bus_listener
-from shared.adapters.azure import transport
-from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
+from shared.azure import transport
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import LinkFailed, SendingStopped
-from shared.messaging.model import Message, Result
+from shared.messaging.errors import SendingStopped
+from shared.messaging.link import ServiceBusLink
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.values.messages import LinkFailed, Message, Result
 from shared.wiring.batch_sender import batch_sender
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy

@@ -34,15 +34,15 @@ from local.functions_host.host import FunctionsHost
 from local.functions_host.listeners import LISTENERS
 from local.functions_host.services import Services
 from local.functions_host.worker import Invocation, Outcome, json_datum
-from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.events import tail
+from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Event, Span, Stream
 from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.wiring.app import App
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE

@@ -19,12 +19,12 @@ from local.demo import night, night_telemetry
 from local.demo.system import APP_DIR, local_system
 from local.demo.traces import Trace, load_trace
 from local.demo.view import _night
-from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.tables.runs import TableRunStore
-from shared.nightly import runs
-from shared.nightly.model import Demand, Job, JobPhase, RunPolicy, RunState
 from shared.sampling.records import read_line
 from shared.settings.connections import StorageConnection
+from shared.trends.nightly import runs
+from shared.trends.nightly.model import Demand, Job, JobPhase, RunPolicy, RunState
+from shared.trends.store.runs import TableRunStore
+from shared.trends.submitters.local import LocalSubmitter
 from tests.local.polling import POLL_SECONDS, until
 
 TODAY = date(2026, 3, 2)

@@ -36,23 +36,23 @@ from local.functions_host.services import ListenerFactory, Services
 from local.functions_host.timer_listener import TimerListener
 from local.functions_host.worker import Invocation, Outcome
 from local.twins.nightly import MemoryInputs, MemoryNotifier, MemorySubmitter
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import HubMetric, Mode, Threshold
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.measurements import Metric, MetricValue
+from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.events import tail
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
-from shared.nightly import runs
-from shared.nightly.model import Demand, JobPhase, JobStatus, RunPolicy
-from shared.notifications.news import News, NewsKind
+from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import (
     EventHubConnection,
     StorageConnection,
     event_hub_connection,
 )
+from shared.trends.nightly import runs
+from shared.trends.nightly.model import Demand, JobPhase, JobStatus, RunPolicy
+from shared.trends.store.runs import TableRunStore
+from shared.values.measurements import Metric, MetricValue
+from shared.values.news import News, NewsKind
 from tests.builders import encode_metric, resource
 from tests.local.polling import POLL_SECONDS, until
 from tests.settings.test_settings import SINGLE

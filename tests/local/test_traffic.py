@@ -15,7 +15,7 @@ from local.demo.system import declare_entities
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.workload import Workload
-from shared.adapters.readers import ServiceBusReader
+from shared.autoscaling.services.clients import ServiceBusReader
 from shared.autoscaling.sources import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 

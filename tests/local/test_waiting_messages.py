@@ -20,14 +20,13 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, InvocationCounts
 from local.twins.datasets import MemoryClaims
-from shared.adapters.tables.claims import TableClaims
-from shared.datasets.flows.process_dataset import LEASE
-from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import DatasetWork, processing_message
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.model import Message
-from shared.messaging.ports import MessageSender
 from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.trends.datasets.flows.process_dataset import LEASE
+from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.processing import DatasetWork, processing_message
+from shared.trends.store.claims import TableClaims
+from shared.values.messages import Message, MessageSender
 from shared.wiring.app import App
 from shared.wiring.batch_sender import batch_sender
 from tests.local.polling import until

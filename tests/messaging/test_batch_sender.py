@@ -12,16 +12,10 @@ from datetime import timedelta
 import pytest
 
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
-from shared.adapters.service_bus.encoder import encode_all
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import (
-    LinkFailed,
-    MessagesRefused,
-    SendingStopped,
-    UnsendableMessage,
-    check_all_sent,
-)
-from shared.messaging.model import Batch, BatchLimits, Message, Order, Result
+from shared.messaging.encoder import encode_all
+from shared.messaging.errors import SendingStopped, UnsendableMessage
+from shared.messaging.model import Batch, BatchLimits
 from shared.messaging.packing import build_request
 from shared.messaging.send_state import (
     Accepted,
@@ -33,6 +27,14 @@ from shared.messaging.send_state import (
     advance,
     begin,
     exhausted,
+)
+from shared.values.messages import (
+    LinkFailed,
+    Message,
+    MessagesRefused,
+    Order,
+    Result,
+    check_all_sent,
 )
 
 LIMIT = 4096

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, Message, Order, SendRequest
+from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, SendRequest
 from shared.messaging.packing import build_request, pack, too_large
 from shared.messaging.wire_size import envelope_bytes
+from shared.values.messages import Message, Order
 
 LIMIT = 1000
 

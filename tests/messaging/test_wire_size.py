@@ -15,11 +15,11 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode, encode_all
-from shared.adapters.service_bus.filling import client_message
+from shared.messaging.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode, encode_all
 from shared.messaging.errors import UnsendableMessage
-from shared.messaging.model import Message, Rows
+from shared.messaging.filling import client_message
 from shared.messaging.wire_size import envelope_bytes, section_bytes
+from shared.values.messages import Message, Rows
 
 CREATED_MS = 1_700_000_000_000
 

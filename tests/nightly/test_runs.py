@@ -7,12 +7,20 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from shared.nightly import runs
-from shared.nightly.dates import completed_dates, demands_for, recent_dates
-from shared.nightly.model import DateRuns, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
-from shared.nightly.notices import run_notice
-from shared.nightly.runs import RunAction
-from shared.notifications.news import Severity
+from shared.trends.nightly import runs
+from shared.trends.nightly.dates import completed_dates, demands_for, recent_dates
+from shared.trends.nightly.model import (
+    DateRuns,
+    Demand,
+    JobPhase,
+    JobStatus,
+    Run,
+    RunPolicy,
+    RunState,
+)
+from shared.trends.nightly.notices import run_notice
+from shared.trends.nightly.runs import RunAction
+from shared.values.news import Severity
 from tests.builders import NOW
 
 DAY = date(2026, 2, 28)

@@ -8,9 +8,9 @@ from datetime import date, timedelta
 import pytest
 
 from local.twins.nightly import MemoryNotifier, MemoryRunStore, MemorySubmitter
-from shared.nightly.flows.run_manager import RunManager
-from shared.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
 from shared.sampling.unreadable import PREFIX, last_warning, spans
+from shared.trends.nightly.flows.run_manager import RunManager
+from shared.trends.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
 from tests.builders import NOW
 
 WARNING = "2 dates of files (2026-01-01 to 2026-01-02), since their files are gone"

@@ -20,7 +20,6 @@ from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify, status
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.operating import conditions as of_resource
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
@@ -39,13 +38,14 @@ from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker import Backlog
 from shared.ingestion.operating.notices import of_hub, of_letters
 from shared.ingestion.store.events import StoredDeadLetter
-from shared.nightly.notices import trend_conditions
 from shared.notifications import flow
 from shared.notifications.conditions import Condition, ConditionShown
-from shared.notifications.news import News
 from shared.notifications.ports import Observed
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import UNREADABLE, Trend
+from shared.trends.nightly.notices import trend_conditions
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.values.news import News
 from shared.web.board import Board, Panel, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard

@@ -13,12 +13,10 @@ import pytest
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.ingestion import MemoryIngestionStore
 from local.twins.notifications import MemoryNotificationStore
-from shared.adapters.notifiers import LogNotifier
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.operating.notices import events
 from shared.autoscaling.policy import Recommendation
@@ -26,13 +24,15 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.ingestion.operating import notices as failed_events
-from shared.nightly.notices import trend_notices
 from shared.notifications import flow
 from shared.notifications.conditions import Condition
-from shared.notifications.news import News, NewsKind, Severity
+from shared.notifications.notifiers import LogNotifier
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
+from shared.trends.nightly.notices import trend_notices
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.values.news import News, NewsKind, Severity
 from tests.builders import NOW, ago, as_message, resource, sample, state
 
 MINUTE = timedelta(minutes=1)

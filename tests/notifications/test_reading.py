@@ -15,12 +15,10 @@ from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.notifications import flow
 from shared.notifications.conditions import Condition
-from shared.notifications.news import NewsKind, Severity
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
 from shared.notifications.selection import (
     OVERLAP,
@@ -28,6 +26,8 @@ from shared.notifications.selection import (
     NotificationIntervals,
     read_from,
 )
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.news import NewsKind, Severity
 from tests.builders import NOW, SOURCE, as_message, resource
 from tests.notifications.test_notifications import INTERVALS, MINUTE, Recipient, World
 

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from shared.datasets.arrivals import BlobArrived
-from shared.datasets.errors import UnreadableMessage
 from shared.sampling.blob_paths import date_of, hour_of, may_hold
+from shared.trends.datasets.arrivals import BlobArrived
+from shared.trends.datasets.errors import UnreadableMessage
 from spark_jobs.read.files import UNDATED, SourceFile
 
 EVENT_TIME = datetime(2026, 3, 2, 6, tzinfo=UTC)

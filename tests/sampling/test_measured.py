@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.nightly.notices import trend_conditions, trend_notices
 from shared.sampling.comparison import Day
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.trend_rows import Trend, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
+from shared.trends.nightly.notices import trend_conditions, trend_notices
 from shared.web import panels
 from spark_jobs.model import BlobDate, DaySums, Series, Shape
 from spark_jobs.report.pictures import pictures

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.profile import HOURS, HourCount, NoProfile, UsualWeek, week_profile
+from shared.values.measurements import WeekProfile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
 Load = Callable[[datetime], float | None]

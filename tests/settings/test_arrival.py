@@ -23,34 +23,34 @@ import pytest
 from sqlalchemy import MetaData
 
 from local.twins.ingestion import MemoryIngestionStore
-from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.arm.consumption_switch import AppSettingSwitch
-from shared.adapters.arm.permissions import ArmPermissions
-from shared.adapters.arm.platform_metrics import AzurePlatformMetrics
-from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.event_hubs.receiver import EventHubReceiver
-from shared.adapters.notifiers import LogNotifier, Webhook
-from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.readers import AzureReader
-from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.queue_settings import ServiceBusQueueReader
-from shared.adapters.spark.databricks import DatabricksSubmitter
-from shared.adapters.spark.inputs import StoredInputs
-from shared.adapters.spark.livy import LivyClient, SynapseClient
-from shared.adapters.spark.local import LocalSubmitter
-from shared.adapters.sql.engine import Sql
-from shared.adapters.tables.rows import EVENTS, TABLE_NAMES, TableRows
-from shared.adapters.tables.table import Table
-from shared.adapters.telemetry import export
 from shared.autoscaling import AppServicePlan, HubMetric, Mode, ServiceBusSubscription
+from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics
 from shared.autoscaling.flows import notify
-from shared.datasets.periods import Period
+from shared.autoscaling.plans.app_service import AppServiceControl
+from shared.autoscaling.plans.permissions import ArmPermissions
+from shared.autoscaling.services.clients import AzureReader
+from shared.azure import telemetry as export
+from shared.azure.queues import StorageQueueSender
 from shared.ingestion.events.handling import Handling
+from shared.ingestion.hub.client import EventHubReader
+from shared.ingestion.hub.consumption_switch import AppSettingSwitch
+from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.ownership.load_balancing import BalancingTimes
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
+from shared.messaging.link import ServiceBusLink
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
+from shared.storage.tables import Table
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.submitters.databricks import DatabricksSubmitter
+from shared.trends.submitters.inputs import StoredInputs
+from shared.trends.submitters.livy import LivyClient, SynapseClient
+from shared.trends.submitters.local import LocalSubmitter
 from shared.values.metering import no_meter
 from shared.wiring import ingestion, runner
 from shared.wiring.app import App
@@ -782,9 +782,14 @@ async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud
 
         async def close(self) -> None: ...
 
-    for module in ("app_service", "permissions", "platform_metrics", "consumption_switch"):
-        name = f"shared.adapters.arm.{module}.credential_for"
-        monkeypatch.setattr(name, lambda *_arguments: Credential())
+    modules = (
+        "autoscaling.plans.app_service",
+        "autoscaling.plans.permissions",
+        "autoscaling.azure_monitor.client",
+        "ingestion.hub.consumption_switch",
+    )
+    for module in modules:
+        monkeypatch.setattr(f"shared.{module}.credential_for", lambda *_arguments: Credential())
     cloud = "https://management.chinacloudapi.cn"
     also = {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP}
     async with App({**EVERYTHING, **also, "ArmEndpoint": cloud}) as app:

@@ -13,7 +13,7 @@ from azure.identity.aio import (
 from azure.storage.queue.aio import QueueServiceClient
 
 from shared import settings
-from shared.adapters.azure.credentials import Login, chain_of
+from shared.azure.credentials import Login, chain_of
 from shared.settings import SETTINGS, SettingsError
 from shared.settings.connections import (
     EventHubConnection,

@@ -10,10 +10,10 @@ from unittest.mock import Mock
 import pytest
 
 from shared import settings
-from shared.adapters.spark.local import LocalSubmitter
-from shared.datasets.processing import DatasetWork
-from shared.nightly import runs
-from shared.nightly.model import Demand, RunPolicy
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.nightly import runs
+from shared.trends.nightly.model import Demand, RunPolicy
+from shared.trends.submitters.local import LocalSubmitter
 from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from spark_jobs.options import parse as options_of

@@ -10,7 +10,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.storage.queue.aio import QueueServiceClient
 
 from shared import settings
-from shared.adapters.service_bus.administration import administration_client
+from shared.azure.service_bus import administration_client
 from shared.settings import SETTINGS, SettingsError
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.settings.connections import account_of

@@ -12,9 +12,10 @@ from shared.autoscaling import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformReading
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_samples, encode_metrics
+from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.state import ScaleAction
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import encode_metrics
 from tests.simulation.world import World
 
 MINUTE = timedelta(minutes=1)

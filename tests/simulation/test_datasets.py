@@ -22,11 +22,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from local.twins.datasets import MemoryClaims
-from shared.datasets.claims import Claim
-from shared.datasets.errors import ClaimTaken
-from shared.datasets.flows import process_dataset
-from shared.datasets.processing import DatasetWork, decode_work, processing_message
-from shared.messaging.model import Message, Order, Result
+from shared.trends.datasets.claims import Claim
+from shared.trends.datasets.errors import ClaimTaken
+from shared.trends.datasets.flows import process_dataset
+from shared.trends.datasets.processing import DatasetWork, decode_work, processing_message
+from shared.values.messages import Message, Order, Result
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds

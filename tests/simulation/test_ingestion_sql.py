@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import pytest
 
 from local.twins.ingestion import MemoryIngestionStore
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import metadata
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.model import Commit, Stream
 from shared.ingestion.store.events import EventStore, StoredCheckpoint, StoredMessage
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import metadata
 from tests.simulation.seeds import seeds
 from tests.simulation.test_ingestion import STREAM, Store, World, check_world
 

@@ -255,7 +255,7 @@ MUTANTS = [
 
 
 def nightly(function: str, old: str, new: str, first_seed: int = 0) -> Mutant:
-    return Mutant("nightly", function, old, new, "shared.nightly", first_seed)
+    return Mutant("nightly", function, old, new, "shared.trends.nightly", first_seed)
 
 
 def scaling(function: str, old: str, new: str, first_seed: int) -> Mutant:
@@ -299,9 +299,15 @@ MUTANTS += [
         "claims.judge",
         "is_held(remaining, lease)",
         "is_held(remaining - 2 * lease / 3, lease)",
-        "shared.datasets",
+        "shared.trends.datasets",
     ),
-    Mutant("datasets", "claims.judge", "if claim.holder == holder", "if False", "shared.datasets"),
+    Mutant(
+        "datasets",
+        "claims.judge",
+        "if claim.holder == holder",
+        "if False",
+        "shared.trends.datasets",
+    ),
 ]
 
 MUTANTS += [

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from local.twins.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
-from shared.nightly.errors import JobUnavailable, NightFailed
-from shared.nightly.flows.demand import demand_nightly, demand_period
-from shared.nightly.flows.run_manager import RunManager
-from shared.nightly.model import (
+from shared.trends.nightly.errors import JobUnavailable, NightFailed
+from shared.trends.nightly.flows.demand import demand_nightly, demand_period
+from shared.trends.nightly.flows.run_manager import RunManager
+from shared.trends.nightly.model import (
     Demand,
     Job,
     JobPhase,
@@ -35,7 +35,7 @@ from shared.nightly.model import (
     RunState,
     Submission,
 )
-from shared.notifications.news import News, Severity
+from shared.values.news import News, Severity
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds

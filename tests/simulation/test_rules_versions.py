@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Limits, ManualChange
-from shared.autoscaling.activation import SILENCE
+from shared.autoscaling.acting.activation import SILENCE
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.policy import Observation, Recommendation
 from tests.builders import resource

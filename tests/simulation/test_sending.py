@@ -13,8 +13,9 @@ import pytest
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import SendingStopped
-from shared.messaging.model import Message, Order, Progress, Result
+from shared.messaging.model import Progress
 from shared.messaging.send_state import RetryBudget
+from shared.values.messages import Message, Order, Result
 
 SEEDS = range(150)
 ROOM_BESIDE_BODY = 200

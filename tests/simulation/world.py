@@ -16,11 +16,12 @@ from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import decode_action, decode_samples, encode_action, encode_metrics
+from shared.autoscaling.messages import decode_action, decode_samples, encode_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import encode_metrics
 from tests.builders import NOW, TIMING, resource
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 

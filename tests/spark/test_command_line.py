@@ -16,11 +16,11 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
-from shared.adapters.tables.scaling_rows import profile_of
 from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.measurements import WeekProfile
+from shared.autoscaling.store.rows import profile_of
 from shared.sampling.trend_rows import trend_of
+from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError

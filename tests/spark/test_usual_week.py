@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from shared.adapters.tables.scaling_rows import profile_of
+from shared.autoscaling.store.rows import profile_of
 from shared.sampling.estimates import Sums
 from shared.sampling.profile import HOURS, NoProfile, UsualWeek, profile_row
 from spark_jobs.model import DaySums, HourSums, Series, Totals, hours_until

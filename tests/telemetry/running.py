@@ -37,16 +37,18 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.nightly import MemoryInputs, MemoryRunStore, MemorySubmitter
 from local.twins.notifications import MemoryNotificationStore
 from local.twins.rows import MemoryRows
-from shared.adapters.tables import rows, runs, scaling, trends
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import override
 from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.sources import ServiceBusSubscription, Source
 from shared.autoscaling.state import Override
+from shared.autoscaling.store import tables as scaling
 from shared.ingestion.errors import BadEvent, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage
-from shared.nightly.model import JobPhase, JobStatus
+from shared.ingestion.store import tables as rows
+from shared.trends.nightly.model import JobPhase, JobStatus
+from shared.trends.store import runs, trends
 from shared.values.metering import no_meter
 from tests.bindings.test_function_app import message, taken
 from tests.bindings.test_ingestion_functions import batch, own

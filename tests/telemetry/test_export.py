@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.telemetry import export as exporting
-from shared.adapters.telemetry.export import Destinations
+from shared.azure import telemetry as exporting
+from shared.azure.telemetry import Destinations
 from shared.values.metering import no_meter
 from shared.wiring.app import App
 from tests.bindings.test_function_app import ENVIRON
@@ -23,8 +23,8 @@ SENDING = """
 import logging, sys
 from opentelemetry import metrics
 from opentelemetry._logs import get_logger_provider
-from shared.adapters.telemetry.export import Destinations, export
-from shared.adapters.telemetry.meter import NAME
+from shared.azure.telemetry import Destinations, export
+from shared.azure.meter import NAME
 
 gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
 gauge.set(1, {"resource": "before the exporter is there"})
@@ -40,8 +40,8 @@ if sys.argv[2]:
 FAILING = """
 import atexit, logging, sys, time
 from opentelemetry import metrics
-from shared.adapters.telemetry import export as exporting
-from shared.adapters.telemetry.meter import NAME
+from shared.azure import telemetry as exporting
+from shared.azure.meter import NAME
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 exporting.EXIT_SECONDS_MAX = 0.5

@@ -12,20 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from shared.adapters.sql.engine import Sql
-from shared.adapters.sql.rows import SqlRows
-from shared.adapters.sql.schema import metadata
-from shared.adapters.tables.claims import TableClaims
-from shared.adapters.tables.notifications import TableNotificationStore
-from shared.adapters.tables.rows import TableRows
-from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling import TABLE_NAME as SCALING
-from shared.adapters.tables.scaling import TableStateStore
-from shared.adapters.tables.table import Table
-from shared.adapters.tables.trends import TABLE_NAME as TRENDS
-from shared.adapters.tables.trends import TableTrends
-from shared.autoscaling.messages import decode_action, decode_samples, encode_action, encode_metrics
-from shared.datasets.processing import decode_work, encode_work
+from shared.autoscaling.messages import decode_action, decode_samples, encode_action
+from shared.autoscaling.store.tables import TABLE_NAME as SCALING
+from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.breaker.approval import issue, verify
 from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.decoding.decode import decode
@@ -33,10 +22,22 @@ from shared.ingestion.decoding.readings import MetricSubscriptions, encode_readi
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.sql import SqlRows
+from shared.ingestion.store.sql_engine import Sql
+from shared.ingestion.store.sql_schema import metadata
+from shared.ingestion.store.tables import TableRows
+from shared.notifications.store import TableNotificationStore
 from shared.sampling.profile import profile_row
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, alarm_keys, trend_row
 from shared.sampling.verdict import LOST
 from shared.settings.connections import StorageConnection
+from shared.storage.tables import Table
+from shared.trends.datasets.processing import decode_work, encode_work
+from shared.trends.store.claims import TableClaims
+from shared.trends.store.runs import TableRunStore
+from shared.trends.store.trends import TABLE_NAME as TRENDS
+from shared.trends.store.trends import TableTrends
+from shared.values.samples import encode_metrics
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import LocalStore

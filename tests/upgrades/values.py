@@ -11,13 +11,6 @@ from datetime import date, timedelta
 from shared.autoscaling import Mode
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.measurements import (
-    CAPACITY_METRIC,
-    Metric,
-    MetricValue,
-    WeekProfile,
-    Window,
-)
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import (
     ActionStatus,
@@ -31,7 +24,6 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
-from shared.datasets.processing import DatasetWork
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.decoding.readings import Reading
@@ -48,13 +40,21 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.nightly.model import Demand, Run, RunState
-from shared.notifications.news import News
 from shared.notifications.ports import SourceProgress
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
 from shared.sampling.profile import UsualWeek
 from shared.sampling.trend_rows import Trend
+from shared.trends.datasets.processing import DatasetWork
+from shared.trends.nightly.model import Demand, Run, RunState
+from shared.values.measurements import (
+    CAPACITY_METRIC,
+    Metric,
+    MetricValue,
+    WeekProfile,
+    Window,
+)
+from shared.values.news import News
 from spark_jobs.model import BlobDate, DaySums, HourSums, Series, Shape
 from spark_jobs.publish.publishing import Entry, Manifest
 from tests.builders import NOW, ago

@@ -16,8 +16,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling import log_row
-from shared.adapters.tables.scaling_rows import (
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.errors import BadMessage, OverrideRefused
+from shared.autoscaling.flows import poison, scaling_logic
+from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.messages import decode_action, decode_samples, encode_action, named_resource
+from shared.autoscaling.operating.overrides import Change, check, duration
+from shared.autoscaling.state import EPOCH_MAX, ActionStatus, Override, ScaleAction
+from shared.autoscaling.store.rows import (
     ScalingRowUnreadable,
     override_of,
     profile_of,
@@ -25,24 +31,18 @@ from shared.adapters.tables.scaling_rows import (
     state_of,
     state_row,
 )
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.errors import BadMessage, OverrideRefused
-from shared.autoscaling.flows import poison, scaling_logic
-from shared.autoscaling.flows.poison import PoisonMessage
-from shared.autoscaling.measurements import CAPACITY_METRIC, CAPACITY_SANE_MAX, WeekProfile
-from shared.autoscaling.messages import decode_action, decode_samples, encode_action, named_resource
-from shared.autoscaling.operating.overrides import Change, check, duration
-from shared.autoscaling.state import EPOCH_MAX, ActionStatus, Override, ScaleAction
-from shared.datasets.arrivals import decode_arrival
-from shared.datasets.errors import UnreadableMessage
-from shared.datasets.flows import telemetry_arrived
-from shared.datasets.periods import Period
-from shared.datasets.processing import decode_work, schedule_processing
+from shared.autoscaling.store.tables import log_row
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.events.trigger_batch import SEQUENCE_MAX, parse_batch
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
-from shared.messaging.model import Message, Result
+from shared.trends.datasets.arrivals import decode_arrival
+from shared.trends.datasets.errors import UnreadableMessage
+from shared.trends.datasets.flows import telemetry_arrived
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import decode_work, schedule_processing
+from shared.values.measurements import CAPACITY_METRIC, CAPACITY_SANE_MAX, WeekProfile
+from shared.values.messages import Message, Result
 from shared.web import board, dead_letters_http
 from shared.web import given as web
 from shared.web.board import Board, RecentLog

@@ -13,11 +13,11 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import format_time
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.samples import format_time
 from shared.web.board import Board, RecentLog, card, override, resources
 from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request

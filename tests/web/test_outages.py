@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from local.twins.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling import TableStateStore
-from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import CAPACITY_METRIC
 from shared.web import http
 from shared.web.board import Board, RecentLog, Shown, override, resources, trends
 from shared.web.http import Request

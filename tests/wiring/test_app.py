@@ -10,7 +10,7 @@ import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from local.twins.ingestion import MemoryIngestionStore
-from shared.adapters.azure.invocation import INVOCATION_SECONDS_MAX
+from shared.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.ingestion.errors import HandlerTimedOut
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.handling import Handling

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.autoscaling.activation import LOCAL
+from shared.autoscaling.acting.activation import LOCAL
 from shared.settings.fields import settings_of
 from shared.settings.scaling import RuleSettings, SingleResource
 from shared.wiring.rules_version import _sources, rules_version

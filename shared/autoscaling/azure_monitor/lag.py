@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.measurements import Window, span
 from shared.autoscaling.sources import Source
 from shared.values.durations import iso
+from shared.values.measurements import Window, span
 
 LAG_SECONDS_MAX = 900.0
 """The longest usual lag, for intervals of a minute: ten minutes for publishing, one for the minute

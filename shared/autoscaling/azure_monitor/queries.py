@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from shared.autoscaling.azure_monitor.lag import grain_of
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.measurements import NOTHING, MetricValue, span
+from shared.values.measurements import NOTHING, MetricValue, span
 
 QUERY_EVERY = timedelta(seconds=55)
 """A source is queried once a minute. The interval is slightly shorter, because the collector runs

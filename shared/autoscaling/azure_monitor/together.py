@@ -8,7 +8,7 @@ from typing import Protocol
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.measurements import MetricValue
+from shared.values.measurements import MetricValue
 
 PlatformReading = tuple[MetricValue, ...] | ReadFailed
 

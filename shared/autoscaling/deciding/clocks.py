@@ -14,7 +14,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS, samples_of
-from shared.autoscaling.measurements import (
+from shared.autoscaling.state import ScalingState
+from shared.values.measurements import (
     CAPACITY_METRIC,
     NO_SAMPLES,
     Metric,
@@ -22,7 +23,6 @@ from shared.autoscaling.measurements import (
     Window,
     span,
 )
-from shared.autoscaling.state import ScalingState
 
 NOTES = "!clock"
 """The history with the arrivals of the newest samples of the capacity that seem to be old or from

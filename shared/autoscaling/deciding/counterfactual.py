@@ -25,9 +25,9 @@ from shared.autoscaling.deciding.guards import GUARDS, Context, already_requeste
 from shared.autoscaling.deciding.levels import Outcome, turning_levels
 from shared.autoscaling.deciding.samples import observe, window_start
 from shared.autoscaling.learning.backlogs import unfallen
-from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policy import Resource, members, said
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import MetricValue, Window
 
 METRICS_MAX = 4
 """At most this many metrics are searched: the first ones that the policy reads."""

@@ -24,15 +24,6 @@ from shared.autoscaling.deciding.guards import (
 from shared.autoscaling.deciding.samples import known_capacity, observe
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.learning.backlogs import stalls, unfallen, with_longest_age
-from shared.autoscaling.measurements import (
-    NOTHING,
-    Evidence,
-    MetricValue,
-    Samples,
-    Window,
-    since,
-    span,
-)
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,
     Observation,
@@ -41,6 +32,15 @@ from shared.autoscaling.policy import (
     ask,
 )
 from shared.autoscaling.state import Override, ScalingState
+from shared.values.measurements import (
+    NOTHING,
+    Evidence,
+    MetricValue,
+    Samples,
+    Window,
+    since,
+    span,
+)
 
 
 @dataclass(frozen=True, slots=True)

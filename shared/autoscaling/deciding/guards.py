@@ -12,7 +12,6 @@ from datetime import datetime
 
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.learning.backlogs import Unfallen
-from shared.autoscaling.measurements import Samples, Window, span
 from shared.autoscaling.policies.recommendations import capacity_at, full_instances, instances
 from shared.autoscaling.policy import (
     Observation,
@@ -23,6 +22,7 @@ from shared.autoscaling.policy import (
     said,
 )
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
+from shared.values.measurements import Samples, Window, span
 
 
 @dataclass(frozen=True, slots=True)

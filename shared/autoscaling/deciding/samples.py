@@ -10,7 +10,9 @@ from enum import StrEnum
 from shared.autoscaling.azure_monitor.lag import NO_LAG, lag_of, moved
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
-from shared.autoscaling.measurements import (
+from shared.autoscaling.policy import Observation, Resource
+from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.values.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
     MEASURE_MAX,
@@ -23,8 +25,6 @@ from shared.autoscaling.measurements import (
     span,
     time_of,
 )
-from shared.autoscaling.policy import Observation, Resource
-from shared.autoscaling.state import ActionStatus, ScalingState
 
 SAMPLES_KEPT_MAX = 3000
 """The maximum number of samples of one metric. With this limit, the rows of a resource fit into one

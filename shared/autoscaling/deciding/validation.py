@@ -24,13 +24,6 @@ from shared.autoscaling.declaring import (
     RateLimit,
     Throughput,
 )
-from shared.autoscaling.measurements import (
-    CAPACITY_METRIC,
-    HISTORY_SECONDS_MAX,
-    MEASURE_MAX,
-    MetricValue,
-    Window,
-)
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
@@ -48,6 +41,13 @@ from shared.autoscaling.sources import RESERVED, Source, plan_problems
 from shared.autoscaling.state import ScalingState
 from shared.values.bounds import Bounds, Check, flag_problem, problems_of
 from shared.values.calls import answers, error_text
+from shared.values.measurements import (
+    CAPACITY_METRIC,
+    HISTORY_SECONDS_MAX,
+    MEASURE_MAX,
+    MetricValue,
+    Window,
+)
 from shared.values.text import METRIC_NAME, quoted
 
 CHECK_SECONDS_MAX = 3.0

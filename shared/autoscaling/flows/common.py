@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from shared.autoscaling.activation import Standing, told
+from shared.autoscaling.acting.activation import Standing, told
 from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.values.measurements import CAPACITY_METRIC, Metric
 from shared.values.text import quoted
 
 

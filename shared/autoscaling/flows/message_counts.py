@@ -19,14 +19,14 @@ from shared.autoscaling.learning.counts import (
     with_finishing_workers,
 )
 from shared.autoscaling.learning.subscription_share import ShareHistory, finished, with_readings
-from shared.autoscaling.measurements import (
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.sources import Source
+from shared.values.measurements import (
     CAPACITY_METRIC,
     NOTHING,
     Metric,
     MetricValue,
 )
-from shared.autoscaling.policy import Resource
-from shared.autoscaling.sources import Source
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from shared.autoscaling.flows.reading import (
     is_own,
     read_source,
 )
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 
 log = logging.getLogger(__name__)
 

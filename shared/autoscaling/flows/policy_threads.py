@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import RUNNING_SINCE, Decision, decide
 from shared.autoscaling.flows.common import log_action
-from shared.autoscaling.measurements import Metric
-from shared.autoscaling.messages import format_time
 from shared.autoscaling.policy import (
     Composite,
     Observation,
@@ -31,6 +29,8 @@ from shared.autoscaling.policy import (
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import Transition, advance
 from shared.values.calls import DaemonCall
+from shared.values.measurements import Metric
+from shared.values.samples import format_time
 
 log = logging.getLogger(__name__)
 

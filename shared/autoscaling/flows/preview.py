@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shared.autoscaling.actions import as_of, confirm_if_observed
+from shared.autoscaling.acting.actions import as_of, confirm_if_observed
 from shared.autoscaling.deciding.clocks import dated
 from shared.autoscaling.deciding.decide import Decision
 from shared.autoscaling.deciding.samples import kept_seconds, merge
@@ -13,12 +13,12 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Metric
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from numbers import Real
 from typing import Any
 
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.measurements import MEASURE_MAX, MetricValue
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
+from shared.values.measurements import MEASURE_MAX, MetricValue
 from shared.values.redaction import redacted
 from shared.values.text import one_line, quoted
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.autoscaling.actions import ActionTiming, reconcile
-from shared.autoscaling.activation import standing
+from shared.autoscaling.acting.actions import ActionTiming, reconcile
+from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.flows.common import log_action, log_standing
 from shared.autoscaling.policy import Resource

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.actions import (
+from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
     changed_by_hand,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count
 
-from shared.autoscaling.actions import action_of, entry
-from shared.autoscaling.activation import standing
+from shared.autoscaling.acting.actions import action_of, entry
+from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
@@ -22,12 +22,12 @@ from shared.autoscaling.flows.common import (
     until_won,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
-from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction
 from shared.autoscaling.transition import Transition
+from shared.values.measurements import Metric
 
 log = logging.getLogger(__name__)
 

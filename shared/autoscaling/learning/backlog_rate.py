@@ -38,9 +38,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from shared.autoscaling.measurements import MetricValue, time_of
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import BacklogTrend
+from shared.values.measurements import MetricValue, time_of
 
 INTERVAL = timedelta(seconds=55)
 """Samples that are closer together are skipped, because the model works in minutes."""

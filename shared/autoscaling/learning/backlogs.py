@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
-from shared.autoscaling.measurements import (
+from shared.autoscaling.policies.queue_age import DEAD_TIME_MINUTES
+from shared.autoscaling.policy import Resource, members, named_metrics, said
+from shared.autoscaling.state import ScalingState, Stall
+from shared.values.measurements import (
     CAPACITY_METRIC,
     NO_SAMPLES,
     Evidence,
     Samples,
 )
-from shared.autoscaling.policies.queue_age import DEAD_TIME_MINUTES
-from shared.autoscaling.policy import Resource, members, named_metrics, said
-from shared.autoscaling.state import ScalingState, Stall
 
 LIMIT_MIN = timedelta(minutes=10)
 COMPLETIONS = 6

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.learning.backlogs import backlog_name
-from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import Series, Source
+from shared.values.measurements import MetricValue
 
 COMPLETED = "completed-messages"
 """The name of the metric that is added to a resource."""

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.learning.throughput import Counted, with_counted
-from shared.autoscaling.measurements import MetricValue, Samples, since, time_of
 from shared.autoscaling.state import BusyIntervals
+from shared.values.measurements import MetricValue, Samples, since, time_of
 
 REMEMBERED = timedelta(hours=1)
 """Readings of the backlog and the capacity are kept for this time, because counts are late."""

@@ -57,9 +57,9 @@ from shared.autoscaling.learning.outliers import (
     contradicted,
     with_recent,
 )
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, time_of
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, time_of
 
 OBSERVATIONS_MIN = 2.9
 """A standard error is computed from three or more intervals. The weights of three intervals add up

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from shared.autoscaling.actions import as_of
-from shared.autoscaling.activation import DEPLOYMENT, told
+from shared.autoscaling.acting.actions import as_of
+from shared.autoscaling.acting.activation import DEPLOYMENT, told
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import (
     POLICY_UNANSWERED,
@@ -21,14 +21,14 @@ from shared.autoscaling.deciding.decide import (
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
-from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import silences, silent_after_seconds
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.notifications.conditions import Condition
-from shared.notifications.news import NewsKind, Severity
+from shared.values.measurements import CAPACITY_METRIC
+from shared.values.news import NewsKind, Severity
 
 LINES = 50
 """The number of the newest log entries that are searched."""

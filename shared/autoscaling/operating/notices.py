@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.notifications.news import News, NewsKind, Severity
+from shared.values.news import News, NewsKind, Severity
 
 EVENTS = {
     EntryKind.CONFIRMED: (NewsKind.SCALED, Severity.INFO),

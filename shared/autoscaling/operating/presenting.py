@@ -11,8 +11,8 @@ from dataclasses import Field, fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.autoscaling.actions import as_of
-from shared.autoscaling.activation import told
+from shared.autoscaling.acting.actions import as_of
+from shared.autoscaling.acting.activation import told
 from shared.autoscaling.deciding.decide import (
     Decision,
     EntryKind,
@@ -23,8 +23,6 @@ from shared.autoscaling.deciding.decide import (
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes, unfallen
 from shared.autoscaling.learning.throughput import rate_estimate
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
-from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.conditions import newest, waiting
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.shown import (
@@ -50,7 +48,9 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.notifications.conditions import Condition, explained
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.redaction import redacted
+from shared.values.samples import format_time
 from shared.values.shown import shown
 from shared.values.text import one_line
 

@@ -16,9 +16,9 @@ from shared.autoscaling.deciding.decide import effective_mode, effective_overrid
 from shared.autoscaling.deciding.guards import waited_seconds
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.measurements import CAPACITY_METRIC, Samples
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState
+from shared.values.measurements import CAPACITY_METRIC, Samples
 
 
 def silences(resource: Resource, state: ScalingState, now: datetime) -> dict[str, str]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.recommendations import HOLDING, stay
 from shared.autoscaling.policy import (
@@ -19,6 +18,7 @@ from shared.autoscaling.policy import (
     Recommendation,
     ask,
 )
+from shared.values.measurements import Evidence
 
 Choose = Callable[[Sequence[int], int], int | None]
 """Chooses one of the recommended capacities, given the current capacity, or None to hold."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import label, member
 from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import shown
@@ -19,6 +18,7 @@ from shared.autoscaling.policy import (
 )
 from shared.values.bounds import Name, Number, name_problem, problems_of
 from shared.values.calls import error_text
+from shared.values.measurements import Evidence
 from shared.values.text import quoted
 
 Predicate = Callable[[Observation], bool]

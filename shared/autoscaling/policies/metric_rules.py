@@ -10,11 +10,11 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import each_of
 from shared.autoscaling.policies.recommendations import HOLDING, covered_seconds, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 from shared.values.bounds import AtLeastOne, Flag, Name, Number, Positive, one_of, problems_of
+from shared.values.measurements import EvidenceValue
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {

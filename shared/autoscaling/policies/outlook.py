@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 from operator import sub
 
-from shared.autoscaling.measurements import MetricValue, Window, span, time_of
+from shared.values.measurements import MetricValue, Window, span, time_of
 
 SAMPLES_MIN = 4
 """At least this many samples are used, however old they are, because steps may be shorter than the

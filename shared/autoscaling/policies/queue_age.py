@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, ClassVar
 
-from shared.autoscaling.measurements import HISTORY_SECONDS_MAX, EvidenceValue, span
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
@@ -31,6 +30,7 @@ from shared.autoscaling.policy import (
     distinct,
 )
 from shared.values.bounds import Bounds, Name, Share, problems_of
+from shared.values.measurements import HISTORY_SECONDS_MAX, EvidenceValue, span
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from datetime import datetime
 from typing import Literal
 
-from shared.autoscaling.measurements import EvidenceValue, Samples, Window, time_of
 from shared.autoscaling.policy import Observation, Recommendation
+from shared.values.measurements import EvidenceValue, Samples, Window, time_of
 
 Statistic = Literal["latest", "mean", "maximum"]
 

@@ -8,7 +8,6 @@ from math import ceil
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from shared.autoscaling.measurements import EvidenceValue, WeekProfile
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policies.recommendations import (
@@ -19,6 +18,7 @@ from shared.autoscaling.policies.recommendations import (
 )
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 from shared.values.bounds import Bounds, Positive, problems_of
+from shared.values.measurements import EvidenceValue, WeekProfile
 
 HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440

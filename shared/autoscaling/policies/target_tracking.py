@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.recommendations import (
     HOLDING,
     ROUNDING,
@@ -20,6 +19,7 @@ from shared.autoscaling.policies.recommendations import (
 )
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 from shared.values.bounds import Bounds, Name, Positive
+from shared.values.measurements import Evidence
 
 RULE = "target_tracking"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import Observation, Policy, Recommendation
 from shared.values.bounds import AtLeastOne, Name, Number, is_number, problems_of
+from shared.values.measurements import Evidence
 
 
 @dataclass(frozen=True, slots=True)

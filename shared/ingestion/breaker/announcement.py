@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.notifications.conditions import Condition
-from shared.notifications.news import News, NewsKind, Severity, stamp
 from shared.notifications.ports import Notifier
+from shared.values.news import News, NewsKind, Severity, stamp
 from shared.values.redaction import redacting
 
 

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from shared.autoscaling.messages import measure
 from shared.ingestion.decoding.readings import (
     Decoded,
     Reading,
@@ -26,6 +25,7 @@ from shared.ingestion.decoding.readings import (
     read_time,
 )
 from shared.ingestion.errors import BadEvent
+from shared.values.samples import measure
 from shared.values.text import quoted
 
 PLAIN_FIELDS = frozenset(

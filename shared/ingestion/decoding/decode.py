@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.autoscaling.messages import SCHEMA_VERSION
 from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import (
     Decoded,
@@ -23,6 +22,7 @@ from shared.ingestion.decoding.readings import (
     read_time,
 )
 from shared.ingestion.errors import BadEvent
+from shared.values.samples import SCHEMA_VERSION
 from shared.values.text import quoted
 
 Item = tuple[str, Any]

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 
-from shared.autoscaling.measurements import MEASURE_MAX, Metric, MetricValue
-from shared.autoscaling.messages import encode_samples, grouped, measure
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
+from shared.values.measurements import MEASURE_MAX, Metric, MetricValue
+from shared.values.samples import encode_samples, grouped, measure
 from shared.values.text import quoted, zoned_time
 
 BODY_CHARACTERS_MAX = 45_000

@@ -11,8 +11,8 @@ from shared.ingestion.operating.breaker import NOT_BEGUN, Backlog
 from shared.ingestion.operating.stream_account import all_gaps
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.notifications.conditions import Condition
-from shared.notifications.news import News, NewsKind, Severity
 from shared.notifications.ports import Observed
+from shared.values.news import News, NewsKind, Severity
 
 EVENTS_BACK = 100_000
 """How many events before the checkpoint are searched. A partition receives at most about 1000

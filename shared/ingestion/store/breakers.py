@@ -20,6 +20,7 @@ from shared.ingestion.store.rows import (
     Put,
     RowEngine,
 )
+from shared.values.measurements import MetricValue
 from shared.values.metering import Meter, no_meter
 from shared.values.redaction import redacting
 from shared.values.stored import known_fields
@@ -47,6 +48,12 @@ class BreakerStore:
         self._rows, self._name, self._place, self._meter = rows, name, (name,), meter
         self._purged_before: datetime | None = None
         self.close = rows.close
+
+    async def metric(self) -> MetricValue:
+        """0 while the breaker is closed, otherwise 1."""
+        snapshot = await self.load()
+        is_closed = snapshot.breaker.mode is BreakerMode.CLOSED
+        return MetricValue(snapshot.read_at, float(not is_closed))
 
     async def load(self) -> BreakerSnapshot:
         """The row, or a closed breaker if there is none yet."""

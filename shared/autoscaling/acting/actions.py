@@ -1,0 +1,423 @@
+"""The life cycle of a scale action: requested, then confirmed, deferred or failed.
+
+All functions are pure: they take the state and the time, and return the new state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, effective_mode
+from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
+from shared.autoscaling.declaring import Limits, ManualChange, Mode
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
+from shared.values.measurements import MetricValue, Window, span, until
+
+RETRY_DOUBLINGS_MAX = 4
+"""The wait between attempts doubles at most this many times, so it grows to at most 16 times the
+first wait.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTiming:
+    """How long to wait for an action that is not confirmed."""
+
+    resend_seconds: float
+    """The wait before an action without a result is sent again."""
+    retry_seconds: float
+    """The wait after the first deferral of an action."""
+    failure_hold_seconds: float
+    """The wait after a failure, before the same capacity can be requested again."""
+    deadline_seconds: float
+    """The time after which the app gives up an action that is not confirmed."""
+
+
+def request(decision: Decision, previous: Desired | None) -> Desired:
+    """Turn a decision into the desired state: a pending action of the next epoch, sent now."""
+    assert decision.desired is not None
+    assert decision.current is not None
+    return _requested(previous, decision.desired, decision.current, decision.reason, decision.time)
+
+
+def _requested(
+    known: Desired | None, target: int, current: int, reason: str, now: datetime
+) -> Desired:
+    """A pending action of the next epoch, which keeps the last confirmed change of ``known``."""
+    return Desired(
+        target=target,
+        epoch=(known.epoch if known else 0) + 1,
+        reason=reason,
+        requested_at=now,
+        previous=current,
+        superseded=_superseded(known),
+        sent_at=now,
+        changed_at=known.changed_at if known else None,
+        changed_out=known.changed_out if known else None,
+        changed_by_hand=known is not None and known.changed_by_hand,
+    )
+
+
+def _superseded(known: Desired | None) -> tuple[int, ...]:
+    """The targets of earlier actions that were replaced but may still take effect."""
+    if known is None or known.status is ActionStatus.CONFIRMED:
+        return ()
+    earlier = (target for target in known.superseded if target != known.target)
+    return (*earlier, known.target)
+
+
+def action_of(resource_name: str, desired: Desired) -> ScaleAction:
+    """The action that brings the resource to its desired state."""
+    return ScaleAction(
+        resource_name, desired.target, desired.epoch, desired.reason, desired.requested_at
+    )
+
+
+def confirm(desired: Desired, now: datetime) -> Desired:
+    """Record that the plan has the desired capacity. The cooldown starts at ``now``."""
+    return replace(
+        desired,
+        status=ActionStatus.CONFIRMED,
+        changed_at=now,
+        changed_out=desired.target > desired.previous,
+        # If sent_at is None, this capacity was adopted after a manual change, not requested. An
+        # adopted state is already confirmed, but reopen() may have made it pending again.
+        changed_by_hand=desired.sent_at is None,
+        retry_at=None,
+        last_error="",
+    )
+
+
+def defer(
+    desired: Desired,
+    now: datetime,
+    error: str,
+    timing: ActionTiming,
+    retry_after_seconds: float | None = None,
+) -> Desired:
+    """Postpone the action. It remains pending, and the reconciler sends it again later.
+
+    Each further deferral doubles the wait. If the service states ``retry_after_seconds``, the app
+    waits for that time instead, but at least for ``timing.retry_seconds``.
+    """
+    wait_seconds = timing.retry_seconds * 2 ** min(desired.attempts, RETRY_DOUBLINGS_MAX)
+    if retry_after_seconds is not None:
+        wait_seconds = max(retry_after_seconds, timing.retry_seconds)
+    return replace(
+        desired,
+        retry_at=now + timedelta(seconds=wait_seconds),
+        attempts=desired.attempts + 1,
+        last_error=error,
+    )
+
+
+def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> Desired:
+    """Give up the action. The same capacity can be requested again after
+    ``timing.failure_hold_seconds``.
+    """
+    return replace(
+        desired,
+        status=ActionStatus.FAILED,
+        retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
+        attempts=desired.attempts + 1,
+        last_error=error,
+    )
+
+
+def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
+    """Take a manually set capacity as the desired one. The cooldown starts at ``now``."""
+    return Desired(
+        target=actual,
+        epoch=desired.epoch + 1,
+        reason=f"the capacity was changed manually from {_believed(desired)} to {actual}: adopted",
+        requested_at=now,
+        previous=_believed(desired),
+        status=ActionStatus.CONFIRMED,
+        changed_at=now,
+        changed_out=actual > _believed(desired),
+        changed_by_hand=True,
+    )
+
+
+def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Desired:
+    """Revert a manual change, as far as the limits allow, by an action with a new epoch. If the
+    limits allow no change, the manual capacity is adopted.
+    """
+    believed = _believed(desired)
+    target = min(max(believed, limits.minimum), limits.maximum)
+    if target == actual:
+        return adopt(desired, actual, now)
+    back = f"set back to {target}"
+    if outside := outside_limits(believed, limits):
+        back += f", because {outside}"
+    reason = f"the capacity was changed manually from {believed} to {actual}: {back}"
+    return _requested(desired, target, actual, reason, now)
+
+
+def _believed(desired: Desired) -> int:
+    """The capacity that the plan has according to this state."""
+    return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The outcome of carrying out an action, and the reason for this outcome."""
+
+    kind: EntryKind
+    reason: str
+    change_requested: bool = False
+    """True if a change of the plan was requested, even if its outcome is unknown."""
+    retry_after_seconds: float | None = None
+    actual: int | None = None
+    """The manually set capacity. It is None unless the outcome is of the kind MANUAL_CHANGE."""
+
+
+def settle(
+    desired: Desired, settlement: Settlement, now: datetime, timing: ActionTiming
+) -> Desired | None:
+    """The desired state after the outcome; None if the action already has a recorded outcome.
+
+    A confirmation is recorded even if the app has given the action up meanwhile, because the
+    capacity was read back from the plan.
+    """
+    if settlement.kind is EntryKind.CONFIRMED:
+        return None if desired.status is ActionStatus.CONFIRMED else confirm(desired, now)
+    if not desired.pending:
+        return None
+    if settlement.actual is not None:
+        return adopt(desired, settlement.actual, now)
+    if settlement.kind is EntryKind.DEFERRED:
+        return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
+    return fail(desired, now, settlement.reason, timing)
+
+
+def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
+    """The desired state after a late change: an older action of the app has set the capacity to
+    ``capacity``.
+
+    A confirmed action becomes pending again, because the late change may have undone it. A pending
+    or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
+    this capacity is not mistaken for a manual change.
+    """
+    if not changed_by_hand(desired, capacity):
+        return desired
+    recorded = replace(desired, superseded=(*desired.superseded, capacity))
+    if desired.status is not ActionStatus.CONFIRMED:
+        return recorded
+    return replace(
+        recorded,
+        status=ActionStatus.PENDING,
+        previous=capacity,
+        requested_at=now,
+        retry_at=now,
+        last_error="a late change by an older action may have undone this action",
+    )
+
+
+def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingState:
+    """Confirm an action once its target capacity is observed, even if the result of the action was
+    lost or the app has given the action up.
+    """
+    desired = state.desired
+    if desired is None or desired.status is ActionStatus.CONFIRMED:
+        return state
+    if observed.value != desired.target:
+        return state
+    # Times have whole seconds: a sample of the same second may be older than the request.
+    if observed.time <= desired.requested_at:
+        return state
+    return state.with_desired(confirm(desired, observed.time))
+
+
+def reason_to_ignore(
+    resource: Resource, state: ScalingState, action: ScaleAction, now: datetime
+) -> str | None:
+    """Why the scaler must ignore an action; None if the scaler must carry it out."""
+    desired = state.desired
+    if desired is None or action.epoch > desired.epoch:
+        return f"the state of this resource has no decision of epoch {action.epoch}"
+    if action.epoch < desired.epoch:
+        return f"epoch {action.epoch} was replaced by the decision of epoch {desired.epoch}"
+    if not desired.pending:
+        return f"epoch {action.epoch} is already {desired.status}"
+    if action.target != desired.target:
+        return (
+            f"the target of epoch {action.epoch} is {desired.target}, but the message says "
+            f"{action.target}"
+        )
+    if outside := outside_limits(action.target, resource.limits):
+        return outside
+    mode, mode_reason = effective_mode(resource, state, now)
+    return None if mode is Mode.ACTIVE else mode_reason
+
+
+def outside_limits(target: int, limits: Limits) -> str:
+    """Why the running copy of the app must not set this target; empty if it may.
+
+    The limits may have changed since the target was decided, or another copy decided it.
+    """
+    if target > limits.maximum:
+        return f"{target} is above the maximum of {limits.maximum}"
+    if target < limits.minimum:
+        return f"{target} is below the minimum of {limits.minimum}"
+    return ""
+
+
+def changed_by_hand(desired: Desired, actual: int) -> bool:
+    """True if none of the app's own actions can have led to this capacity."""
+    if desired.status is ActionStatus.CONFIRMED:
+        return actual != desired.target
+    return actual not in (desired.previous, desired.target, *desired.superseded)
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What the reconciler writes and sends. If all three fields are None, the reconciler does
+    nothing.
+    """
+
+    desired: Desired | None = None
+    action: ScaleAction | None = None
+    entry: LogEntry | None = None
+
+
+NO_CHANGE = Reconciliation()
+
+
+def reconcile(
+    resource: Resource,
+    state: ScalingState,
+    actual: int,
+    now: datetime,
+    timing: ActionTiming,
+    *,
+    decides: bool = True,
+) -> Reconciliation:
+    """Compare the desired with the actual capacity, and decide how to bring them together.
+
+    1. If the app has not requested a capacity yet, there is nothing to do. 2. If the plan has the
+    desired capacity, the action is confirmed. 3. If no action of the app explains the capacity, the
+    capacity was set manually. The manual capacity is then adopted, or the desired capacity is
+    requested again with a new epoch. 4. A pending action fails after its deadline. Before the
+    deadline, the action is sent again with the same epoch after each wait (see ActionTiming). The
+    reconciler sends actions only if the resource is in active mode, and only within its limits.
+    With ``decides=False``, actions are only confirmed, because another version of the rules is in
+    force.
+    """
+    desired = as_of(state, now).desired
+    if desired is None:
+        return NO_CHANGE
+    if actual == desired.target:
+        return _reached(resource, desired, now)
+    if not decides:
+        return NO_CHANGE
+    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
+    if changed_by_hand(desired, actual):
+        if resource.on_manual_change is ManualChange.ADOPT:
+            return _manual_change(resource, adopt(desired, actual, now), now)
+        if active and not desired.pending:
+            back = enforce(desired, actual, now, resource.limits)
+            return _manual_change(resource, back, now)
+    if desired.pending:
+        return _overdue(resource, desired, now, timing, active=active)
+    return NO_CHANGE
+
+
+def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
+    if desired.status is ActionStatus.CONFIRMED:
+        return NO_CHANGE
+    done = confirm(desired, now)
+    reason = f"the capacity is {desired.target}, as requested by epoch {desired.epoch}"
+    return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
+
+
+def _manual_change(resource: Resource, changed: Desired, now: datetime) -> Reconciliation:
+    line = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
+    action = action_of(resource.name, changed) if changed.pending else None
+    return Reconciliation(changed, action, line)
+
+
+def _overdue(
+    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming, *, active: bool
+) -> Reconciliation:
+    outside = outside_limits(desired.target, resource.limits)
+    if now - desired.requested_at > timedelta(seconds=timing.deadline_seconds):
+        error = outside or desired.last_error or "no confirmation arrived"
+        failed = fail(desired, now, error, timing)
+        if outside:  # the next decision requests another capacity, which must not wait
+            failed = replace(failed, retry_at=None)
+        reason = (
+            f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
+        )
+        return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
+    if outside or not active or now < _resend_at(desired, timing):
+        return NO_CHANGE
+    resent = replace(desired, sent_at=now, retry_at=None)
+    error = desired.last_error or "no answer"
+    reason = f"epoch {desired.epoch} is not confirmed yet ({error}): sent again"
+    line = entry(resource, resent, EntryKind.RESENT, now, reason)
+    return Reconciliation(resent, action_of(resource.name, resent), line)
+
+
+def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
+    if desired.retry_at is not None:
+        return desired.retry_at
+    return (desired.sent_at or desired.requested_at) + timedelta(seconds=timing.resend_seconds)
+
+
+def entry(
+    resource: Resource, desired: Desired, kind: EntryKind, now: datetime, reason: str
+) -> LogEntry:
+    """An entry of the decision log about an action."""
+    return LogEntry(
+        resource_name=resource.name,
+        time=now,
+        kind=kind,
+        entry_id=f"{kind}-{desired.epoch}-{desired.attempts}",
+        reason=reason,
+        current=desired.previous,
+        desired=desired.target,
+        epoch=desired.epoch,
+    )
+
+
+def as_of(state: ScalingState, now: datetime) -> ScalingState:
+    """Correct the times of the state that lie in the future. Such times occur after a clock was set
+    back.
+
+    1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead of ``now`` are dropped. The clocks
+    of two services may differ by up to this tolerance. 2. All recommendations later than ``now``
+    are dropped. 3. The desired state may have been requested, sent or changed at a time that is
+    ahead of ``now`` by more than the tolerance. If so, all its times that are later than ``now``
+    are set to ``now``. A cooldown or deadline that counts from such a time then begins at ``now``.
+    4. If the action of such a desired state is pending, it is due to be sent again, because the
+    time since it was sent is unknown.
+    """
+    latest = now + span(FUTURE_TOLERANCE_SECONDS)
+    for name, history in state.histories.items():
+        if history.samples and history.samples[-1].time > latest:
+            state = state.with_history(name, Window(until(history.samples, latest)))
+    recommended, desired = state.recommendations.samples, state.desired
+    if recommended and recommended[-1].time > now:
+        state = replace(state, recommendations=Window(until(recommended, now)))
+    if desired is not None and _is_ahead(desired, latest):
+        state = state.with_desired(_moved_back(desired, now))
+    return state
+
+
+def _is_ahead(desired: Desired, latest: datetime) -> bool:
+    times = (desired.requested_at, desired.sent_at, desired.changed_at)
+    return any(time is not None and time > latest for time in times)
+
+
+def _moved_back(desired: Desired, now: datetime) -> Desired:
+    retry_at = now if desired.pending else desired.retry_at and min(desired.retry_at, now)
+    return replace(
+        desired,
+        requested_at=min(desired.requested_at, now),
+        sent_at=desired.sent_at and min(desired.sent_at, now),
+        changed_at=desired.changed_at and min(desired.changed_at, now),
+        retry_at=retry_at,
+    )

@@ -1,0 +1,346 @@
+"""Reads metrics from Azure Monitor, for many resources in one request if the app's role permits it.
+
+The metrics are available through two interfaces:
+
+- Azure Resource Manager returns the metrics of one resource. The role Monitoring Reader on that
+  resource is enough.
+- The data plane of Azure Monitor returns the metrics of up to 50 resources of a region. It requires
+  the role Monitoring Reader on the whole subscription. Without this role on the subscription, the
+  data plane answers 401 or 403, whatever roles the app has on the resources.
+
+The first query for a resource is for that resource alone, and the answer also names the region of
+the resource. From then on, several resources of a region are queried as a batch. If the batch is
+denied, each resource is queried alone again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, UserAgentPolicy
+from azure.core.rest import HttpRequest
+from azure.mgmt.core import AsyncARMPipelineClient
+
+from shared.autoscaling.azure_monitor.lag import grain_of
+from shared.autoscaling.azure_monitor.queries import (
+    DENIED_FOR,
+    QUERY_EVERY,
+    MetricPoint,
+    MetricQuery,
+    Taken,
+    Throttling,
+    combined,
+    one_by_one,
+    plan_queries,
+    resource_key,
+    take,
+    throttled,
+)
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.autoscaling.azure_monitor.together import PlatformReading
+from shared.autoscaling.errors import ReadDenied, ReadFailed
+from shared.azure.credentials import credential_for
+from shared.azure.refusals import Access
+from shared.azure.transport import is_loopback, retry_after_seconds, transport_for
+from shared.values.redaction import redacting
+from shared.values.text import one_line, quoted
+
+if TYPE_CHECKING:
+    from azure.monitor.querymetrics.aio import MetricsClient
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "2024-02-01"
+CONCURRENT_MAX = 8
+DENIED = (401, 403)
+THROTTLED = (429, 503, 529)
+"""The data plane answers 529 where Resource Manager answers 429."""
+NOT_AS_A_WHOLE = (400, 404)
+"""Statuses with which a whole request may fail because of a single resource or metric."""
+BATCH_HOSTS = {
+    "management.azure.com": "metrics.monitor.azure.com",
+    "management.chinacloudapi.cn": "metrics.monitor.azure.cn",
+    "management.usgovcloudapi.net": "metrics.monitor.azure.us",
+}
+REMEDY = (
+    "[metrics_one_by_one] The app queries the metrics of subscription %s one resource at a time, "
+    "because it has no permission to query the whole subscription. This works, but takes more "
+    "requests (Azure allows 12,000 an hour). To query many resources in one request, assign the "
+    "app the role Monitoring Reader on the subscription"
+)
+
+Answers = dict[AzureMonitorMetric, list[MetricPoint] | ReadFailed]
+
+
+class QueryRefused(ReadFailed):
+    """Azure Monitor answered a query with an HTTP status that is an error."""
+
+    def __init__(self, message: str, status: int, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+@redacting
+class AzurePlatformMetrics:
+    """See PlatformMetrics. Each source is queried about once a minute (see ``QUERY_EVERY``). This
+    does not depend on the number of resources that use the source.
+    """
+
+    def __init__(
+        self, arm_endpoint: str, timeout_seconds: float, clock: Callable[[], datetime]
+    ) -> None:
+        endpoint = arm_endpoint.rstrip("/")
+        self._endpoint, self._timeout_seconds, self._clock = endpoint, timeout_seconds, clock
+        token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
+        self._arm: AsyncARMPipelineClient[Any, Any] = AsyncARMPipelineClient(
+            endpoint, policies=[UserAgentPolicy(), token], transport=transport_for(endpoint)
+        )
+        self._batches: dict[str, MetricsClient] = {}
+        self._turns = asyncio.Semaphore(CONCURRENT_MAX)
+        self._asked_at: dict[AzureMonitorMetric, datetime] = {}
+        self._taken: dict[AzureMonitorMetric, Taken] = {}
+        self._regions: dict[str, str] = {}
+        self._denied_until: dict[str, datetime] = {}
+        """The time until which a denied query is not repeated. The keys are subscriptions whose
+        batches were denied, and resources whose own queries were denied.
+        """
+        self._denials: dict[AzureMonitorMetric, str] = {}
+        self._throttling: dict[str, Throttling] = {}
+
+    async def read(
+        self, sources: Sequence[AzureMonitorMetric]
+    ) -> Mapping[AzureMonitorMetric, PlatformReading]:
+        now = self._clock()
+        denied = {each for each, until in self._denied_until.items() if until > now}
+        allowed = [s for s in dict.fromkeys(sources) if resource_key(s) not in denied]
+        due = [s for s in allowed if self._is_due(s, now)]
+        self._asked_at.update(dict.fromkeys(due, now))
+        regions = self._regions if batch_address(self._endpoint, "") else {}
+        found = await self._all(plan_queries(due, regions, denied))
+        return {source: self._new(source, answer) for source, answer in found.items()}
+
+    async def close(self) -> None:
+        await self._arm.close()
+        for client in self._batches.values():
+            await client.close()
+
+    def _is_due(self, source: AzureMonitorMetric, now: datetime) -> bool:
+        asked_at = self._asked_at.get(source)
+        return asked_at is None or not now - QUERY_EVERY < asked_at <= now
+
+    def _new(
+        self, source: AzureMonitorMetric, answer: list[MetricPoint] | ReadFailed
+    ) -> PlatformReading:
+        if isinstance(answer, ReadFailed):
+            return answer
+        samples, self._taken[source] = take(
+            answer, self._taken.get(source, Taken()), source, self._clock()
+        )
+        return samples
+
+    # --- one request, and what follows from its failure ---
+
+    async def _answers(self, query: MetricQuery) -> Answers:
+        try:
+            return await self._asked(query)
+        except QueryRefused as error:
+            if query.region and error.status in DENIED:
+                self._deny(query.subscription_id)
+                return await self._all(one_by_one(query))
+            if error.status in DENIED:
+                return self._denied(query, str(error))
+            if error.status in NOT_AS_A_WHOLE and query.region:
+                return await self._all(one_by_one(query))
+            if error.status in NOT_AS_A_WHOLE and len(query.metrics) > 1:
+                return await self._all(one_by_one(query, metrics_too=True))
+            return dict.fromkeys(query.sources, error)
+        except ReadFailed as error:
+            return dict.fromkeys(query.sources, error)
+
+    def _denied(self, query: MetricQuery, message: str) -> Answers:
+        """The error for the sources of a resource whose query was denied.
+
+        The resource is queried again after an hour. The same error is returned only once.
+        """
+        self._denied_until[query.place] = self._clock() + DENIED_FOR
+        new = [source for source in query.sources if self._denials.get(source) != message]
+        self._denials.update(dict.fromkeys(new, message))
+        return dict.fromkeys(new, ReadDenied(message))
+
+    async def _all(self, queries: Iterable[MetricQuery]) -> Answers:
+        found: Answers = {}
+        for each in await asyncio.gather(*(self._answers(query) for query in queries)):
+            found.update(each)
+        return found
+
+    async def _asked(self, query: MetricQuery) -> Answers:
+        now, place = self._clock(), query.place
+        waiting = self._throttling.get(place)
+        if waiting is not None and now < waiting.until:
+            raise ReadFailed(
+                f"Azure Monitor throttles {place}: the next query is at "
+                f"{waiting.until.isoformat(timespec='seconds')}"
+            )
+        try:
+            async with self._turns, asyncio.timeout(self._timeout_seconds):
+                found = await (self._batch(query, now) if query.region else self._one(query, now))
+        except TimeoutError as error:
+            message = f"{place}: no answer within {self._timeout_seconds:g} s"
+            raise ReadFailed(message) from error
+        except QueryRefused as error:
+            if error.status in THROTTLED:
+                self._throttling[place] = throttled(waiting, now, error.retry_after)
+            raise
+        except AzureError as error:
+            raise _refused(error, query) from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ReadFailed(f"{place}: the answer does not describe metrics: {error}") from error
+        self._throttling.pop(place, None)
+        for source in found:
+            self._denials.pop(source, None)
+        return found
+
+    def _deny(self, subscription_id: str) -> None:
+        if subscription_id not in self._denied_until:
+            log.warning(REMEDY, subscription_id, extra={"action": "metrics_one_by_one"})
+        self._denied_until[subscription_id] = self._clock() + DENIED_FOR
+
+    # --- the two interfaces ---
+
+    async def _one(self, query: MetricQuery, now: datetime) -> Answers:
+        (resource_id,) = query.resource_ids
+        parameters = {
+            "api-version": API_VERSION,
+            "metricnames": ",".join(name.replace(",", "%2") for name in query.metrics),
+            "aggregation": ",".join(query.aggregations),
+            "interval": query.grain,
+            "timespan": f"{_time(query.start(now))}/{_time(now)}",
+            **({"$filter": query.filter} if query.filter else {}),
+            **({"metricnamespace": query.namespace} if query.sources[0].namespace else {}),
+        }
+        path = f"{resource_id}/providers/Microsoft.Insights/metrics"
+        request = HttpRequest("GET", self._arm.format_url(path), params=parameters)
+        response = await self._arm.send_request(request)
+        if response.status_code != 200:
+            raise _refused(HttpResponseError(response=response), query)
+        body = response.json()
+        if region := str(body.get("resourceregion") or ""):
+            self._regions[resource_id] = region.replace(" ", "").lower()
+        return _points(query, {(resource_id, n): s for n, s in _series_of(body["value"])})
+
+    async def _batch(self, query: MetricQuery, now: datetime) -> Answers:
+        try:
+            results = await self._batch_client(query.region).query_resources(
+                resource_ids=query.resource_ids,
+                metric_namespace=query.namespace,
+                metric_names=query.metrics,
+                timespan=(query.start(now), now),
+                granularity=grain_of(query.grain),
+                aggregations=query.aggregations,
+                filter=query.filter or None,
+            )
+        except HttpResponseError as error:
+            raise _refused(error, query) from error
+        series: dict[tuple[str, str], Series] = {
+            (metric.id.lower().rpartition("/providers/microsoft.insights/")[0], metric.name): [
+                [(point.timestamp, vars(point)) for point in each.data]
+                for each in metric.timeseries
+            ]
+            for result in results
+            for metric in result.metrics
+        }
+        return _points(query, series)
+
+    def _batch_client(self, region: str) -> MetricsClient:
+        from azure.monitor.querymetrics.aio import MetricsClient  # noqa: PLC0415  heavy to import
+
+        if region not in self._batches:
+            address = batch_address(self._endpoint, region)
+            assert address is not None, "without an address no batch is planned"
+            endpoint, audience = address
+            self._batches[region] = MetricsClient(
+                endpoint,
+                credential_for(endpoint),
+                audience=audience,
+                transport=transport_for(endpoint),
+                retry_total=0,
+            )
+        return self._batches[region]
+
+
+def batch_address(arm_endpoint: str, region: str) -> tuple[str, str] | None:
+    """The address of the data plane in a region, and the audience of its tokens.
+
+    The result is None for a cloud whose address is not known. A loopback address belongs to a local
+    stand-in for Azure, which serves both interfaces.
+    """
+    if is_loopback(arm_endpoint):
+        return f"{arm_endpoint}/regions/{region}", arm_endpoint
+    host = BATCH_HOSTS.get(urlsplit(arm_endpoint).hostname or "")
+    return (f"https://{region}.{host}", f"https://{host}") if host else None
+
+
+Series = list[list[tuple[datetime, Mapping[str, Any]]]]
+
+
+def _series_of(metrics: Iterable[Any]) -> Iterable[tuple[str, Series]]:
+    """The name and the series of each metric in an answer of Resource Manager."""
+    for metric in metrics:
+        if metric.get("errorCode", "Success") != "Success":
+            name, code = metric["name"]["value"], metric["errorCode"]
+            raise ReadFailed(f"{name}: {code}: {quoted(metric.get('errorMessage'))}")
+        series = [
+            [(_parsed(point["timeStamp"]), point) for point in each["data"]]
+            for each in metric["timeseries"]
+        ]
+        yield metric["name"]["value"], series
+
+
+def _points(query: MetricQuery, series: Mapping[tuple[str, str], Series]) -> Answers:
+    named = {(resource, name.lower()): each for (resource, name), each in series.items()}
+    found: Answers = {}
+    for source in query.sources:
+        several = named.get((resource_key(source), source.metric.lower()))
+        if several is None:
+            found[source] = ReadFailed(f"{source.resource_id}: no answer for {source.metric}")
+            continue
+        values: dict[datetime, list[float]] = {}
+        for time, fields in (point for each in several for point in each):
+            value = fields.get(source.aggregation)
+            if value is not None:
+                values.setdefault(time, []).append(float(value))
+        found[source] = [MetricPoint(t, combined(v, source.aggregation)) for t, v in values.items()]
+    return found
+
+
+def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    message = f"{query.place}: {status or type(error).__name__}: {one_line(error.message)}"
+    if status is None:
+        return ReadFailed(Access(query.place, "Monitoring Reader").refusal(error) or message)
+    if status in DENIED:
+        message += (
+            " (assign the app's identity the role Monitoring Reader on the resource; a new role "
+            "takes effect within about ten minutes)"
+        )
+    if status == 404:
+        message += " (check the resource ID in scaling_rules.py)"
+    assert isinstance(error, HttpResponseError)
+    seconds = retry_after_seconds(error.response)
+    wait = None if seconds is None else timedelta(seconds=seconds)
+    return QueryRefused(message, status, wait)
+
+
+def _time(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _parsed(text: str) -> datetime:
+    return datetime.fromisoformat(text)

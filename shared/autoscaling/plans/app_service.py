@@ -1,0 +1,210 @@
+"""Reads and sets the capacity of App Service plans through Azure Resource Manager (ARM)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.mgmt.core.polling.arm_polling import BodyContentPolling
+from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
+from azure.mgmt.web.aio import WebSiteManagementClient
+from azure.mgmt.web.models import AppServicePlan as ArmPlan
+
+from shared.autoscaling.declaring import AppServicePlan
+from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
+from shared.azure.credentials import credential_for
+from shared.azure.refusals import Access
+from shared.azure.transport import retry_after_seconds, server_time, transport_for
+from shared.settings import Settings
+from shared.values.measurements import MetricValue
+from shared.values.redaction import redacting
+from shared.values.text import one_line, quoted
+
+REFUSED = (400, 401, 403, 404)
+"""HTTP statuses after which a retry is useless. 409 is not one of them, because it means that
+another operation is running, or that no instance is available at the moment.
+"""
+NOT_EXECUTED = (409, 429)
+"""HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
+other temporary failure, the outcome is unknown.
+"""
+
+
+@redacting
+class AppServiceControl:
+    """Reads and sets ``sku.capacity`` of plans, which are looked up by their exact names.
+
+    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity, which the
+    scaler reads back afterwards. There is one client for each Azure subscription. The clients do
+    not retry, because the reconciler repeats failed actions.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._credential = credential_for(settings.arm_endpoint)
+        self._clients: dict[str, WebSiteManagementClient] = {}
+
+    async def read(self, target: AppServicePlan) -> MetricValue:
+        async with self._answering(target):
+            plan = await self._get(target)
+            assert plan.sku is not None
+            assert plan.sku.capacity is not None
+            return MetricValue(server_time(), float(plan.sku.capacity))
+
+    async def change(self, target: AppServicePlan, capacity: int) -> None:
+        async with self._answering(target, changing=True):
+            plan = await self._get(target)
+            assert plan.sku is not None
+            plan.sku.capacity = capacity
+            poller = await self._client(target).app_service_plans.begin_create_or_update(
+                target.resource_group,
+                target.name,
+                plan,
+                polling=_PollingOfThePlan(self._settings.arm_polling_seconds),
+            )
+            try:
+                await poller.result()
+            except AzureError as error:  # ARM accepted the change: never final
+                message = (
+                    f"plan {target.name}: Azure accepted the change, but it did not complete: "
+                    f"{_detail(error)}"
+                )
+                raise CapacityDelayed(message, _wait_after(error), maybe_done=True) from error
+            except (AttributeError, TypeError, ValueError) as error:  # such as a proxy's answer
+                message = _not_a_plan(target, type(error).__name__)
+                raise CapacityDelayed(message, maybe_done=True) from error
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    async def _get(self, target: AppServicePlan) -> ArmPlan:
+        plans = self._client(target).app_service_plans
+        try:
+            plan = await plans.get(target.resource_group, target.name)
+            capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
+        except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
+            raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
+        if not capacity:
+            raise CapacityRefused(
+                f"plan {target.name} has no capacity that can be set: check its pricing tier"
+            )
+        if type(capacity) is not int:
+            raise CapacityDelayed(_not_a_plan(target, f"its capacity is {quoted(capacity)}"))
+        return plan
+
+    def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
+        if target.subscription_id not in self._clients:
+            endpoint = self._settings.arm_endpoint
+            self._clients[target.subscription_id] = WebSiteManagementClient(
+                self._credential,
+                target.subscription_id,
+                base_url=endpoint,
+                credential_scopes=[f"{endpoint}/.default"],
+                transport=transport_for(endpoint),
+                retry_total=0,
+            )
+        return self._clients[target.subscription_id]
+
+    @asynccontextmanager
+    async def _answering(
+        self, target: AppServicePlan, *, changing: bool = False
+    ) -> AsyncIterator[None]:
+        seconds = self._settings.arm_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            message = f"plan {target.name}: no answer within {seconds:g} s, outcome unknown"
+            raise CapacityDelayed(message, maybe_done=changing) from error
+        except AzureError as error:
+            raise _translated(error, target, changing=changing) from error
+
+
+def plan_access(plan: AppServicePlan) -> Access:
+    return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
+
+
+class _PollingOfThePlan(AsyncARMPolling):
+    """Reads the plan until its ``provisioningState`` is final, instead of the operation.
+
+    Operations belong to the subscription: a role on the plan can start one, but not read it.
+    https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds, lro_algorithms=[BodyContentPolling()])
+
+    def _extract_delay(self) -> float:
+        return retry_after_seconds(self._pipeline_response.http_response) or self._timeout
+
+
+def _not_a_plan(target: AppServicePlan, reason: str) -> str:
+    return (
+        f"plan {target.name}: the answer does not describe a plan ({reason}); "
+        "a proxy may have answered in place of Azure Resource Manager"
+    )
+
+
+def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
+    """Translate the error to an exception of the flows, with advice where an operator must act."""
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    refusal = plan_access(target).refusal(error) if status is None else None  # without a token
+    message = refusal or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
+    if status == 401:
+        return CapacityRefused(
+            f"{message} (the token was not accepted: check that the app's identity belongs to the "
+            "plan's tenant)"
+        )
+    if status == 403:
+        return CapacityRefused(
+            f"{message} (grant the app's identity Microsoft.Web/serverfarms/write on the plan; a "
+            "new role takes effect within about ten minutes)"
+        )
+    if status == 404:
+        return CapacityRefused(
+            f"{message} (check that resource group {target.resource_group} contains a plan of "
+            "exactly this name)"
+        )
+    if status in REFUSED:
+        return CapacityRefused(message)
+    maybe_done = changing and status not in NOT_EXECUTED
+    return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done)
+
+
+def _detail(error: AzureError) -> str:
+    """What the service says, in one line: its error, and the final state of a change that failed.
+
+    Resource Manager answers ``{"error": {"code", "message"}}``, App Service ``{"Code", "Message",
+    "Details"}``, and a plan whose change failed shows its ``provisioningState``.
+    """
+    body = _body(error)
+    properties = _object(body.get("properties"))
+    state = properties.get("provisioningState")
+    refusal = _object(body.get("error") or properties.get("error"))
+    said = (
+        state and f"provisioningState {state}",
+        refusal.get("code"),
+        refusal.get("message") or body.get("Message"),
+    )
+    return one_line(": ".join(map(str, filter(None, said))) or error.message)
+
+
+def _body(error: AzureError) -> dict[str, Any]:
+    response = getattr(error, "response", None)
+    try:
+        return _object(json.loads(response.text())) if response is not None else {}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _wait_after(error: AzureError) -> float | None:
+    return retry_after_seconds(getattr(error, "response", None))

@@ -1,0 +1,72 @@
+"""Asks Azure Resource Manager what the app's identity may do to a plan.
+
+https://learn.microsoft.com/rest/api/authorization/permissions/list-for-resource
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from azure.core.pipeline.policies import (
+    AsyncBearerTokenCredentialPolicy,
+    AsyncRetryPolicy,
+    UserAgentPolicy,
+)
+from azure.core.rest import HttpRequest
+from azure.mgmt.core import AsyncARMPipelineClient
+
+from shared.autoscaling.declaring import AppServicePlan
+from shared.autoscaling.errors import CapacityRefused
+from shared.autoscaling.operating.permissions import grants, lacking
+from shared.autoscaling.plans.app_service import plan_access
+from shared.azure.credentials import credential_for
+from shared.azure.transport import transport_for
+from shared.values.redaction import redacting
+
+API_VERSION = "2022-04-01"
+FORBIDDEN = 403
+
+
+@redacting
+class ArmPermissions:
+    """See Permissions. Listing permissions requires a permission that scaling does not need."""
+
+    def __init__(self, endpoint: str) -> None:
+        token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
+        self._client: AsyncARMPipelineClient[Any, Any] = AsyncARMPipelineClient(
+            endpoint,
+            policies=[UserAgentPolicy(), AsyncRetryPolicy(), token],
+            transport=transport_for(endpoint),
+        )
+
+    async def lacking(self, target: AppServicePlan) -> Sequence[str]:
+        """The permissions that scaling needs and the identity does not have.
+
+        Raises CapacityRefused if the identity may not list its permissions.
+        """
+        url: str | None = (
+            f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
+            f"/providers/Microsoft.Web/serverfarms/{target.name}"
+            f"/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
+        )
+        granted = []
+        while url:
+            request = HttpRequest("GET", self._client.format_url(url))
+            with plan_access(target).explained():
+                response = await self._client.send_request(request)
+            if response.status_code == FORBIDDEN:
+                raise CapacityRefused(
+                    f"the permissions on plan {target.name} cannot be listed: either the identity "
+                    "has no role on the plan, or its role lacks "
+                    "Microsoft.Authorization/permissions/read (which scaling does not need)"
+                )
+            with plan_access(target).explained():
+                response.raise_for_status()
+            page = response.json()
+            granted += grants(page["value"])
+            url = page.get("nextLink")
+        return lacking(granted)
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,271 @@
+"""Converts the state of a resource to rows of the table ``Scaling`` and back. No I/O.
+
+The PartitionKey is the resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the
+decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``profile``,
+``rules`` (the version in force), ``wishes`` (recent recommendations). The keys of the log sort
+before ``desired``, so the state is the range of keys from ``desired`` on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.state import (
+    DESIRED_ROW,
+    LEARNED_ROW,
+    METRIC_PREFIX,
+    OVERRIDE_ROW,
+    PROFILE_ROW,
+    RECOMMENDATIONS_ROW,
+    RULES_ROW,
+    Desired,
+    Learned,
+    Override,
+    RowValue,
+    RulesInForce,
+    ScalingState,
+)
+from shared.autoscaling.store.learned import learned_fields, learned_of
+from shared.storage.row_values import (
+    REASON_LENGTH_MAX,
+    UNIX_START,
+    error_text,
+    joined,
+    json_text,
+    microseconds,
+    pieces,
+    properties,
+    utc,
+    value_of,
+)
+from shared.storage.tables import Row
+from shared.values.measurements import (
+    CAPACITY_SANE_MAX,
+    MEASURE_MAX,
+    MetricValue,
+    Samples,
+    WeekProfile,
+    Window,
+)
+from shared.values.text import quoted
+
+STATE_START = DESIRED_ROW
+HOURS_OF_A_WEEK = 168
+T = TypeVar("T")
+
+
+class ScalingRowUnreadable(Exception):
+    """This version cannot read a row. The message names the row, the reason, and what to do."""
+
+
+def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str, ...]]:
+    """The state of a resource, and a message for each unreadable row that was left out.
+
+    Raises ScalingRowUnreadable for an unreadable row that decisions depend on.
+    """
+    by_key = {row["RowKey"]: row for row in rows}
+    histories = {
+        key.removeprefix(METRIC_PREFIX): _required(_history, row)
+        for key, row in by_key.items()
+        if key.startswith(METRIC_PREFIX)
+    }
+    skipped: list[str] = []
+    state = ScalingState(
+        histories,
+        _required(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
+        override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
+        _required(_history, by_key[RECOMMENDATIONS_ROW])
+        if RECOMMENDATIONS_ROW in by_key
+        else Window(),
+        _learned_or_empty(by_key.get(LEARNED_ROW), skipped),
+        _profile_or_absent(by_key.get(PROFILE_ROW), skipped),
+        _rules_or_none(by_key.get(RULES_ROW), skipped),
+    )
+    return state, tuple(skipped)
+
+
+def _required(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T:
+    try:
+        return read(row)
+    except Exception as error:  # another version or an operator may have written anything
+        advice = "deploy the version that wrote it, or correct or delete the row"
+        raise ScalingRowUnreadable(f"{unreadable(row, error_text(error))}; {advice}") from error
+
+
+def _learned_or_empty(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
+    if row is None:
+        return Learned()
+    learned, lost = learned_of(row)
+    if lost:
+        skipped.append(
+            f"row {row['RowKey']!r} of table Scaling is partly unreadable; these parts are learned "
+            f"again: {', '.join(lost)}"
+        )
+    return learned
+
+
+def _profile_or_absent(row: Mapping[str, Any] | None, skipped: list[str]) -> WeekProfile | None:
+    """The profile, or None if there is no row.
+
+    If the row cannot be read, the result is an empty profile with the reason. A seasonal floor then
+    has no effect and reports the reason.
+    """
+    if row is None:
+        return None
+    try:
+        return profile_of(row)
+    except Exception as error:  # another version or an operator may have written anything
+        skipped.append(unreadable(row, error_text(error)))
+        return WeekProfile((), absent=skipped[-1])
+
+
+def _rules_or_none(row: Mapping[str, Any] | None, skipped: list[str]) -> RulesInForce | None:
+    """The version in force. If the row cannot be read, the next decision writes it again."""
+    if row is None:
+        return None
+    try:
+        return _rules(row)
+    except Exception as error:  # another version or an operator may have written anything
+        skipped.append(unreadable(row, error_text(error)))
+        return None
+
+
+def unreadable(row: Mapping[str, Any], reason: str) -> str:
+    """The message about a row that cannot be read."""
+    return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
+
+
+def state_row(resource_name: str, key: str, value: RowValue) -> Row:
+    return {"PartitionKey": resource_name, "RowKey": key, **_fields(value)}
+
+
+def _fields(value: RowValue) -> Row:
+    if isinstance(value, Window):
+        return _history_fields(value)
+    return learned_fields(value) if isinstance(value, Learned) else properties(value)
+
+
+# --- samples ----------------------------------------------------------------------------------
+
+
+def _history_fields(history: Window) -> Row:
+    return pieces("samples", json_text(sample_pairs(history.samples)))
+
+
+def _history(row: Mapping[str, Any]) -> Window:
+    return Window(samples_of(json.loads(joined("samples", row))))
+
+
+def sample_pairs(samples: Samples) -> list[list[float]]:
+    """Each sample as its time in microseconds and its value."""
+    return [[microseconds(sample.time), sample.value] for sample in samples]
+
+
+def samples_of(pairs: Any) -> Samples:
+    """The samples of ``sample_pairs``. Values outside the range of a measurement are left out.
+
+    Raises an exception if the pairs cannot be read.
+    """
+    samples = tuple(
+        MetricValue(UNIX_START + timedelta(microseconds=ticks), value) for ticks, value in pairs
+    )
+    if not {type(sample.value) for sample in samples} <= {float, int}:
+        raise TypeError("a sample is not a number")
+    return tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX)
+
+
+# --- desired, and the version of the rules ------------------------------------------------------
+
+
+def _desired(row: Mapping[str, Any]) -> Desired:
+    return value_of(Desired, row, ("status", "attempts", "last_error"))
+
+
+def _rules(row: Mapping[str, Any]) -> RulesInForce:
+    return value_of(RulesInForce, row, ("replaced", "other"))
+
+
+# --- override, profile: written by operators and by the nightly job, so all values are checked ---
+
+
+def override_of(row: Mapping[str, Any]) -> Override:
+    """The override of a row. If the row cannot be read, the result is an override that pauses
+    scaling, because that is the safest effect."""
+    reason, expires_at = str(row.get("reason", "")), row.get("expires_at")
+    try:
+        mode = str(row.get("mode") or "")
+        override = Override(
+            mode=Mode(mode) if mode else None,
+            reason=reason,
+            expires_at=utc(expires_at) if expires_at else None,
+            freeze_scale_in=_flag(row.get("freeze_scale_in")),
+            floor=_whole_or_none(row.get("floor")),
+            exact=_whole_or_none(row.get("exact")),
+        )
+        if override == Override(None, reason, override.expires_at):
+            raise ValueError("none of mode, exact, floor and freeze_scale_in is set")
+        return override
+    except Exception as error:  # an operator may have typed anything
+        return Override(Mode.PAUSED, f"the override row is not understood: {error}")
+
+
+def override_row(resource_name: str, override: Override) -> Row:
+    """The row of an override as the commands and the page write it."""
+    row = properties(override, () if override.freeze_scale_in else ("freeze_scale_in",))
+    return {"PartitionKey": resource_name, "RowKey": OVERRIDE_ROW, **row}
+
+
+def _flag(value: object) -> bool:
+    text = str(value or "").lower()
+    if text not in ("", "true", "false"):
+        raise ValueError(f"freeze_scale_in is {value!r}: it must be true or false")
+    return text == "true"
+
+
+def _whole_or_none(value: object) -> int | None:
+    if value is None or value == "":
+        return None
+    number = int(str(value))
+    if not 0 <= number <= CAPACITY_SANE_MAX:
+        raise ValueError(f"{quoted(number)} instances: must be 0 to {CAPACITY_SANE_MAX}")
+    return number
+
+
+def profile_of(row: Mapping[str, Any]) -> WeekProfile:
+    """The profile that the nightly job wrote: the expected load, or the reason why there is none.
+
+    Raises an exception if the row cannot be read.
+    """
+    zone = str(row.get("time_zone", "UTC"))
+    ZoneInfo(zone)
+    if row.get("absent"):
+        return WeekProfile((), zone, absent=str(row["absent"])[:REASON_LENGTH_MAX])
+    items = tuple(_load_or_none(item) for item in json.loads(joined("items_per_minute", row)))
+    weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
+    if len(items) != HOURS_OF_A_WEEK or len(weeks) not in (0, HOURS_OF_A_WEEK):
+        raise ValueError(
+            f"items_per_minute has {len(items)} values and weeks has {len(weeks)}: each must have "
+            f"{HOURS_OF_A_WEEK}, except that weeks may be empty"
+        )
+    return WeekProfile(items, zone, weeks)
+
+
+def _load_or_none(item: object) -> float | None:
+    if item is None:
+        return None
+    load = float(str(item))
+    if not 0 <= load <= MEASURE_MAX:
+        raise ValueError(f"{load} items per minute: must be 0 to {MEASURE_MAX:g}")
+    return load
+
+
+def profile_row(resource_name: str, profile: WeekProfile) -> Row:
+    """The row of a profile as the nightly job writes it."""
+    items = pieces("items_per_minute", json_text(profile.items_per_minute))
+    row = properties(profile, ("items_per_minute",))
+    return {"PartitionKey": resource_name, "RowKey": PROFILE_ROW, **row, **items}

@@ -1,0 +1,154 @@
+"""Credentials of the app: its managed identity in Azure, the developer's login elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+from azure.core.credentials import AccessToken, AccessTokenInfo, TokenRequestOptions
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import ClientAuthenticationError
+
+from shared.azure.transport import is_loopback
+from shared.settings import has_managed_identity
+from shared.settings.connections import SYSTEM_ASSIGNED, Identity
+from shared.values.redaction import redacting
+
+T = TypeVar("T")
+
+REASON_CHARACTERS_MAX = 200
+OF_OPERATORS = ("ManagedIdentityCredential", "AzureCliCredential")
+"""The logins that operators use. The client library tries others as well."""
+
+
+class LoopbackCredential:
+    """A credential with a worthless token, for stand-ins on this machine.
+
+    Stand-ins are reached over plain HTTP, so they must never receive a real token.
+    """
+
+    async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
+        return AccessToken("loopback", 2**33)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> LoopbackCredential:
+        return self
+
+    async def __aexit__(
+        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
+    ) -> None: ...
+
+
+class NoLogin(ClientAuthenticationError):
+    """No login works. The text is one line that says what to do. ``reasons`` is the part of it that
+    says why no login works, for errors that have advice of their own.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.reasons = no_login_reasons(text)
+        super().__init__(
+            f"no login to Azure works ({self.reasons}). Run `az login` on your machine; in Azure, "
+            "give the Function App a managed identity"
+        )
+
+
+@redacting
+class Login:
+    """The managed identity in Azure, the login of the developer elsewhere; or the app registration
+    that a connection names.
+
+    If none works, it raises NoLogin. The error of the client library would have a paragraph for
+    each login that it has tried.
+    """
+
+    def __init__(self, identity: Identity = SYSTEM_ASSIGNED) -> None:
+        logging.getLogger("azure.identity").setLevel(logging.ERROR)  # it logs what it also raises
+        if not has_managed_identity():  # a command with the settings of a deployed app
+            identity = replace(identity, only_managed=False)
+        self._chain = chain_of(identity)
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        return await _explained(self._chain.get_token(*scopes, **options))
+
+    async def get_token_info(
+        self, *scopes: str, options: TokenRequestOptions | None = None
+    ) -> AccessTokenInfo:
+        return await _explained(self._chain.get_token_info(*scopes, options=options))
+
+    async def close(self) -> None:
+        await self._chain.close()
+
+    async def __aenter__(self) -> Login:
+        return self
+
+    async def __aexit__(
+        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
+    ) -> None:
+        await self.close()
+
+
+async def _explained(token: Awaitable[T]) -> T:
+    try:
+        return await token
+    except ClientAuthenticationError as error:
+        raise NoLogin(str(error)) from error
+
+
+def no_login_reasons(text: str) -> str:
+    """The reasons that matter in the text of an error of DefaultAzureCredential, in one line."""
+    tried = text.partition("\nTo mitigate")[0].split("\n\t")
+    reasons = [each for each in tried if each.startswith(OF_OPERATORS)]
+    if not tried[-1].startswith("AzureDeveloperCli") and tried[-1] not in reasons:
+        reasons.append(tried[-1])  # a login that was refused, so that no other was tried
+    shown = [" ".join(each.split())[:REASON_CHARACTERS_MAX].rstrip(". ") for each in reasons]
+    return "; ".join(shown)
+
+
+def chain_of(identity: Identity) -> Any:
+    """The logins of the client library that are tried for an identity, as the host tries them."""
+    from azure.identity.aio import (  # noqa: PLC0415  heavy to import
+        ChainedTokenCredential,
+        ClientSecretCredential,
+        DefaultAzureCredential,
+        ManagedIdentityCredential,
+    )
+
+    if secret := identity.client_secret:
+        return ClientSecretCredential(identity.tenant_id, identity.client_id, secret)
+    resource = {"identity_config": {"resource_id": identity.resource_id}}
+    chosen: Any = resource if identity.resource_id else {"client_id": identity.client_id or None}
+    if identity.only_managed:
+        return ManagedIdentityCredential(**chosen)
+    if identity.resource_id:
+        others = DefaultAzureCredential(exclude_managed_identity_credential=True)
+        return ChainedTokenCredential(ManagedIdentityCredential(**chosen), others)
+    client = {"managed_identity_client_id": identity.client_id} if identity.client_id else {}
+    return DefaultAzureCredential(**client)
+
+
+def credential_for(url: str, identity: Identity = SYSTEM_ASSIGNED) -> AsyncTokenCredential:
+    """The credential for a service at ``url``. All clients of an identity share one credential, and
+    therefore its cached tokens.
+    """
+    return LoopbackCredential() if is_loopback(url) else _identity(identity)
+
+
+async def close() -> None:
+    """Close all credentials. A later call of ``credential_for`` opens new ones."""
+    for credential in _opened:
+        await credential.close()
+    _opened.clear()
+    _identity.cache_clear()
+
+
+_opened: list[AsyncTokenCredential] = []
+
+
+@cache
+def _identity(identity: Identity) -> AsyncTokenCredential:
+    _opened.append(Login(identity))
+    return _opened[-1]

@@ -1,0 +1,264 @@
+"""Exports telemetry to Azure Monitor and over OTLP: to one of them or to both.
+
+Importing the exporters takes a second, so a thread imports them during the first invocation. The
+OpenTelemetry SDK reads its standard variables (``OTEL_…``) itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shared.azure.deferred_log import LogLine, lines
+from shared.azure.meter import NAME
+from shared.values.redaction import redacted
+from shared.values.text import one_line
+
+log = logging.getLogger(__name__)
+
+METRICS, TRACES, LOGS = "metrics", "traces", "logs"
+SIGNALS = frozenset({METRICS, TRACES, LOGS})
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+AZURE_TRACES_PER_SECOND = 5.0
+"""Application Insights charges for each trace. ``OTEL_TRACES_SAMPLER`` replaces this limit."""
+EXIT_SECONDS_MAX = 5.0
+"""How long the end of the process may be delayed to send the rest of the telemetry."""
+NOT_EXPORTED = ("opentelemetry", "urllib3", "azure_functions_")
+"""The start of the names of loggers whose lines are not exported: those of the export itself, which
+would cause further lines, and those of the Functions worker."""
+
+Exporter = Any
+Factories = Mapping[str, Callable[[], Exporter]]
+"""Makes the exporter of each signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """Where telemetry is sent, and what is sent.
+
+    ``connection_string`` and ``authentication`` have the form of the host's settings for
+    Application Insights: ``Authorization=AAD``, followed by ``;ClientId=…`` for a user-assigned
+    identity. An empty ``connection_string`` or ``otlp_endpoint`` leaves that destination out.
+    """
+
+    connection_string: str = ""
+    authentication: str = ""
+    otlp_endpoint: str = ""
+    service_name: str = NAME
+    signals: frozenset[str] = SIGNALS
+    sampler_is_set: bool = False
+    """Whether the SDK's own setting selects the traces."""
+
+
+def export(destinations: Destinations) -> threading.Thread:
+    """Start to export. A destination that cannot be set up is logged, and the other one is used."""
+    worker = threading.Thread(target=_export, args=(destinations,), name="telemetry", daemon=True)
+    worker.start()
+    return worker
+
+
+def _export(destinations: Destinations) -> None:
+    exporters: dict[str, list[Exporter]] = defaultdict(list)
+    for factories in (_azure_monitor, _otlp):
+        try:
+            for signal, make in factories(destinations).items():
+                if signal in destinations.signals:
+                    exporters[signal].append(make())
+        except Exception as error:  # scaling must not depend on telemetry
+            _log_failure(f"{type(error).__name__}: {one_line(error)}")
+    try:
+        providers = list(_providers(exporters, destinations))
+    except Exception as error:
+        _log_failure(f"{type(error).__name__}: {one_line(error)}")
+    else:
+        atexit.register(_finish, providers)
+
+
+def _log_failure(text: str) -> None:
+    lines.write(LogLine(log, logging.WARNING, "telemetry_failed", redacted(text)))
+
+
+# --- destinations -----------------------------------------------------------------------------
+
+
+def _azure_monitor(destinations: Destinations) -> Factories:
+    """Without logs, because the Functions host sends the logs to Application Insights itself."""
+    if not destinations.connection_string:
+        return {}
+    from azure.monitor.opentelemetry.exporter import (  # noqa: PLC0415  slow
+        AzureMonitorMetricExporter,
+        AzureMonitorTraceExporter,
+    )
+
+    options: dict[str, Any] = {"connection_string": destinations.connection_string}
+    options |= _credential(destinations.authentication)
+    return {
+        METRICS: partial(AzureMonitorMetricExporter, **options),
+        TRACES: partial(AzureMonitorTraceExporter, **options),
+    }
+
+
+def _credential(authentication: str) -> dict[str, Any]:
+    parts = [part.partition("=") for part in authentication.split(";")]
+    pairs = {name: value for name, _, value in parts}
+    if pairs.get("Authorization") != "AAD":
+        return {}
+    from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
+
+    client_id = pairs.get("ClientId")
+    return {"credential": ManagedIdentityCredential(client_id=client_id)}
+
+
+def _otlp(destinations: Destinations) -> Factories:
+    if not destinations.otlp_endpoint:
+        return {}
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import (  # noqa: PLC0415  slow
+        OTLPLogExporter,
+    )
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415  slow
+        OTLPMetricExporter,
+    )
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  slow
+        OTLPSpanExporter,
+    )
+
+    failures = logging.getLogger("opentelemetry.exporter.otlp")
+    failures.addHandler(_FirstFailure(destinations.otlp_endpoint))
+    failures.propagate = False
+    return {METRICS: OTLPMetricExporter, TRACES: OTLPSpanExporter, LOGS: OTLPLogExporter}
+
+
+class _FirstFailure(logging.Handler):
+    """Logs the first failure of the OTLP exporters, and drops all others.
+
+    The exporters log a warning with the reason before each new attempt, and an error when they give
+    up.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._reason = ""
+        self._logged = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.ERROR:
+            self._reason = record.getMessage()
+        elif not self._logged:
+            self._logged = True
+            text = f"{record.getMessage()} {self._reason}".rstrip(" .")
+            _log_failure(
+                f"{text}. Check {ENDPOINT} ({self._endpoint}). Functions continue, and further "
+                "failures to export are not logged"
+            )
+
+
+# --- signals ----------------------------------------------------------------------------------
+
+
+def _providers(
+    exporters: Mapping[str, Sequence[Exporter]], destinations: Destinations
+) -> Iterator[Any]:
+    """Set up the signals that have an exporter. The result are their providers."""
+    resource = _resource(destinations.service_name)
+    if exporters[METRICS]:
+        yield _meter_provider(exporters[METRICS], resource)
+    if exporters[TRACES]:
+        limited = destinations.connection_string and not destinations.sampler_is_set
+        per_second = AZURE_TRACES_PER_SECOND if limited else None
+        yield _tracer_provider(exporters[TRACES], resource, per_second)
+    if exporters[LOGS]:
+        yield _logger_provider(exporters[LOGS], resource)
+
+
+def _resource(service_name: str) -> Any:
+    """The name of the app and of this process, unless the SDK's own settings give others."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415  slow
+
+    process = f"{socket.gethostname()}-{os.getpid()}"
+    own = {"service.name": service_name, "service.instance.id": process}
+    return Resource.create({**own, **OTELResourceDetector().detect().attributes})
+
+
+def _meter_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
+    from opentelemetry import metrics  # noqa: PLC0415  slow
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  slow
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415  slow
+
+    readers = [PeriodicExportingMetricReader(_of_new_values(each)) for each in exporters]
+    provider = MeterProvider(readers, resource, shutdown_on_exit=False)
+    metrics.set_meter_provider(provider)
+    return provider
+
+
+def _of_new_values(exporter: Exporter) -> Exporter:
+    """The exporter, which exports a gauge only if it was set since the last export.
+
+    By default, an instance repeats the last value of each gauge forever, even if another instance
+    has set a newer one since.
+    """
+    from opentelemetry.sdk.metrics import _Gauge as Gauge  # noqa: PLC0415  slow
+    from opentelemetry.sdk.metrics.export import AggregationTemporality  # noqa: PLC0415  slow
+
+    temporality = exporter._preferred_temporality or {}
+    exporter._preferred_temporality = {**temporality, Gauge: AggregationTemporality.DELTA}
+    return exporter
+
+
+def _tracer_provider(
+    exporters: Sequence[Exporter], resource: Any, traces_per_second: float | None
+) -> Any:
+    """Traces of calls to Azure. The SDK's own setting selects the traces if there is no limit."""
+    from azure.core.settings import settings  # noqa: PLC0415  slow
+    from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan  # noqa: PLC0415  slow
+    from opentelemetry import trace  # noqa: PLC0415  slow
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  slow
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  slow
+
+    sampler = None
+    if traces_per_second is not None:
+        from azure.monitor.opentelemetry.exporter import RateLimitedSampler  # noqa: PLC0415  slow
+
+        sampler = RateLimitedSampler(traces_per_second)
+    provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    settings.tracing_implementation = OpenTelemetrySpan
+    return provider
+
+
+def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
+    from opentelemetry._logs import set_logger_provider  # noqa: PLC0415  slow
+    from opentelemetry.instrumentation.logging.handler import LoggingHandler  # noqa: PLC0415  slow
+    from opentelemetry.sdk._logs import LoggerProvider  # noqa: PLC0415  slow
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415  slow
+
+    provider = LoggerProvider(resource, shutdown_on_exit=False)
+    for exporter in exporters:
+        provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    set_logger_provider(provider)
+    handler = LoggingHandler(logging.INFO, provider)
+    handler.addFilter(lambda record: not record.name.startswith(NOT_EXPORTED))
+    logging.getLogger().addHandler(handler)
+    atexit.register(logging.getLogger().removeHandler, handler)  # it runs after _finish
+    return provider
+
+
+def _finish(providers: Sequence[Any]) -> None:
+    """Send the rest, all signals at once, and stop waiting after EXIT_SECONDS_MAX."""
+    workers = [threading.Thread(target=each.shutdown, daemon=True) for each in providers]
+    for worker in workers:
+        worker.start()
+    deadline = time.monotonic() + EXIT_SECONDS_MAX
+    for worker in workers:
+        worker.join(max(deadline - time.monotonic(), 0))

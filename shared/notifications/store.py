@@ -1,0 +1,100 @@
+"""Records in the table ``Notifications`` which notifications were sent, by kind and subject.
+
+The partition ``!look`` has a row for each source: the time up to which the source was processed.
+These rows have the same columns as the others, because older versions of the app read them as
+notifications.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
+from shared.notifications.selection import Key, Notification, NotificationRecord
+from shared.settings.connections import StorageConnection
+from shared.storage.row_values import UNIX_START, properties, value_of, zoned
+from shared.storage.tables import RowConflict, Table, key, text_fields, text_of
+from shared.values.redaction import redacting
+
+TABLE_NAME = "Notifications"
+LOOK = "!look"
+
+log = logging.getLogger(__name__)
+
+
+@redacting
+class TableNotificationStore:
+    """See NotificationStore. Versions are the rows' ETags."""
+
+    def __init__(self, connection: StorageConnection) -> None:
+        self._table = Table(connection, TABLE_NAME)
+
+    async def read(self) -> NotificationHistory:
+        rows = await self._table.all_rows()
+        sent = [row for row in rows if row["PartitionKey"] != LOOK]
+        progress = [row for row in rows if row["PartitionKey"] == LOOK]
+        records = filter(None, map(_record_or_none, sent))
+        return NotificationHistory(dict(records), self._table.now(), dict(map(_progress, progress)))
+
+    async def save(self, notification: Notification) -> None:
+        await self._put(_row(notification), notification.record.version)
+
+    async def save_progress(self, source: str, progress: SourceProgress) -> None:
+        row = {"kind": LOOK, "subject": source, "seen_until": progress.until.isoformat()}
+        await self._put({"PartitionKey": LOOK, "RowKey": key(source), **row}, progress.version)
+
+    async def _put(self, row: dict[str, Any], version: str | None) -> None:
+        try:
+            await self._table.put_marked(row, version)
+        except RowConflict as error:
+            raise NotificationConflict(row["kind"], row["subject"]) from error
+
+    async def close(self) -> None:
+        await self._table.close()
+
+
+def _row(notification: Notification) -> dict[str, Any]:
+    kind, subject = notification.key
+    record = notification.record
+    return {
+        "PartitionKey": key(kind),
+        "RowKey": key(subject),
+        "kind": kind,
+        "subject": subject,
+        "headline": notification.news.headline[:500],
+        **text_fields("seen", " ".join(record.seen)),
+        **properties(record, ("seen", "version"), times_as_text=True),
+    }
+
+
+def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
+    """The record of a row. If the row cannot be read, the record is empty, so that its subject is
+    notified once more. None if not even the subject can be read.
+    """
+    try:
+        return _record(row)
+    except Exception as error:  # another version or an operator may have written anything
+        where = f"{row['PartitionKey']}/{row['RowKey']}"
+        log.warning("[memory_unreadable] %s: %s: %s", where, type(error).__name__, error)
+        named = isinstance(row.get("kind"), str) and isinstance(row.get("subject"), str)
+        version = row.metadata["etag"]
+        return (
+            ((row["kind"], row["subject"]), NotificationRecord(version=version)) if named else None
+        )
+
+
+def _progress(row: Any) -> tuple[str, SourceProgress]:
+    source, version = str(row.get("subject")), row.metadata["etag"]
+    try:
+        return source, SourceProgress(zoned(row["seen_until"]), version)
+    except Exception as error:  # as above; the source is then processed again from the start
+        log.warning("[look_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
+        return source, SourceProgress(UNIX_START, version)
+
+
+def _record(row: Any) -> tuple[Key, NotificationRecord]:
+    seen = tuple((text_of(row, "seen") or "").split())
+    given = {"seen": seen, "version": row.metadata["etag"]}
+    record = value_of(NotificationRecord, row, time=zoned, **given)
+    return (row["kind"], row["subject"]), record

@@ -1,0 +1,39 @@
+"""The exceptions of data set processing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared.values.messages import MessagingError
+from shared.values.text import quoted
+
+
+class UnreadableMessage(MessagingError):
+    """A queue message can never be processed; it is moved to the poison queue."""
+
+    @classmethod
+    def field(cls, where: str, value: object, must: str) -> UnreadableMessage:
+        """``where`` names the message and the field, such as ``event: id``."""
+        return cls(f"{where} is {quoted(value)}; it must {must}")
+
+
+class ManageRightMissing(MessagingError):
+    """The settings of a queue cannot be read, because the app's identity lacks the right to manage
+    it."""
+
+
+class ClaimTaken(MessagingError):
+    """Another message is processing this data set and period right now; try again later."""
+
+
+class ClaimUnreadable(MessagingError):
+    """The row of a claim does not have the app's format; an operator must correct or delete it."""
+
+
+class EntitiesMisconfigured(MessagingError):
+    """The settings of the queues do not guarantee one message per data set and period."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{len(self.problems)} problem(s) with Service Bus queues:\n{lines}")

@@ -1,0 +1,41 @@
+"""The check at start-up that the queues guarantee one message per data set and period."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shared.trends.datasets.entities import problems
+from shared.trends.datasets.errors import EntitiesMisconfigured, ManageRightMissing
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.ports import QueueReader
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class CheckOnce:
+    """Runs the check for a process that starts with its first message. A passed check is not
+    repeated."""
+
+    processing: str
+    working: str
+    periods: Sequence[Period]
+    reader: QueueReader
+    passed: bool = field(default=False, init=False)
+
+    async def run(self) -> None:
+        """Raises EntitiesMisconfigured with all problems, and the errors of ``reader``. If the app
+        may not read the settings of queues, a warning is logged and the check counts as passed."""
+        if self.passed:
+            return
+        facts = self.reader.facts
+        try:
+            found = await facts(self.processing), await facts(self.working)
+            if wrong := problems(*found, self.periods):
+                raise EntitiesMisconfigured(wrong)
+        except ManageRightMissing as error:
+            extra = {"action": "queues_not_checked"}
+            log.warning("[queues_not_checked] %s", error, extra=extra)
+        self.passed = True

@@ -1,0 +1,67 @@
+"""Processes a data set for a period, unless it was processed or another message is processing
+it."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from shared.trends.datasets.claims import Claim, ClaimDecision, judge, postponed
+from shared.trends.datasets.ports import ClaimStore, Recompute
+from shared.trends.datasets.processing import DatasetWork
+from shared.values.messages import MessageSender, check_all_sent
+
+log = logging.getLogger(__name__)
+
+LEASE = timedelta(minutes=30)
+"""The lease of a claim. It is longer than a function may run, so the handler of a message that has
+not renewed its claim for this time no longer runs.
+"""
+
+
+async def run(
+    work: DatasetWork,
+    holder: str,
+    claims: ClaimStore,
+    recompute: Recompute,
+    sender: MessageSender,
+    lease: timedelta = LEASE,
+) -> bool:
+    """Process the data set, and return whether this call processed it. ``holder`` must be the same
+    at each delivery of a message.
+
+    If another message is processing the data set, this message is replaced by one that is due when
+    the claim of the other message expires. The caller can then complete this message.
+    """
+    claim = await claims.take(work, holder)
+    decision = judge(claim, holder, lease)
+    if decision is ClaimDecision.LEAVE:
+        _log("left", work, f"it was processed at {claim.done_at} for message {claim.holder}")
+        return False
+    if decision is ClaimDecision.WAIT:
+        await _put_off(claim, holder, sender, lease)
+        return False
+    if decision is ClaimDecision.TAKE_OVER:
+        reason = f"message {claim.holder} has not renewed its claim since {claim.taken_at}"
+        _log("taken_over", work, reason)
+        claim = await claims.change(claim, holder, done=False)
+    await recompute.run(work)
+    await claims.change(claim, holder, done=True)
+    _log("processed", work, f"for message {holder}")
+    return True
+
+
+async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: timedelta) -> None:
+    """Schedule a replacement of the message for later. An error instead would cause Service Bus to
+    redeliver the message at once, until its maximum delivery count is reached.
+    """
+    later = postponed(claim, holder, lease)
+    check_all_sent(await sender.send([later]))
+    reason = f"message {claim.holder} has been processing it since {claim.taken_at}"
+    replacement = f"message {holder} is replaced by {later.message_id}, due at {later.scheduled_at}"
+    _log("put_off", claim.work, f"{reason}; {replacement}")
+
+
+def _log(action: str, work: DatasetWork, reason: str) -> None:
+    extra = {"action": action, "dataset": work.dataset, "period": work.round_label}
+    log.info("[%s] %s: %s", action, work.message_id, reason, extra=extra)

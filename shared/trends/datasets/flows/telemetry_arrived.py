@@ -1,0 +1,53 @@
+"""Schedules the processing of a data set when a blob of its telemetry arrives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from shared.sampling.blob_paths import hour_of
+from shared.trends.datasets.arrivals import BlobArrived
+from shared.trends.datasets.errors import UnreadableMessage
+from shared.trends.datasets.periods import Period
+from shared.trends.datasets.processing import schedule_processing
+from shared.values.messages import Message, MessageSender, Order, check_all_sent
+from shared.values.text import quoted
+
+log = logging.getLogger(__name__)
+
+AHEAD_MAX = timedelta(days=1)
+"""How far in the future the time of telemetry may be. A later time is treated as an error."""
+
+UNDATED = (
+    "[undated] data set %s: the path %s has no date, so the day on which the blob arrives is "
+    "processed, even if its data are older. Write the date as a folder, such as dt=2026-03-01, or "
+    "in another form that docs/messaging.md lists. This is logged once for each data set."
+)
+
+
+async def run(
+    arrival: BlobArrived,
+    periods: Sequence[Period],
+    sender: MessageSender,
+    now: datetime,
+    undated: set[str],
+) -> list[Message]:
+    """Schedule one message per kind of period, and return the messages. Raises
+    UnreadableMessage.
+
+    ``undated`` holds the data sets whose paths without a date were logged; each is logged once.
+    """
+    observed_at = arrival.observed_at
+    if arrival.container not in undated and hour_of(arrival.path) is None:
+        undated.add(arrival.container)
+        log.warning(UNDATED, arrival.container, quoted(arrival.path), extra={"action": "undated"})
+    if observed_at > now + AHEAD_MAX:
+        raise UnreadableMessage(
+            f"event: the path {arrival.path} holds the time {observed_at}, which is in the future"
+        )
+    messages = [
+        schedule_processing(arrival.container, period, now, observed_at) for period in periods
+    ]
+    check_all_sent(await sender.send(messages, Order.KEPT_PER_KEY))
+    return messages

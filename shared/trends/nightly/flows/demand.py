@@ -1,0 +1,121 @@
+"""Stores demands to recompute dates, every night and after data of a period have arrived."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+
+from shared.notifications.ports import Notifier
+from shared.trends.nightly.dates import completed_dates, demands_for, recent_dates
+from shared.trends.nightly.errors import InputUnreadable, NightFailed
+from shared.trends.nightly.model import Ledger
+from shared.trends.nightly.notices import night_notice
+from shared.trends.nightly.ports import InputReader, RunStore
+
+log = logging.getLogger(__name__)
+
+KEPT = timedelta(days=400)
+"""How long the runs of a date are stored. It is more than a year, so that years can be compared."""
+
+Newest = Mapping[date, datetime] | InputUnreadable
+"""The time at which data of each date were last written, or the reason why that is unknown."""
+
+
+async def demand_nightly(
+    datasets: Sequence[str],
+    late_days: int,
+    store: RunStore,
+    inputs: InputReader,
+    notifier: Notifier,
+) -> dict[str, list[date]]:
+    """Demand yesterday and the dates with late data, and delete old runs.
+
+    Returns the newly demanded dates of each data set. Raises NightFailed if a data set failed, but
+    only after trying all of them.
+    """
+    demanded: dict[str, list[date]] = {}
+    errors: dict[str, Exception] = {}
+    for dataset in datasets:
+        try:
+            demanded[dataset] = await _demand_recent(dataset, late_days, store, inputs, notifier)
+        except Exception as error:
+            extra = {"action": "trends_night_failed", "dataset": dataset}
+            log.exception("[trends_night_failed] %s", dataset, extra=extra)
+            errors[dataset] = error
+    if errors:
+        raise NightFailed(errors)
+    return demanded
+
+
+async def demand_period(
+    dataset: str, start: datetime, end: datetime, store: RunStore, inputs: InputReader
+) -> list[date]:
+    """Demand the dates of a period whose data have arrived. Returns the newly demanded ones."""
+    now = (await store.read(dataset)).now
+    dates = completed_dates(start, end, now)
+    newest = await _newest(dataset, dates, inputs)
+    reason = f"data of {start:%Y-%m-%d %H:%M} arrived"
+    return await _demand(dataset, dates, newest, reason, store, now)
+
+
+async def _demand_recent(
+    dataset: str, late_days: int, store: RunStore, inputs: InputReader, notifier: Notifier
+) -> list[date]:
+    ledger = await store.read(dataset)
+    dates = recent_dates(ledger.now, late_days)
+    newest = await _newest(dataset, dates, inputs)
+    demanded = await _demand(dataset, dates, newest, "nightly run", store)
+    await _forget_old(ledger, store)
+    if text := _input_problem(dates, newest):
+        await notifier.tell(night_notice(dataset, dates[0], text, ledger.now))
+    return demanded
+
+
+def _input_problem(dates: Sequence[date], newest: Newest) -> str:
+    """The problem with the input data; empty if there is none.
+
+    A failure to list the data is no problem if there are no late days, because the list is needed
+    only to detect late data.
+    """
+    if not isinstance(newest, InputUnreadable):
+        missing = "there are no data; check that telemetry is still exported"
+        return "" if dates[0] in newest else missing
+    if len(dates) == 1:
+        return ""
+    return f"late data cannot be detected, because the input cannot be listed: {newest}"
+
+
+async def _forget_old(ledger: Ledger, store: RunStore) -> None:
+    for day in ledger.days.values():
+        ended = day.latest is None or day.latest.state.ended
+        if ended and ledger.now.date() - day.date > KEPT:
+            await store.forget(ledger.dataset, day.date)
+
+
+async def _newest(dataset: str, dates: Sequence[date], inputs: InputReader) -> Newest:
+    try:
+        return await inputs.newest(dataset, dates)
+    except InputUnreadable as error:
+        extra = {"action": "trends_input_unreadable", "dataset": dataset}
+        log.warning("[trends_input_unreadable] %s: %s", dataset, error, extra=extra)
+        return error
+
+
+async def _demand(
+    dataset: str,
+    dates: Sequence[date],
+    newest: Newest,
+    reason: str,
+    store: RunStore,
+    known_until: datetime | None = None,
+) -> list[date]:
+    """Store the demands. Returns the dates whose earlier demand, if any, was for less data."""
+    known, new = None if isinstance(newest, InputUnreadable) else newest, []
+    for demand in demands_for(dates, known, reason, known_until):
+        if await store.ask(dataset, demand):
+            new.append(demand.date)
+            extra = {"action": "trends_asked", "dataset": dataset, "date": str(demand.date)}
+            text = "[trends_asked] %s %s: %s"
+            log.info(text, dataset, demand.date, demand.reason, extra=extra)
+    return new

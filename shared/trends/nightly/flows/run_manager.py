@@ -1,0 +1,164 @@
+"""`RunManager`, which starts demanded runs, checks open runs, and notifies about failures.
+
+It compares the stored state with the state of the Spark service and does not depend on events. The
+next call does what an earlier call missed. Several instances may run it concurrently.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+
+from shared.notifications.ports import Notifier
+from shared.trends.nightly import runs
+from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
+from shared.trends.nightly.metering import of_dates
+from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
+from shared.trends.nightly.notices import run_notice
+from shared.trends.nightly.ports import JobSubmitter, RunStore
+from shared.trends.nightly.runs import RunAction
+from shared.values.metering import Meter, no_meter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunManager:
+    """Starts, checks, retries and ends runs. ``new_token`` returns a different token for each
+    call."""
+
+    store: RunStore
+    submitter: JobSubmitter
+    notifier: Notifier
+    policy: RunPolicy
+    job: Callable[[Run], Job]
+    new_token: Callable[[date, int], str]
+    meter: Meter = no_meter
+
+    async def run_all(self, datasets: Iterable[str]) -> None:
+        """Run each data set, even if another one fails. Raises the last error."""
+        failure: Exception | None = None
+        for dataset in datasets:
+            try:
+                await self.run(dataset)
+            except Exception as error:
+                extra = {"action": "trends_unread", "dataset": dataset}
+                log.exception("[trends_unread] %s: its runs cannot be read", dataset, extra=extra)
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def run(self, dataset: str) -> list[Run]:
+        """Take the next step for each date, and return the runs that changed.
+
+        A failure for one date does not affect the other dates.
+        """
+        ledger = await self.store.read(dataset)
+        self.meter(of_dates(dataset, ledger))
+        open_runs, changed = ledger.open_runs, []
+        for day in sorted(ledger.days.values(), key=lambda day: day.date, reverse=True):
+            try:
+                run = await self._advance(day, ledger, open_runs)
+            except RunTaken as error:
+                log.info("[trends_left] %s", error, extra=_extra("trends_left", dataset, day.date))
+                continue
+            except Exception:
+                extra = _extra("trends_settling_failed", dataset, day.date)
+                log.exception(
+                    "[trends_settling_failed] %s %s: will be retried",
+                    dataset,
+                    day.date,
+                    extra=extra,
+                )
+                continue
+            if run is not None:
+                changed.append(run)
+                open_runs += _open(run) - _open(day.latest)
+        return changed
+
+    async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
+        now = ledger.now
+        if day.latest and runs.was_left_untold(day.latest, now):
+            reserved = await self.store.replace(runs.to_notify(day.latest, now))
+            day = replace(day, latest=await self._notified(reserved))
+        latest = day.latest
+        step = runs.next_step(day, open_runs, now, self.policy)
+        if step.action is RunAction.START:
+            assert day.demand is not None
+            number = latest.number + 1 if latest else 1
+            token = self.new_token(day.date, number)
+            run = runs.started(
+                ledger.dataset, day.demand, latest, step.attempt, token, now, self.policy
+            )
+            return await self._submit(await self.store.insert(run), ledger)
+        if latest and step.action is RunAction.SUBMIT_AGAIN:
+            again = runs.submitted_again(latest, now, self.policy)
+            return await self._submit(await self.store.replace(again), ledger)
+        if latest and step.action is RunAction.CHECK:
+            return await self._check(latest, ledger)
+        return None
+
+    async def _submit(self, run: Run, ledger: Ledger) -> Run:
+        """Submit a run that is already stored.
+
+        If this instance dies, another one submits the same token after the lease expires.
+        """
+        now = ledger.now
+        try:
+            answer = await self.submitter.submit(self.job(run))
+        except JobRefused as error:
+            return await self._write(runs.failed(run, str(error), now, self.policy), now)
+        except JobUnavailable as error:
+            return await self._write(runs.unanswered(run, str(error), now, self.policy), now)
+        return await self._write(runs.accepted(run, answer.handle, answer.log_url, now), now)
+
+    async def _check(self, run: Run, ledger: Ledger) -> Run | None:
+        try:
+            status = await self.submitter.status(run.handle)
+        except JobUnavailable as error:
+            extra = _extra("trends_unseen", run.dataset, run.date)
+            log.warning("[trends_unseen] run %s: %s", run.token, error, extra=extra)
+            unchecked = runs.unseen(run, str(error), ledger.now, self.policy)
+            return None if unchecked == run else await self._write(unchecked, ledger.now)
+        others = [day.latest for day in ledger.days.values() if day.latest]
+        warned_before = {other.warning for other in others if other.token != run.token}
+        checked = runs.observed(run, status, ledger.now, self.policy, warned_before)
+        changed = None if checked == run else await self._write(checked, ledger.now)
+        if checked.state is RunState.STOPPING:
+            with suppress(JobUnavailable):  # the next check will cancel it again
+                await self.submitter.cancel(run.handle)
+        return changed
+
+    async def _write(self, run: Run, now: datetime) -> Run:
+        run = await self.store.replace(runs.to_notify(run, now))
+        problem = run.error or run.warning
+        level = logging.WARNING if problem else logging.INFO
+        extra = _extra(f"trends_{run.state}", run.dataset, run.date)
+        extra |= {"run": run.token, "handle": run.handle, "log_url": run.log_url}
+        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {problem}"
+        log.log(level, "%s", text.rstrip(), extra=extra)
+        return await self._notified(run) if run.untold else run
+
+    async def _notified(self, run: Run) -> Run:
+        """Notify operators about the run, then store that they were notified. So each notification
+        is sent at least once. A failed notification is retried after ``NOTIFYING_MAX``, while the
+        run is the latest of its date, and does not delay any run.
+        """
+        try:
+            await self.notifier.tell(run_notice(run, self.policy))
+        except Exception:
+            extra = _extra("trends_untold", run.dataset, run.date)
+            log.exception("[trends_untold] run %s: will be retried", run.token, extra=extra)
+            return run
+        return await self.store.replace(runs.told(run))
+
+
+def _open(run: Run | None) -> bool:
+    return run is not None and not run.state.ended
+
+
+def _extra(action: str, dataset: str, day: date) -> dict[str, str]:
+    return {"action": action, "dataset": dataset, "date": str(day)}

@@ -1,0 +1,84 @@
+"""Reads the event trends that the nightly job wrote to the table ``Trends``; deletes old ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import date, timedelta
+from itertools import groupby
+from operator import itemgetter
+
+from shared.azure.transport import server_time
+from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, trend_of, unreadable_trend
+from shared.sampling.verdict import LOST
+from shared.settings.connections import StorageConnection
+from shared.storage.tables import Table
+from shared.values.redaction import redacting
+
+TABLE_NAME = "Trends"
+ROWS_MAX = 100_000
+"""The most rows that are read: one month of three thousand series, in a hundred pages."""
+DELETED_AT_ONCE = 5_000
+
+log = logging.getLogger(__name__)
+
+
+@redacting
+class TableTrends:
+    """Reads trends, and deletes those of old dates."""
+
+    def __init__(self, connection: StorageConnection) -> None:
+        self._table = Table(connection, TABLE_NAME)
+
+    async def since(
+        self, first: date, verdicts: Collection[str] = (), rows_max: int = ROWS_MAX
+    ) -> list[Trend]:
+        """The trends of each series and day from ``first`` on, or only those with these verdicts.
+
+        A row that cannot be read is logged. If no ``verdicts`` are given, the row is also returned,
+        with the verdict ``unreadable``. At most ``rows_max`` rows are read, in the order of the
+        series' names; a log line says when there are more. Losses are read from their own partition
+        if the job keeps it.
+        """
+        has_alarms = bool(verdicts) and LOST.issuperset(verdicts) and await self._alarms(first)
+        query = f"PartitionKey {'eq' if has_alarms else 'ne'} @alarms and RowKey ge @first"
+        parameters = {"alarms": ALARMS, "first": first.isoformat()}
+        if verdicts:
+            values = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
+            condition = " or ".join([f"verdict eq @{name}" for name in values])
+            query, parameters = f"{query} and ( {condition} )", {**parameters, **values}
+        trends = []
+        rows = await self._table.rows(query, parameters, rows_max)
+        if len(rows) == rows_max:
+            log.warning(
+                "[trends_cut] table %s has %s rows or more from %s on; the rest is not read",
+                TABLE_NAME,
+                rows_max,
+                first,
+            )
+        for row in rows:
+            try:
+                trends.append(trend_of(row))
+            except (KeyError, TypeError, ValueError) as error:
+                log.warning("[trend_not_understood] %s: %s", row["PartitionKey"], error)
+                if not verdicts:
+                    trends.append(unreadable_trend(row, error))
+        return trends
+
+    async def _alarms(self, first: date) -> bool:
+        row = await self._table.get(ALARMS, ALARMS_UNTIL)
+        return row is not None and str(row.get("date")) >= first.isoformat()
+
+    async def delete_older(self, kept: timedelta) -> int:
+        """Delete the trends of dates older than ``kept``, and return their number."""
+        query, columns = "RowKey ge '0' and RowKey lt @before", ["PartitionKey", "RowKey"]
+        await self._table.get(ALARMS, ALARMS_UNTIL)  # for the time of the service
+        parameters, deleted = {"before": (server_time() - kept).date().isoformat()}, 0
+        while rows := await self._table.rows(query, parameters, DELETED_AT_ONCE, columns):
+            for _, of_partition in groupby(rows, itemgetter("PartitionKey")):
+                await self._table.delete(list(of_partition))
+            deleted += len(rows)
+        return deleted
+
+    async def close(self) -> None:
+        await self._table.close()

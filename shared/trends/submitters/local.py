@@ -1,0 +1,126 @@
+"""Runs the job as a process on this machine, for development.
+
+The process continues to run if the Functions host ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from shared.sampling.unreadable import last_warning
+from shared.trends.nightly.errors import JobRefused, JobUnavailable
+from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.trends.submitters import local_child
+from shared.values.redaction import redacted, redacting
+
+JOB = (sys.executable, "-m", "spark_jobs.event_trends")
+START_LIMIT_SECONDS = 20.0
+POLL_SECONDS = 0.02
+ERROR_LINES = 20
+ERROR_BYTES = 8192
+
+
+@redacting
+class LocalSubmitter:
+    """See JobSubmitter. Each run has its own folder. The handle of a run is the job's token.
+
+    The processes of a run hold a lock while they run. The lock shows whether the run is alive, even
+    if the host has ended or the process id is reused.
+    """
+
+    def __init__(self, folder: Path, command: Sequence[str] = JOB) -> None:
+        self._folder = folder.absolute()
+        self._command = tuple(command)
+
+    async def submit(self, job: Job) -> Submission:
+        return await asyncio.to_thread(self._submit, job)
+
+    async def status(self, handle: str) -> JobStatus:
+        return await asyncio.to_thread(self._status, handle)
+
+    async def cancel(self, handle: str) -> None:
+        """Send SIGTERM to the run's processes, or SIGKILL when called again."""
+        await asyncio.to_thread(self._cancel, self._folder / handle)
+
+    async def close(self) -> None: ...
+
+    def _submit(self, job: Job) -> Submission:
+        run = self._folder / job.token
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise JobRefused(f"{run}: {error.strerror}") from error
+        child = [sys.executable, "-P", local_child.__file__, str(run)]
+        subprocess.run(  # noqa: S603  the command is the app's own
+            [*child, *self._command, *job.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        while not (run / "started").exists():
+            if time.monotonic() > deadline:
+                raise JobUnavailable(
+                    f"{run}: the job did not start within {START_LIMIT_SECONDS:g} s"
+                )
+            time.sleep(POLL_SECONDS)
+        return Submission(job.token, _log(run).as_uri())
+
+    def _status(self, handle: str) -> JobStatus:
+        run = self._folder / handle
+        if not (run / "started").exists():
+            return JobStatus(JobPhase.GONE)
+        alive, log_url = _alive(run), _log(run).as_uri()
+        # The run writes its exit code before it releases the lock, so the lock is checked first.
+        if (run / "exit").exists():
+            code = int((run / "exit").read_text())
+            if code == 0:
+                warning = redacted(last_warning(_end_of(_log(run)).splitlines()))
+                return JobStatus(JobPhase.SUCCEEDED, log_url, warning=warning)
+            how = f"exit code {code}" if code > 0 else f"the job ended (signal {-code})"
+            return JobStatus(JobPhase.FAILED, log_url, f"{how}\n{_end_of(_log(run))}")
+        if alive:
+            return JobStatus(JobPhase.RUNNING, log_url)
+        text = f"the process ended without an exit code\n{_end_of(_log(run))}"
+        return JobStatus(JobPhase.FAILED, log_url, text)
+
+    def _cancel(self, run: Path) -> None:
+        if not _alive(run):
+            return
+        marker = run / "cancelled"
+        kind = signal.SIGKILL if marker.exists() else signal.SIGTERM
+        marker.touch()
+        with suppress(ProcessLookupError):
+            os.killpg(int((run / "started").read_text()), kind)
+
+
+def _log(run: Path) -> Path:
+    return run / "log.txt"
+
+
+def _alive(run: Path) -> bool:
+    """Whether a process holds the run's lock."""
+    with (run / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _end_of(log: Path) -> str:
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(log.stat().st_size - ERROR_BYTES, 0))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+        return redacted("\n".join(lines[-ERROR_LINES:]))
+    return ""

@@ -1,0 +1,90 @@
+"""Samples as JSON in queue messages: how they are written, and which values they may have.
+
+``autoscaling/messages.py`` describes the two versions, and reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.values.measurements import MEASURE_MAX, Metric
+
+SCHEMA_VERSION = 1
+
+
+MANY_SAMPLES_VERSION = 2
+
+
+METRICS_OF_A_MESSAGE_MAX = 8
+"""The most metrics in one message. Each metric is a row of up to 110 kB, and the rows of a message
+are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
+"""
+
+
+SAMPLES_CHARACTERS_MAX = 43_000
+"""The most characters of the samples in one message. A storage queue accepts 64 KiB, or 48 KiB of
+text that its sender encodes in base64. The rest is left for the names and the id.
+"""
+
+
+def encode_metrics(metrics: Iterable[Metric]) -> list[str]:
+    """One message for each resource, or a few if its samples do not fit into one."""
+    return [encode_samples(samples) for samples in grouped(metrics)]
+
+
+def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
+    """The samples of one message each: of one resource, in their order."""
+    by_resource: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        by_resource.setdefault(metric.resource_name, []).append(metric)
+    for of_one in by_resource.values():
+        start, size, names = 0, 0, set[str]()
+        for index, metric in enumerate(of_one):
+            time, value = _time_and_value(metric)
+            cost = len(time) + len(repr(value)) + len('["",],')
+            is_listed = metric.name in names
+            if not is_listed:
+                cost += len(json.dumps(metric.name)) + len(":[],")
+            full = size + cost > SAMPLES_CHARACTERS_MAX
+            if full or (not is_listed and len(names) == METRICS_OF_A_MESSAGE_MAX):
+                yield of_one[start:index]
+                start, size, names = index, 0, set()
+            size += cost
+            names.add(metric.name)
+        yield of_one[start:]
+
+
+def encode_samples(metrics: Sequence[Metric], identity: str = "") -> str:
+    """A message with samples of one resource."""
+    first = metrics[0]
+    fields = {**({"id": identity} if identity else {}), "resource_name": first.resource_name}
+    if len(metrics) == 1:
+        time, value = _time_and_value(first)
+        return encode({**fields, "name": first.name, "value": {"time": time, "value": value}})
+    samples: dict[str, list[tuple[str, float]]] = {}
+    for metric in metrics:
+        samples.setdefault(metric.name, []).append(_time_and_value(metric))
+    return encode({**fields, "samples": samples}, MANY_SAMPLES_VERSION)
+
+
+def _time_and_value(metric: Metric) -> tuple[str, float]:
+    return format_time(metric.value.time), metric.value.value
+
+
+def measure(value: object) -> float | None:
+    """The value if it is a number from 0 to ``MEASURE_MAX``, else None. Text is not a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= MEASURE_MAX else None  # false for NaN too
+
+
+def format_time(time: datetime) -> str:
+    """The time as ISO 8601 text in UTC, ending in Z."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def encode(fields: Mapping[str, Any], version: int = SCHEMA_VERSION) -> str:
+    return json.dumps({"schema_version": version, **fields}, separators=(",", ":"))
