@@ -25,9 +25,9 @@ from shared.trends.datasets.flows.check_queues import CheckOnce
 from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import schedule_processing
 from shared.wiring.app import App as Parts
-from tests.datasets.test_arrivals import CLOUD, NOW
-from tests.datasets.test_processing import GOOD_IN, GOOD_OUT
 from tests.settings.test_settings import SINGLE
+from tests.trends.datasets.test_arrivals import CLOUD, NOW
+from tests.trends.datasets.test_processing import GOOD_IN, GOOD_OUT
 
 ENVIRON = {
     **SINGLE,

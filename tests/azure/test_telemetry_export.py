@@ -14,9 +14,9 @@ from shared.azure import telemetry as exporting
 from shared.azure.telemetry import Destinations
 from shared.values.metering import no_meter
 from shared.wiring.app import App
+from tests.azure.conftest import insights, run
+from tests.azure.receiver import Received, Receiver
 from tests.bindings.test_function_app import ENVIRON
-from tests.telemetry.conftest import insights, run
-from tests.telemetry.receiver import Received, Receiver
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 SENDING = """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.azure.receiver import Received, Receiver
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.bindings.test_nightly_functions import JOB
-from tests.telemetry.receiver import Received, Receiver
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60
@@ -59,5 +59,5 @@ def emitted() -> Received:
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test",
             "OTEL_TRACES_SAMPLER": "always_on",
         }
-        run(["-m", "tests.telemetry.running"], settings)
+        run(["-m", "tests.azure.running"], settings)
     return receiver.received

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.azure import kql, promql
+from tests.azure.receiver import Received
 from tests.infra.bicep import BicepFile
-from tests.telemetry import kql, promql
-from tests.telemetry.receiver import Received
 
 INFRA = Path(__file__).parents[2] / "infra"
 GRAFANA: dict[str, Any] = json.loads((INFRA / "grafana/autoscaler.json").read_text("utf-8"))

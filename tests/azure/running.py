@@ -1,6 +1,6 @@
 """Runs the functions of the app with in-memory adapters, so that they emit their telemetry.
 
-    python -m tests.telemetry.running
+    python -m tests.azure.running
 
 The environment has the settings. In-memory adapters replace those of Azure below the wiring, so the
 app itself measures its stores, counts its invocations and starts the export.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tests.telemetry.receiver import Point
+from tests.azure.receiver import Point
 
 FUNCTIONS = {"clamp_min", "histogram_quantile", "label_values", "max", "rate", "sum"}
 WORDS = {"by", "offset", "or"}
