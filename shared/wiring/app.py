@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
+from shared.adapters.azure.retry import JitteredRetrying
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
 from shared.settings import Settings
@@ -124,8 +125,6 @@ class App:
 
     @cached_property
     def retry(self) -> Retrying:
-        from shared.adapters.azure.retry import JitteredRetrying  # noqa: PLC0415  heavy to import
-
         return JitteredRetrying()
 
     @cached_property
