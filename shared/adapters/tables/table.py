@@ -257,9 +257,7 @@ def number_of(value: Any) -> int:
 def time_of(value: datetime) -> datetime:
     """Convert the client's subclass of datetime to a plain datetime in UTC."""
     at = value.astimezone(UTC)
-    return datetime(
-        at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
-    )
+    return datetime.combine(at.date(), at.timetz())
 
 
 def long_fields(name: str, value: str | bytes | None) -> Row:

@@ -14,13 +14,7 @@ from datetime import datetime
 
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.flows.message_counts import HELPERS, MessageCounts
-from shared.autoscaling.flows.reading import (
-    OWN_READS,
-    Answer,
-    OwnReads,
-    is_own,
-    read_source,
-)
+from shared.autoscaling.flows.reading import OWN_READS, Answer, OwnReads, is_own, read_source
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
