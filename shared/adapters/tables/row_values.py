@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -58,7 +57,7 @@ def value_of(
     """
     values = dict(given)
     for name, (hint, _, has_default) in _fields(of).items():  # type: ignore[arg-type]
-        content, kind = row.get(name), get_origin(hint) or hint
+        content, (kind, *_) = row.get(name), _kind(hint)
         is_missing = content is None or (kind is datetime and content == "")
         if name in given or (is_missing and has_default and name not in required):
             continue
@@ -90,10 +89,9 @@ def checked(hint: Any, content: Any, name: str) -> Any:
 
     Raises KeyError, TypeError or ValueError.
     """
-    kind = get_origin(hint) or hint
+    kind, args, must, types = _kind(hint)
     if content is None:
         raise TypeError(f"there is no {name}")
-    must, types = KINDS.get(kind) or KINDS[Mapping if is_dataclass(kind) else str]
     if not isinstance(content, types) or isinstance(content, bool) is not (kind is bool):
         raise TypeError(f"{name} is a {type(content).__name__}, but must be {must}")
     if kind is float and not abs(content) <= NUMBER_MAX:  # also true for NaN
@@ -101,10 +99,10 @@ def checked(hint: Any, content: Any, name: str) -> Any:
     if kind is datetime:
         return utc(content)
     if kind is tuple:
-        return tuple([checked(get_args(hint)[0], each, name) for each in content])
-    if is_dataclass(kind):
+        return tuple([checked(args[0], each, name) for each in content])
+    if types is dict and kind is not Mapping:
         return _nested(kind, content)
-    return kind(content) if issubclass(kind, StrEnum) else content
+    return content if kind in KINDS else kind(content)
 
 
 def _nested(of: Any, content: Mapping[str, Any]) -> Any:
@@ -117,6 +115,15 @@ def _nested(of: Any, content: Mapping[str, Any]) -> Any:
             each = content[name]
             values[name] = None if optional and each is None else checked(hint, each, name)
     return of(**values)
+
+
+@cache
+def _kind(hint: Any) -> tuple[Any, tuple[Any, ...], str, Any]:
+    """The class of a type and its arguments, and the entry of ``KINDS``. A class that is neither
+    there nor a data class is an enumeration of texts."""
+    kind = get_origin(hint) or hint
+    must, types = KINDS.get(kind) or KINDS[Mapping if is_dataclass(kind) else str]
+    return kind, get_args(hint), must, types
 
 
 @cache
