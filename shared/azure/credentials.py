@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from azure.core.credentials import AccessToken, AccessTokenInfo, TokenRequestOptions
 from azure.core.credentials_async import AsyncTokenCredential
@@ -24,7 +24,21 @@ OF_OPERATORS = ("ManagedIdentityCredential", "AzureCliCredential")
 """The logins that operators use. The client library tries others as well."""
 
 
-class LoopbackCredential:
+class _Closing:
+    """A credential that is closed at the end of its context, as the clients expect."""
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
+    ) -> None:
+        await self.close()
+
+
+class LoopbackCredential(_Closing):
     """A credential with a worthless token, for stand-ins on this machine.
 
     Stand-ins are reached over plain HTTP, so they must never receive a real token.
@@ -32,15 +46,6 @@ class LoopbackCredential:
 
     async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         return AccessToken("loopback", 2**33)
-
-    async def close(self) -> None: ...
-
-    async def __aenter__(self) -> LoopbackCredential:
-        return self
-
-    async def __aexit__(
-        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
-    ) -> None: ...
 
 
 class NoLogin(ClientAuthenticationError):
@@ -57,7 +62,7 @@ class NoLogin(ClientAuthenticationError):
 
 
 @redacting
-class Login:
+class Login(_Closing):
     """The managed identity in Azure, the login of the developer elsewhere; or the app registration
     that a connection names.
 
@@ -81,14 +86,6 @@ class Login:
 
     async def close(self) -> None:
         await self._chain.close()
-
-    async def __aenter__(self) -> Login:
-        return self
-
-    async def __aexit__(
-        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
-    ) -> None:
-        await self.close()
 
 
 async def _explained(token: Awaitable[T]) -> T:

@@ -46,8 +46,6 @@ NETWORK = "AuthorizationFailure"
 """The code with which storage refuses a network. It also refuses some missing roles with it."""
 ERRORS_MAX = 20
 
-DATA = "Storage {} Data Contributor"
-
 
 class AccessRefused(ClientAuthenticationError):
     """A service refused the app's identity or key, or there was no token for it. The text is one
@@ -117,34 +115,31 @@ class Access:
 
 def table_access(connection: StorageConnection, table: str) -> Access:
     place = f"table {table} of {_account(connection, connection.table_url)}"
-    return _storage(connection, place, "Table")
+    return _access(connection, place, "Storage Table Data Contributor")
 
 
 def queue_access(connection: StorageConnection, queue: str) -> Access:
     place = f"queue {queue} of {_account(connection, connection.queue_url)}"
-    return _storage(connection, place, "Queue")
+    return _access(connection, place, "Storage Queue Data Contributor")
 
 
 def service_bus_access(connection: ServiceBusConnection, entity: str, right: str) -> Access:
     """``right`` is Owner, Sender or Receiver."""
-    return Access(
-        f"{entity} of Service Bus namespace {connection.host}",
-        f"Azure Service Bus Data {right}",
-        connection.name,
-        connection.identity,
-        bool(connection.connection_string),
-    )
+    place = f"{entity} of Service Bus namespace {connection.host}"
+    return _access(connection, place, f"Azure Service Bus Data {right}")
 
 
 def event_hub_access(connection: EventHubConnection, right: str) -> Access:
     """``right`` is Receiver or Sender."""
-    return Access(
-        f"event hub {connection.hub} of namespace {connection.namespace}",
-        f"Azure Event Hubs Data {right}",
-        connection.name,
-        connection.identity,
-        bool(connection.connection_string),
-    )
+    place = f"event hub {connection.hub} of namespace {connection.namespace}"
+    return _access(connection, place, f"Azure Event Hubs Data {right}")
+
+
+def _access(
+    connection: StorageConnection | ServiceBusConnection | EventHubConnection, place: str, role: str
+) -> Access:
+    has_key = bool(connection.connection_string)
+    return Access(place, role, connection.name, connection.identity, has_key)
 
 
 def explaining_refusals(adapter: type[T]) -> type[T]:
@@ -165,12 +160,6 @@ def _explained(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
             return await method(*args, **kwargs)
 
     return called
-
-
-def _storage(connection: StorageConnection, place: str, kind: str) -> Access:
-    has_key = bool(connection.connection_string)
-    role = DATA.format(kind)
-    return Access(place, role, connection.name, connection.identity, has_key)
 
 
 def _account(connection: StorageConnection, url: str) -> str:

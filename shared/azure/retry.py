@@ -1,4 +1,4 @@
-"""Retries with tenacity: a bounded number of attempts, exponential backoff with full jitter."""
+"""Retries: a bounded number of attempts, exponential backoff with full jitter."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
-
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_random_exponential,
-)
 
 T = TypeVar("T")
 
@@ -31,12 +24,8 @@ class JitteredRetrying:
         seconds_max: float = 5,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._retrying = AsyncRetrying(
-            stop=stop_after_attempt(attempts_max),
-            wait=wait_random_exponential(multiplier=first_seconds, max=seconds_max),
-            sleep=sleep,
-            reraise=True,
-        )
+        self._seconds = [first_seconds * 2**n for n in range(attempts_max - 1)]
+        self._seconds_max, self._sleep = seconds_max, sleep
 
     async def __call__(
         self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
@@ -45,24 +34,15 @@ class JitteredRetrying:
 
         ``worth`` says whether a retry may help after an error.
         """
-        try:
-            return await attempt()  # tenacity's overhead is spent only after a failure
-        except Exception as error:
-            if not worth(error):
-                raise
-            first: Exception | None = error
-
-        async def again() -> T:
-            nonlocal first
-            if first is not None:
-                failed, first = first, None
-                raise failed
-            return await attempt()
-
-        def worth_it(error: BaseException) -> bool:
-            return isinstance(error, Exception) and worth(error)
-
-        return await self._retrying.copy(retry=retry_if_exception(worth_it))(again)
+        for seconds in self._seconds:
+            try:
+                return await attempt()
+            except Exception as error:
+                if not worth(error):
+                    raise
+            longest = min(seconds, self._seconds_max)
+            await self._sleep(random.uniform(0, longest))  # noqa: S311 - not for secrets
+        return await attempt()
 
 
 async def pause(failures: int) -> None:

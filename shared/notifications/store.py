@@ -14,7 +14,13 @@ from shared.notifications.ports import NotificationConflict, NotificationHistory
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
 from shared.storage.row_values import UNIX_START, properties, value_of, zoned
-from shared.storage.tables import RowConflict, Table, key, text_fields, text_of
+from shared.storage.tables import (
+    RowConflict,
+    Table,
+    key,
+    long_fields,
+    long_of,
+)
 from shared.values.redaction import redacting
 
 TABLE_NAME = "Notifications"
@@ -63,7 +69,7 @@ def _row(notification: Notification) -> dict[str, Any]:
         "kind": kind,
         "subject": subject,
         "headline": notification.news.headline[:500],
-        **text_fields("seen", " ".join(record.seen)),
+        **long_fields("seen", " ".join(record.seen)),
         **properties(record, ("seen", "version"), times_as_text=True),
     }
 
@@ -94,7 +100,7 @@ def _progress(row: Any) -> tuple[str, SourceProgress]:
 
 
 def _record(row: Any) -> tuple[Key, NotificationRecord]:
-    seen = tuple((text_of(row, "seen") or "").split())
+    seen = tuple((long_of(row, "seen") or "").split())
     given = {"seen": seen, "version": row.metadata["etag"]}
     record = value_of(NotificationRecord, row, time=zoned, **given)
     return (row["kind"], row["subject"]), record

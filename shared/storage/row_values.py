@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from shared.storage.tables import TEXT_LENGTH_MAX, Row
+from shared.values.text import quoted
 
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
 """Times in texts lie between UNIX_START and FAR_AHEAD, so adding a duration cannot overflow."""
 REASON_LENGTH_MAX = 300
 """Maximum length of a reason. Longer reasons are cut, because an error may quote a whole row."""
+
+NUMBER_MAX = 1e300
+"""Stored numbers have at most this size, so that calculations with them cannot overflow."""
 
 T = TypeVar("T")
 
@@ -53,42 +56,87 @@ def value_of(
     Raises KeyError, TypeError or ValueError. ``time`` converts times; see ``utc`` and ``zoned``.
     """
     values = dict(given)
-    kinds = _kinds(of)  # type: ignore[arg-type]
-    for name, (kind, has_default) in kinds.items():
-        content = row.get(name)
+    for name, (hint, _, has_default) in _fields(of).items():  # type: ignore[arg-type]
+        content, (kind, *_) = row.get(name), _kind(hint)
         is_missing = content is None or (kind is datetime and content == "")
         if name in given or (is_missing and has_default and name not in required):
             continue
         if content is None:
             raise KeyError(name)
-        if kind in NAMES_OF_TYPES and type(content) is not kind:
-            wrong = type(content).__name__
-            raise TypeError(f"{name} is a {wrong}, but must be {NAMES_OF_TYPES[kind]}")
-        if kind is datetime:
-            values[name] = (time or utc)(content)
-        elif kind is tuple:
-            values[name] = tuple(json.loads(content))
+        if kind is datetime and time is not None:
+            values[name] = time(content)
         else:
-            values[name] = kind(content) if issubclass(kind, StrEnum) else content
+            is_json = kind in (tuple, Mapping)
+            values[name] = checked(hint, json.loads(content) if is_json else content, name)
     return of(**values)
 
 
-NAMES_OF_TYPES = {int: "a whole number", str: "text"}
+KINDS: Mapping[Any, tuple[str, Any]] = {
+    int: ("a whole number", int),
+    float: ("a number", (int, float)),
+    bool: ("true or false", bool),
+    str: ("text", str),
+    datetime: ("a time", (str, datetime)),
+    tuple: ("a list", list),
+    Mapping: ("an object", dict),
+}
+"""What a value must be, and as what JSON and Table Storage return it, for the type of a field."""
+
+
+def checked(hint: Any, content: Any, name: str) -> Any:
+    """The value of a field, from a property or from JSON. A data class is an object in JSON, in
+    which unknown fields are ignored.
+
+    Raises KeyError, TypeError or ValueError.
+    """
+    kind, args, must, types = _kind(hint)
+    if content is None:
+        raise TypeError(f"there is no {name}")
+    if not isinstance(content, types) or isinstance(content, bool) is not (kind is bool):
+        raise TypeError(f"{name} is a {type(content).__name__}, but must be {must}")
+    if kind is float and not abs(content) <= NUMBER_MAX:  # also true for NaN
+        raise ValueError(f"{name} is {quoted(content)}, but must be at most {NUMBER_MAX:g}")
+    if kind is datetime:
+        return utc(content)
+    if kind is tuple:
+        return tuple([checked(args[0], each, name) for each in content])
+    if types is dict and kind is not Mapping:
+        return _nested(kind, content)
+    return content if kind in KINDS else kind(content)
+
+
+def _nested(of: Any, content: Mapping[str, Any]) -> Any:
+    known = _fields(of)
+    if content and not known.keys() & content.keys():
+        raise ValueError("no field is known")
+    values = {}
+    for name, (hint, optional, has_default) in known.items():
+        if name in content or not has_default:
+            each = content[name]
+            values[name] = None if optional and each is None else checked(hint, each, name)
+    return of(**values)
 
 
 @cache
-def _kinds(of: type) -> dict[str, tuple[type, bool]]:
-    """The type of each field that has a simple one, and whether the field has a default."""
-    hints = get_type_hints(of)
-    kinds = {each.name: _kind(hints[each.name]) for each in fields(of)}
-    defaults = {each.name for each in fields(of) if each.default is not MISSING}
-    return {n: (kind, n in defaults) for n, kind in kinds.items() if isinstance(kind, type)}
+def _kind(hint: Any) -> tuple[Any, tuple[Any, ...], str, Any]:
+    """The class of a type and its arguments, and the entry of ``KINDS``. A class that is neither
+    there nor a data class is an enumeration of texts."""
+    kind = get_origin(hint) or hint
+    must, types = KINDS.get(kind) or KINDS[Mapping if is_dataclass(kind) else str]
+    return kind, get_args(hint), must, types
 
 
-def _kind(hint: Any) -> Any:
-    if isinstance(hint, UnionType):
-        (hint,) = [each for each in get_args(hint) if each is not NoneType]
-    return get_origin(hint) or hint
+@cache
+def _fields(of: type) -> dict[str, tuple[Any, bool, bool]]:
+    """The type of each field without None, whether it may be None, and whether it has a default."""
+    found, hints = {}, get_type_hints(of)
+    for each in fields(of):
+        hint, has_default = hints[each.name], not each.default is each.default_factory is MISSING
+        optional = isinstance(hint, UnionType)
+        if optional:
+            (hint,) = [option for option in get_args(hint) if option is not NoneType]
+        found[each.name] = hint, optional, has_default
+    return found
 
 
 def zoned(text: str) -> datetime:

@@ -7,10 +7,9 @@ properties of rows.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from azure.core import MatchConditions
@@ -35,6 +34,7 @@ CONFLICTS = (404, 409, 412)
 """HTTP statuses for a row that is gone, that already exists, or that changed. Each means that what
 the caller read is out of date."""
 
+T = TypeVar("T")
 Row = dict[str, Any]
 Operation = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 
@@ -76,11 +76,7 @@ class Table:
         Returns at most ``limit`` rows; None means all rows. ``select`` names the properties to
         return; None means all properties.
         """
-        try:
-            return await self._first_rows(query, parameters, limit, select)
-        except ResourceNotFoundError:
-            await self.create()
-            return await self._first_rows(query, parameters, limit, select)
+        return await self._creating(lambda: self._first_rows(query, parameters, limit, select))
 
     async def range(
         self,
@@ -119,7 +115,7 @@ class Table:
         """
         try:
             if version is None:
-                answer = await self._insert(row)
+                answer = await self._creating(lambda: self._table.create_entity(row))
             else:
                 answer = await self._table.update_entity(
                     row, mode=UpdateMode.REPLACE, **_only_if(version)
@@ -147,11 +143,7 @@ class Table:
 
     async def overwrite(self, row: Row) -> None:
         """Insert or replace a row unconditionally."""
-        try:
-            await self._table.upsert_entity(row, mode=UpdateMode.REPLACE)
-        except ResourceNotFoundError:
-            await self.create()
-            await self._table.upsert_entity(row, mode=UpdateMode.REPLACE)
+        await self._creating(lambda: self._table.upsert_entity(row, mode=UpdateMode.REPLACE))
 
     async def submit(self, operations: Sequence[Operation]) -> Sequence[Mapping[str, Any]]:
         """Execute operations on rows of one partition: all of them or none. Raises RowConflict."""
@@ -185,12 +177,13 @@ class Table:
     async def close(self) -> None:
         await self._service.close()
 
-    async def _insert(self, row: Row) -> Mapping[str, Any]:
+    async def _creating(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of a call, before which the table is created if it does not exist."""
         try:
-            return await self._table.create_entity(row)
+            return await call()
         except ResourceNotFoundError:
             await self.create()
-            return await self._table.create_entity(row)
+            return await call()
 
     async def _first_rows(
         self,
@@ -264,46 +257,25 @@ def number_of(value: Any) -> int:
 def time_of(value: datetime) -> datetime:
     """Convert the client's subclass of datetime to a plain datetime in UTC."""
     at = value.astimezone(UTC)
-    return datetime(
-        at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
-    )
+    return datetime.combine(at.date(), at.timetz())
 
 
-def text_fields(name: str, text: str | None) -> Row:
-    """The properties ``name``, ``name_1`` … that hold a text of any length; empty for None."""
-    return _split(name, text, TEXT_LENGTH_MAX)
-
-
-def text_of(row: Mapping[str, Any], name: str) -> str | None:
-    """The text that ``text_fields`` split; None if there is none."""
-    pieces = list(_pieces(row, name))
-    return "".join(pieces) if pieces else None
-
-
-def bytes_fields(name: str, data: bytes | None) -> Row:
-    """The properties ``name``, ``name_1`` … that hold bytes of any length; empty for None."""
-    return _split(name, data, BYTES_MAX)
-
-
-def bytes_of(row: Mapping[str, Any], name: str) -> bytes | None:
-    """The bytes that ``bytes_fields`` split; None if there are none."""
-    pieces = list(_pieces(row, name))
-    return b"".join(pieces) if pieces else None
-
-
-def _split(name: str, value: str | bytes | None, length_max: int) -> Row:
+def long_fields(name: str, value: str | bytes | None) -> Row:
+    """The properties ``name``, ``name_1`` … that hold a text or bytes of any length; empty for
+    None."""
     if value is None:
         return {}
+    length_max = TEXT_LENGTH_MAX if isinstance(value, str) else BYTES_MAX
     starts = range(0, max(len(value), 1), length_max)
     return {_name(name, n): value[i : i + length_max] for n, i in enumerate(starts)}
 
 
-def _pieces(row: Mapping[str, Any], name: str) -> Iterator[Any]:
-    for n in count():
-        piece = row.get(_name(name, n))
-        if piece is None:
-            return
-        yield piece
+def long_of(row: Mapping[str, Any], name: str) -> Any:
+    """The text or bytes that ``long_fields`` split; None if there are none."""
+    pieces: list[Any] = []
+    while (piece := row.get(_name(name, len(pieces)))) is not None:
+        pieces.append(piece)
+    return pieces[0][:0].join(pieces) if pieces else None
 
 
 def _name(name: str, number: int) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
 from shared.azure.deferred_log import LogLine, lines
+from shared.azure.retry import JitteredRetrying
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
 from shared.values.metering import Meter, no_meter
@@ -124,8 +125,6 @@ class App:
 
     @cached_property
     def retry(self) -> Retrying:
-        from shared.azure.retry import JitteredRetrying  # noqa: PLC0415  heavy to import
-
         return JitteredRetrying()
 
     @cached_property

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -342,6 +342,42 @@ async def test_a_custom_metric_is_read_in_its_namespace(azure: Azure) -> None:
     await azure.metrics.read([CPU, custom])
     asked = [each.query.get("metricnamespace") for each in azure.arm.requests]
     assert sorted(asked, key=str) == [None, "azure.applicationinsights"]
+
+
+async def test_a_filter_of_any_characters_is_sent_whole_alone_and_in_a_batch(azure: Azure) -> None:
+    path = "a&b+c=100%25#d"
+    buses = [BUS, BUS.replace("bus-1", "bus-2")]
+    azure.arm.metrics.add(buses[1], "CompleteMessage")
+    azure.arm.metrics.subscription_readable = True
+    sources = [
+        AzureMonitorMetric(bus, "CompleteMessage", filter=f"EntityName eq '{path}'")
+        for bus in buses
+    ]
+    for method in ("GET", "POST"):
+        for bus in buses:
+            azure.arm.metrics.record(bus, "CompleteMessage", azure.now - MINUTE, 7, path)
+        answers = await azure.metrics.read(sources)
+        assert [each[0].value for each in answers.values() if isinstance(each, tuple)] == [7, 7]
+        assert azure.arm.requests[-1].method == method
+        azure.now += MINUTE
+
+
+async def test_a_metric_with_an_error_does_not_affect_others_of_its_request(
+    azure: Azure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incoming = AzureMonitorMetric(BUS, "IncomingMessages", "total", filter=DONE.filter)
+    azure.publish(DONE, 9, 5)
+    described = type(azure.arm.metrics)._metric
+
+    def failing(self: object, resource: Any, name: str, *more: Any) -> dict[str, Any]:
+        failed = {"errorCode": "Timeout", "errorMessage": "try later"}
+        failed = failed if name == "IncomingMessages" else {}
+        return {**described(self, resource, name, *more), **failed}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(azure.arm.metrics), "_metric", failing)
+    answers = await azure.metrics.read([DONE, incoming])
+    assert answers[DONE] == (MetricValue(NOW - 8 * MINUTE, 5),)
+    assert str(answers[incoming]) == "IncomingMessages: Timeout: 'try later'"
 
 
 async def test_metrics_of_one_resource_share_a_request(azure: Azure) -> None:

@@ -75,6 +75,8 @@ def board(two: dict[str, Resource], store: TableStateStore) -> Board:
         ({"candidates": '[{"capacity": 2, "rule": "x"}]'}, "'reason'"),
         ({"candidates": '[{"capacity": 2, "reason": "x", "evidence": null}]'}, "no evidence"),
         ({"current": "two"}, "current is a str"),
+        ({"limited_by": "[1]"}, "limited_by is a int"),
+        ({"candidates": '[{"capacity": "2", "reason": "x"}]'}, "capacity is a str"),
         ({"value": float("inf")}, "value is inf"),
         ({"value": float("nan")}, "value is nan"),
         ({"reason": None}, "KeyError: 'reason'"),
@@ -120,6 +122,9 @@ DESIRED_AS_TYPED = {
         ({"target": 2.5}, "target is a float, but must be a whole number"),
         ({"previous": True}, "previous is a bool, but must be a whole number"),
         ({"reason": 5}, "reason is a int, but must be text"),
+        ({"changed_by_hand": "no"}, "changed_by_hand is a str, but must be true or false"),
+        ({"superseded": '[4, "x"]'}, "superseded is a str, but must be a whole number"),
+        ({"superseded": "4"}, "superseded is a int, but must be a list"),
     ],
 )
 async def test_a_desired_row_with_a_field_of_the_wrong_type_is_refused_by_name(

@@ -16,18 +16,18 @@ denied, each resource is queried alone again.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, UserAgentPolicy
 from azure.core.rest import HttpRequest
 from azure.mgmt.core import AsyncARMPipelineClient
 
-from shared.autoscaling.azure_monitor.lag import grain_of
 from shared.autoscaling.azure_monitor.queries import (
     DENIED_FOR,
     QUERY_EVERY,
@@ -51,9 +51,6 @@ from shared.azure.transport import is_loopback, retry_after_seconds, transport_f
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-if TYPE_CHECKING:
-    from azure.monitor.querymetrics.aio import MetricsClient
-
 log = logging.getLogger(__name__)
 
 API_VERSION = "2024-02-01"
@@ -68,6 +65,7 @@ BATCH_HOSTS = {
     "management.chinacloudapi.cn": "metrics.monitor.azure.cn",
     "management.usgovcloudapi.net": "metrics.monitor.azure.us",
 }
+INSIGHTS = "/providers/microsoft.insights/"
 REMEDY = (
     "[metrics_one_by_one] The app queries the metrics of subscription %s one resource at a time, "
     "because it has no permission to query the whole subscription. This works, but takes more "
@@ -98,11 +96,7 @@ class AzurePlatformMetrics:
     ) -> None:
         endpoint = arm_endpoint.rstrip("/")
         self._endpoint, self._timeout_seconds, self._clock = endpoint, timeout_seconds, clock
-        token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
-        self._arm: AsyncARMPipelineClient[Any, Any] = AsyncARMPipelineClient(
-            endpoint, policies=[UserAgentPolicy(), token], transport=transport_for(endpoint)
-        )
-        self._batches: dict[str, MetricsClient] = {}
+        self._clients: dict[str, AsyncARMPipelineClient[Any, Any]] = {}
         self._turns = asyncio.Semaphore(CONCURRENT_MAX)
         self._asked_at: dict[AzureMonitorMetric, datetime] = {}
         self._taken: dict[AzureMonitorMetric, Taken] = {}
@@ -127,8 +121,7 @@ class AzurePlatformMetrics:
         return {source: self._new(source, answer) for source, answer in found.items()}
 
     async def close(self) -> None:
-        await self._arm.close()
-        for client in self._batches.values():
+        for client in self._clients.values():
             await client.close()
 
     def _is_due(self, source: AzureMonitorMetric, now: datetime) -> bool:
@@ -217,62 +210,66 @@ class AzurePlatformMetrics:
     async def _one(self, query: MetricQuery, now: datetime) -> Answers:
         (resource_id,) = query.resource_ids
         parameters = {
+            "timespan": f"{_time(query.start(now))}/{_time(now)}",
+            "$filter": query.filter,
+            "metricnamespace": query.sources[0].namespace,
+        }
+        path = f"{resource_id}/providers/Microsoft.Insights/metrics"
+        body = await self._sent(query, path, parameters)
+        if region := str(body.get("resourceregion") or ""):
+            self._regions[resource_id] = region.replace(" ", "").lower()
+        return _answers(query, {(resource_id, _name(each)): each for each in body["value"]})
+
+    async def _batch(self, query: MetricQuery, now: datetime) -> Answers:
+        parameters = {
+            "starttime": _time(query.start(now)),
+            "endtime": _time(now),
+            "filter": query.filter,
+            "metricnamespace": query.namespace,
+        }
+        path = f"/subscriptions/{query.subscription_id}/metrics:getBatch"
+        body = await self._sent(query, path, parameters)
+        metrics = [metric for result in body["values"] for metric in result["value"]]
+        found = {
+            (each["id"].lower().rpartition(INSIGHTS)[0], _name(each)): each for each in metrics
+        }
+        return _answers(query, found)
+
+    async def _sent(self, query: MetricQuery, path: str, parameters: Mapping[str, str]) -> Any:
+        """The answer to a query, without parameters that are empty. Raises QueryRefused, and the
+        errors of the client."""
+        asked = {
             "api-version": API_VERSION,
             "metricnames": ",".join(name.replace(",", "%2") for name in query.metrics),
             "aggregation": ",".join(query.aggregations),
             "interval": query.grain,
-            "timespan": f"{_time(query.start(now))}/{_time(now)}",
-            **({"$filter": query.filter} if query.filter else {}),
-            **({"metricnamespace": query.namespace} if query.sources[0].namespace else {}),
+            **parameters,
         }
-        path = f"{resource_id}/providers/Microsoft.Insights/metrics"
-        request = HttpRequest("GET", self._arm.format_url(path), params=parameters)
-        response = await self._arm.send_request(request)
+        client = self._client(query.region)
+        response = await client.send_request(
+            HttpRequest(
+                "POST" if query.region else "GET",
+                client.format_url(path),
+                params={name: quote(text, safe="/:,") for name, text in asked.items() if text},
+                json={"resourceids": query.resource_ids} if query.region else None,
+            )
+        )
         if response.status_code != 200:
             raise _refused(HttpResponseError(response=response), query)
         body = response.json()
-        if region := str(body.get("resourceregion") or ""):
-            self._regions[resource_id] = region.replace(" ", "").lower()
-        return _points(query, {(resource_id, n): s for n, s in _series_of(body["value"])})
+        return json.loads(body) if isinstance(body, str) else body  # the service may encode twice
 
-    async def _batch(self, query: MetricQuery, now: datetime) -> Answers:
-        try:
-            results = await self._batch_client(query.region).query_resources(
-                resource_ids=query.resource_ids,
-                metric_namespace=query.namespace,
-                metric_names=query.metrics,
-                timespan=(query.start(now), now),
-                granularity=grain_of(query.grain),
-                aggregations=query.aggregations,
-                filter=query.filter or None,
+    def _client(self, region: str) -> AsyncARMPipelineClient[Any, Any]:
+        """The client of the data plane in a region, or of Resource Manager without a region."""
+        if region not in self._clients:
+            address = batch_address(self._endpoint, region) if region else None
+            endpoint, audience = address or (self._endpoint, self._endpoint)
+            credential = credential_for(endpoint)
+            token = AsyncBearerTokenCredentialPolicy(credential, f"{audience}/.default")
+            self._clients[region] = AsyncARMPipelineClient(
+                endpoint, policies=[UserAgentPolicy(), token], transport=transport_for(endpoint)
             )
-        except HttpResponseError as error:
-            raise _refused(error, query) from error
-        series: dict[tuple[str, str], Series] = {
-            (metric.id.lower().rpartition("/providers/microsoft.insights/")[0], metric.name): [
-                [(point.timestamp, vars(point)) for point in each.data]
-                for each in metric.timeseries
-            ]
-            for result in results
-            for metric in result.metrics
-        }
-        return _points(query, series)
-
-    def _batch_client(self, region: str) -> MetricsClient:
-        from azure.monitor.querymetrics.aio import MetricsClient  # noqa: PLC0415  heavy to import
-
-        if region not in self._batches:
-            address = batch_address(self._endpoint, region)
-            assert address is not None, "without an address no batch is planned"
-            endpoint, audience = address
-            self._batches[region] = MetricsClient(
-                endpoint,
-                credential_for(endpoint),
-                audience=audience,
-                transport=transport_for(endpoint),
-                retry_total=0,
-            )
-        return self._batches[region]
+        return self._clients[region]
 
 
 def batch_address(arm_endpoint: str, region: str) -> tuple[str, str] | None:
@@ -287,37 +284,28 @@ def batch_address(arm_endpoint: str, region: str) -> tuple[str, str] | None:
     return (f"https://{region}.{host}", f"https://{host}") if host else None
 
 
-Series = list[list[tuple[datetime, Mapping[str, Any]]]]
+def _name(metric: Any) -> str:
+    return str(metric["name"]["value"]).lower()
 
 
-def _series_of(metrics: Iterable[Any]) -> Iterable[tuple[str, Series]]:
-    """The name and the series of each metric in an answer of Resource Manager."""
-    for metric in metrics:
-        if metric.get("errorCode", "Success") != "Success":
-            name, code = metric["name"]["value"], metric["errorCode"]
-            raise ReadFailed(f"{name}: {code}: {quoted(metric.get('errorMessage'))}")
-        series = [
-            [(_parsed(point["timeStamp"]), point) for point in each["data"]]
-            for each in metric["timeseries"]
-        ]
-        yield metric["name"]["value"], series
+def _answers(query: MetricQuery, metrics: Mapping[tuple[str, str], Any]) -> Answers:
+    """The answers for the sources of a query. ``metrics`` maps a resource and a metric's name to
+    what the service answered."""
+    keys = {source: (resource_key(source), source.metric.lower()) for source in query.sources}
+    return {source: _points(source, metrics.get(key)) for source, key in keys.items()}
 
 
-def _points(query: MetricQuery, series: Mapping[tuple[str, str], Series]) -> Answers:
-    named = {(resource, name.lower()): each for (resource, name), each in series.items()}
-    found: Answers = {}
-    for source in query.sources:
-        several = named.get((resource_key(source), source.metric.lower()))
-        if several is None:
-            found[source] = ReadFailed(f"{source.resource_id}: no answer for {source.metric}")
-            continue
-        values: dict[datetime, list[float]] = {}
-        for time, fields in (point for each in several for point in each):
-            value = fields.get(source.aggregation)
-            if value is not None:
-                values.setdefault(time, []).append(float(value))
-        found[source] = [MetricPoint(t, combined(v, source.aggregation)) for t, v in values.items()]
-    return found
+def _points(source: AzureMonitorMetric, metric: Any) -> list[MetricPoint] | ReadFailed:
+    if metric is None:
+        return ReadFailed(f"{source.resource_id}: no answer for {source.metric}")
+    if (code := metric.get("errorCode", "Success")) != "Success":
+        return ReadFailed(f"{source.metric}: {code}: {quoted(metric.get('errorMessage'))}")
+    values: dict[datetime, list[float]] = {}
+    for point in [point for series in metric["timeseries"] for point in series["data"]]:
+        if (value := point.get(source.aggregation)) is not None:
+            time = datetime.fromisoformat(point["timeStamp"])
+            values.setdefault(time, []).append(float(value))
+    return [MetricPoint(t, combined(v, source.aggregation)) for t, v in values.items()]
 
 
 def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
@@ -340,7 +328,3 @@ def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
 
 def _time(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _parsed(text: str) -> datetime:
-    return datetime.fromisoformat(text)

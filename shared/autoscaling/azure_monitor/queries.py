@@ -115,10 +115,9 @@ def _alike(
     subscription_id, namespace = subscription_and_namespace(source.resource_id)
     namespace = source.namespace or namespace
     key = resource_key(source)
-    region = regions.get(key, "")
-    if subscription_id in denied or not region:
-        return _Alike(subscription_id, "", key, namespace, source.time_grain, source.filter)
-    return _Alike(subscription_id, region, "", namespace, source.time_grain, source.filter)
+    region = "" if subscription_id in denied else regions.get(key, "")
+    alone = "" if region else key
+    return _Alike(subscription_id, region, alone, namespace, source.time_grain, source.filter)
 
 
 def _queries(

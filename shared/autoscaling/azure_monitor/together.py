@@ -55,9 +55,7 @@ class Together:
 
     async def read(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
         """The new samples, oldest first; none if the source is not due. Raises ReadFailed."""
-        hash(
-            source
-        )  # an error of the user's own subclass is raised here, before others wait for it
+        hash(source)  # an error of the user's own subclass is raised before others wait for it
         call = self._call
         if call is None or call.began:
             call = self._call = _Call(self._platform)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 
@@ -60,7 +61,7 @@ class MessageCounts:
         self._histories: dict[str, ShareHistory] = {}
         self._abandoned: dict[str, tuple[MetricValue, ...]] = {}
         self._failing_at: dict[str, datetime] = {}
-        self._told: dict[str, set[str]] = {}
+        self._told = defaultdict[str, set[str]](set)
 
     def sources(self, resource: Resource) -> Mapping[str, Source]:
         """The sources that must be read in addition to the metrics of the resource."""
@@ -94,9 +95,9 @@ class MessageCounts:
         if counting_series(resource) is None:
             self._tell_if_uncounted(resource)
             return metrics
-        by_name: dict[str, list[MetricValue]] = {}
+        by_name = defaultdict[str, list[MetricValue]](list)
         for metric in metrics:
-            by_name.setdefault(metric.name, []).append(metric.value)
+            by_name[metric.name].append(metric.value)
         self._tell_failures(resource, failures, worked=COMPLETED in by_name or INCOMING in by_name)
         others = [m for m in metrics if m.name not in (COMPLETED, *HELPERS)]
         count = by_name.get(SUBSCRIPTIONS)
@@ -156,7 +157,7 @@ class MessageCounts:
         self, resource: Resource, failures: Mapping[str, str], *, worked: bool
     ) -> None:
         if worked:
-            self._told[resource.name] = {"counts_shared"} & self._told_of(resource)
+            self._told[resource.name] &= {"counts_shared"}
         for name, what in READINGS.items():
             if reason := failures.get(name):
                 text = f"{what} cannot be read: {reason}"
@@ -177,13 +178,10 @@ class MessageCounts:
             log_action(log, "counts_abandoned", resource.name, text)
 
     def _tell(self, resource: Resource, action: str, text: str, cause: str = "") -> None:
-        told = self._told_of(resource)
+        told = self._told[resource.name]
         if action + cause not in told:
             told.add(action + cause)
             log_action(log, action, resource.name, text)
-
-    def _told_of(self, resource: Resource) -> set[str]:
-        return self._told.setdefault(resource.name, set())
 
 
 def _last(values: Sequence[MetricValue] | None) -> MetricValue | None:

@@ -28,6 +28,12 @@ REFUSED = (400, 401, 403, 404)
 """HTTP statuses after which a retry is useless. 409 is not one of them, because it means that
 another operation is running, or that no instance is available at the moment.
 """
+ADVICE = {
+    401: "the token was not accepted: check that the app's identity belongs to the plan's tenant",
+    403: "grant the app's identity Microsoft.Web/serverfarms/write on the plan; a new role takes "
+    "effect within about ten minutes",
+    404: "check that resource group {group} contains a plan of exactly this name",
+}
 NOT_EXECUTED = (409, 429)
 """HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
 other temporary failure, the outcome is unknown.
@@ -155,23 +161,9 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     status = error.status_code if isinstance(error, HttpResponseError) else None
     refusal = plan_access(target).refusal(error) if status is None else None  # without a token
     message = refusal or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
-    if status == 401:
-        return CapacityRefused(
-            f"{message} (the token was not accepted: check that the app's identity belongs to the "
-            "plan's tenant)"
-        )
-    if status == 403:
-        return CapacityRefused(
-            f"{message} (grant the app's identity Microsoft.Web/serverfarms/write on the plan; a "
-            "new role takes effect within about ten minutes)"
-        )
-    if status == 404:
-        return CapacityRefused(
-            f"{message} (check that resource group {target.resource_group} contains a plan of "
-            "exactly this name)"
-        )
     if status in REFUSED:
-        return CapacityRefused(message)
+        advice = ADVICE.get(status, "").format(group=target.resource_group)
+        return CapacityRefused(f"{message} ({advice})" if advice else message)
     maybe_done = changing and status not in NOT_EXECUTED
     return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done)
 

@@ -16,7 +16,7 @@ from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services.documents import WebDocuments
-from shared.autoscaling.sources import ServiceBusSource, StorageQueue
+from shared.autoscaling.sources import ServiceBusSource, Source, StorageQueue
 from shared.azure.refusals import Access, AccessRefused, queue_access, service_bus_access
 from shared.azure.transport import retry_after_seconds, server_time
 from shared.settings.connections import ServiceBusConnection, StorageConnection
@@ -44,24 +44,24 @@ class AzureReader:
         self._breaker = breaker
         self._platform = Together(platform)
         self._documents = WebDocuments()
-        self._queues: dict[str, StorageQueueReader] = {}
-        self._namespaces: dict[str, ServiceBusReader] = {}
+        self._readers: dict[tuple[type, str], Any] = {}
         self._closed = False
         self._now = now
 
     async def message_count(self, source: ServiceBusSource) -> MetricValue:
-        self._check_open()
-        name = source.connection
-        if name not in self._namespaces:
-            self._namespaces[name] = ServiceBusReader(self._service_bus(name))
-        return await self._namespaces[name].read(source)
+        return await self._read(ServiceBusReader, self._service_bus, source)
 
     async def queue_length(self, source: StorageQueue) -> MetricValue:
+        return await self._read(StorageQueueReader, self._storage, source)
+
+    async def _read(
+        self, reader: type[Any], connection: Callable[[str], Any], source: Source
+    ) -> MetricValue:
         self._check_open()
-        name = source.connection
-        if name not in self._queues:
-            self._queues[name] = StorageQueueReader(self._storage(name))
-        return await self._queues[name].read(source)
+        key = reader, source.connection
+        if key not in self._readers:
+            self._readers[key] = reader(connection(source.connection))
+        return await self._readers[key].read(source)  # type: ignore[no-any-return]
 
     async def capacity(self, plan: AppServicePlan) -> MetricValue:
         return await self._control.read(plan)
@@ -81,10 +81,8 @@ class AzureReader:
 
     async def close(self) -> None:
         self._closed = True
-        for queue in self._queues.values():
-            await queue.close()
-        for namespace in self._namespaces.values():
-            await namespace.close()
+        for reader in self._readers.values():
+            await reader.close()
         await self._documents.close()
 
     def _check_open(self) -> None:

@@ -47,6 +47,7 @@ from shared.storage.tables import Row
 from shared.values.measurements import (
     CAPACITY_SANE_MAX,
     MEASURE_MAX,
+    NO_SAMPLES,
     MetricValue,
     Samples,
     WeekProfile,
@@ -69,38 +70,46 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
     Raises ScalingRowUnreadable for an unreadable row that decisions depend on.
     """
     by_key = {row["RowKey"]: row for row in rows}
-    histories = {
-        key.removeprefix(METRIC_PREFIX): _required(_history, row)
-        for key, row in by_key.items()
-        if key.startswith(METRIC_PREFIX)
-    }
     skipped: list[str] = []
+
+    def required(key: str, read: Callable[[Mapping[str, Any]], T], absent: Any = None) -> T:
+        if key not in by_key:
+            return absent  # type: ignore[no-any-return]
+        try:
+            return read(by_key[key])
+        except Exception as error:  # another version or an operator may have written anything
+            advice = "deploy the version that wrote it, or correct or delete the row"
+            text = f"{unreadable(by_key[key], error_text(error))}; {advice}"
+            raise ScalingRowUnreadable(text) from error
+
+    def optional(key: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        try:
+            return read(by_key[key]) if key in by_key else None
+        except Exception as error:  # as above
+            skipped.append(unreadable(by_key[key], error_text(error)))
+            return None
+
+    profile = optional(PROFILE_ROW, profile_of)
+    if profile is None and skipped:  # a seasonal floor has no effect, and reports the reason
+        profile = WeekProfile((), absent=skipped[-1])
     state = ScalingState(
-        histories,
-        _required(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
+        {
+            key.removeprefix(METRIC_PREFIX): required(key, _history)
+            for key in by_key
+            if key.startswith(METRIC_PREFIX)
+        },
+        required(DESIRED_ROW, _desired),
         override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
-        _required(_history, by_key[RECOMMENDATIONS_ROW])
-        if RECOMMENDATIONS_ROW in by_key
-        else Window(),
-        _learned_or_empty(by_key.get(LEARNED_ROW), skipped),
-        _profile_or_absent(by_key.get(PROFILE_ROW), skipped),
-        _rules_or_none(by_key.get(RULES_ROW), skipped),
+        required(RECOMMENDATIONS_ROW, _history, NO_SAMPLES),
+        _learned(by_key.get(LEARNED_ROW, {}), skipped),
+        profile,
+        optional(RULES_ROW, _rules),  # the next decision writes it again
     )
     return state, tuple(skipped)
 
 
-def _required(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T:
-    try:
-        return read(row)
-    except Exception as error:  # another version or an operator may have written anything
-        advice = "deploy the version that wrote it, or correct or delete the row"
-        raise ScalingRowUnreadable(f"{unreadable(row, error_text(error))}; {advice}") from error
-
-
-def _learned_or_empty(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
-    if row is None:
-        return Learned()
-    learned, lost = learned_of(row)
+def _learned(row: Mapping[str, Any], skipped: list[str]) -> Learned:
+    learned, lost = learned_of(row) if row else (Learned(), [])
     if lost:
         skipped.append(
             f"row {row['RowKey']!r} of table Scaling is partly unreadable; these parts are learned "
@@ -109,52 +118,19 @@ def _learned_or_empty(row: Mapping[str, Any] | None, skipped: list[str]) -> Lear
     return learned
 
 
-def _profile_or_absent(row: Mapping[str, Any] | None, skipped: list[str]) -> WeekProfile | None:
-    """The profile, or None if there is no row.
-
-    If the row cannot be read, the result is an empty profile with the reason. A seasonal floor then
-    has no effect and reports the reason.
-    """
-    if row is None:
-        return None
-    try:
-        return profile_of(row)
-    except Exception as error:  # another version or an operator may have written anything
-        skipped.append(unreadable(row, error_text(error)))
-        return WeekProfile((), absent=skipped[-1])
-
-
-def _rules_or_none(row: Mapping[str, Any] | None, skipped: list[str]) -> RulesInForce | None:
-    """The version in force. If the row cannot be read, the next decision writes it again."""
-    if row is None:
-        return None
-    try:
-        return _rules(row)
-    except Exception as error:  # another version or an operator may have written anything
-        skipped.append(unreadable(row, error_text(error)))
-        return None
-
-
 def unreadable(row: Mapping[str, Any], reason: str) -> str:
     """The message about a row that cannot be read."""
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
 def state_row(resource_name: str, key: str, value: RowValue) -> Row:
-    return {"PartitionKey": resource_name, "RowKey": key, **_fields(value)}
-
-
-def _fields(value: RowValue) -> Row:
+    keys = {"PartitionKey": resource_name, "RowKey": key}
     if isinstance(value, Window):
-        return _history_fields(value)
-    return learned_fields(value) if isinstance(value, Learned) else properties(value)
+        return keys | pieces("samples", json_text(sample_pairs(value.samples)))
+    return keys | (learned_fields(value) if isinstance(value, Learned) else properties(value))
 
 
 # --- samples ----------------------------------------------------------------------------------
-
-
-def _history_fields(history: Window) -> Row:
-    return pieces("samples", json_text(sample_pairs(history.samples)))
 
 
 def _history(row: Mapping[str, Any]) -> Window:

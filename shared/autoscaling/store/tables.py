@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
@@ -38,8 +36,10 @@ from shared.storage.row_values import (
     json_text,
     microseconds,
     pieces,
+    properties,
     property_text,
     utc,
+    value_of,
 )
 from shared.storage.tables import (
     TEXT_LENGTH_MAX,
@@ -52,7 +52,6 @@ from shared.storage.tables import (
     put_operation,
 )
 from shared.values.redaction import redacting
-from shared.values.stored import known_fields
 
 TABLE_NAME = "Scaling"
 CONFLICT_PAUSE_SECONDS_MAX = 0.1
@@ -63,14 +62,6 @@ AFTER_TIME = "~"
 TICKS_MAX = 10**18
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
-
-ENTRY_FIELD_TYPES: tuple[tuple[str, Any], ...] = (
-    *((name, str) for name in ("entry_id", "reason", "counterfactual", "metric")),
-    *((name, int | None) for name in ("current", "desired", "epoch")),
-    ("applies", bool),
-    ("evidence", dict),
-    ("value", float | int | None),
-)
 
 
 @redacting
@@ -182,34 +173,24 @@ def _written(row: Any) -> float:
 
 
 def log_row(entry: LogEntry) -> Row:
-    row = {
+    samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
+    no_metric = () if entry.metric else ("metric",)
+    converted = ("resource_name", "candidates", "evidence", "samples", "body")
+    return {
         "PartitionKey": entry.resource_name,
         "RowKey": log_key(entry),
-        "kind": str(entry.kind),
-        "time": entry.time,
-        "entry_id": entry.entry_id,
-        "reason": property_text(entry.reason),
-        "current": entry.current,
-        "desired": entry.desired,
-        "epoch": entry.epoch,
-        "applies": entry.applies,
-        "limited_by": json.dumps(entry.limited_by),
+        **properties(entry, (*converted, *no_metric)),
         "candidates": _candidates_text(entry.candidates),
         "evidence": _evidence_text(entry.evidence),
-        "counterfactual": property_text(str(entry.counterfactual)),
-        "metric": entry.metric or None,
-        "value": entry.value,
+        **(pieces("samples", json_text(samples)) if samples else {}),
+        **pieces("body", entry.body),
     }
-    samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
-    row |= pieces("samples", json_text(samples)) if samples else {}
-    row |= pieces("body", entry.body)
-    return {key: value for key, value in row.items() if value is not None}
 
 
 def log_entry(row: Any) -> LogEntry:
     """The entry of a row. Its kind is ``unreadable`` if the row cannot be read."""
     try:
-        return _checked(_log_entry(row))
+        return _log_entry(row)
     except Exception as error:  # another version or an operator may have written anything
         return LogEntry(
             resource_name=row["PartitionKey"],
@@ -230,47 +211,14 @@ def _time_of_key(row: Any) -> datetime:
         return utc(row.metadata["timestamp"])
 
 
-def _checked(entry: LogEntry) -> LogEntry:
-    """The entry. Raises TypeError or ValueError if pages or notifications could not show it."""
-    for name, types in ENTRY_FIELD_TYPES:
-        if not isinstance(value := getattr(entry, name), types):
-            raise TypeError(f"{name} is a {type(value).__name__}")
-    if entry.value is not None and not math.isfinite(entry.value):
-        raise ValueError(f"value is {entry.value}, which JSON cannot hold")
-    for candidate in entry.candidates:
-        sound_evidence = isinstance(candidate.evidence, dict | MappingProxyType)
-        if type(candidate.capacity) is not int or not sound_evidence:
-            raise TypeError(
-                f"the recommendation of rule {candidate.rule!r} has no capacity or no evidence"
-            )
-    return entry
-
-
 def _log_entry(row: Mapping[str, Any]) -> LogEntry:
     samples = json.loads(joined("samples", row) or "[]")
-    return LogEntry(
-        resource_name=row["PartitionKey"],
-        time=utc(row["time"]),
-        kind=EntryKind(row["kind"]),
-        entry_id=row["entry_id"],
-        reason=row["reason"],
-        current=row.get("current"),
-        desired=row.get("desired"),
-        epoch=row.get("epoch"),
-        applies=row["applies"],
-        limited_by=tuple(json.loads(row["limited_by"])),
-        candidates=tuple(map(_candidate, json.loads(row["candidates"]))),
-        evidence=json.loads(row["evidence"]),
-        counterfactual=row.get("counterfactual", ""),
-        metric=row.get("metric", ""),
-        value=row.get("value"),
-        samples={name: samples_of(pairs) for name, pairs in samples},
-        body=joined("body", row),
-    )
-
-
-def _candidate(fields: Mapping[str, Any]) -> Recommendation:
-    return Recommendation(**known_fields(Recommendation, fields))
+    given = {
+        "resource_name": row["PartitionKey"],
+        "samples": {name: samples_of(pairs) for name, pairs in samples},
+        "body": joined("body", row),
+    }
+    return value_of(LogEntry, row, ("applies", "limited_by", "candidates", "evidence"), **given)
 
 
 def _candidates_text(candidates: Sequence[Recommendation]) -> str:

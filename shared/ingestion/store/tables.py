@@ -274,8 +274,7 @@ def row_of(kind: Kind[V], partition: str, value: V, only: Sequence[str] = ()) ->
     for name in only or _readers(kind):
         each = getattr(value, name)
         if name in LONG:
-            split = t.bytes_fields if isinstance(each, bytes) else t.text_fields
-            row |= split(name, each)
+            row |= t.long_fields(name, each)
         elif isinstance(each, str):
             row[name] = str(each)  # of an enum, its value
         elif each is not None and name not in left_out:
@@ -311,7 +310,6 @@ def _reader(kind: Kind[Any], name: str, of: Any) -> Callable[[Any], Any]:
         place = 1 + kind.key.index(name)
         return lambda row: int(row["RowKey"].split("|")[place])
     if name in LONG:
-        whole = t.text_of if of is str else t.bytes_of
-        return lambda row: row[name] and whole(row, name)
+        return lambda row: row[name] and t.long_of(row, name)
     convert = {int: t.number_of, datetime: t.time_of}.get(of, of)
     return lambda row: row[name] if of is str else convert(row[name])
