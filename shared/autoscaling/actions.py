@@ -60,12 +60,12 @@ def _requested(
     )
 
 
-def _superseded(previous: Desired | None) -> tuple[int, ...]:
+def _superseded(known: Desired | None) -> tuple[int, ...]:
     """The targets of earlier actions that were replaced but may still take effect."""
-    if previous is None or previous.status is ActionStatus.CONFIRMED:
+    if known is None or known.status is ActionStatus.CONFIRMED:
         return ()
-    earlier = (target for target in previous.superseded if target != previous.target)
-    return (*earlier, previous.target)
+    earlier = (target for target in known.superseded if target != known.target)
+    return (*earlier, known.target)
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
