@@ -184,26 +184,10 @@ class ScalingState:
     rules: RulesInForce | None = None
 
     def with_history(self, name: str, history: Window) -> ScalingState:
-        return ScalingState(
-            {**self.histories, name: history},
-            self.desired,
-            self.override,
-            self.recommendations,
-            self.learned,
-            self.profile,
-            self.rules,
-        )
+        return replace(self, histories={**self.histories, name: history})
 
     def with_desired(self, desired: Desired) -> ScalingState:
-        return ScalingState(
-            self.histories,
-            desired,
-            self.override,
-            self.recommendations,
-            self.learned,
-            self.profile,
-            self.rules,
-        )
+        return replace(self, desired=desired)
 
     def with_rules(self, rules: RulesInForce | None) -> ScalingState:
         """The state with this version in force; the same state if ``rules`` is None."""

@@ -4,7 +4,7 @@ change. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -12,8 +12,15 @@ from shared.autoscaling.acting.actions import as_of, confirm_if_observed, reques
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
-from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, samples_of
+from shared.autoscaling.deciding.samples import (
+    Merged,
+    MergeOutcome,
+    kept_seconds,
+    merge,
+    samples_of,
+)
 from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.learning.backlog_rate import resumed, with_backlog
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
     backlog_name,
@@ -22,13 +29,9 @@ from shared.autoscaling.learning.backlogs import (
     unfallen,
     with_stalls,
 )
-from shared.autoscaling.learning.throughput import (
-    learn_dead_time,
-    learn_from_backlog,
-    learn_from_counts,
-)
+from shared.autoscaling.learning.throughput import Counted, learn_dead_time, with_counted
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import ScalingState
+from shared.autoscaling.state import ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
@@ -76,14 +79,15 @@ def advance(
     by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
     for metric in metrics:
         try:
-            new, outcome = _merged(resource, new, metric, now, decides=decides)
-            by_outcome[outcome].append(metric)
+            merging = merged(resource, new, metric, now, decides=decides)
+            new = merging.state
+            by_outcome[merging.outcome].append(metric)
         except BadMessage as error:
             refused.append(error)
     accepted = by_outcome[MergeOutcome.ACCEPTED]
     if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _learned(resource, new)
-    merged = Transition(
+    stored = Transition(
         new,
         confirmed=new.desired is not state.desired,
         accepted=tuple(accepted),
@@ -93,25 +97,24 @@ def advance(
     )
     deciding = [each for each in accepted if decides and _decides(resource, new, each, now)]
     if not deciding:
-        return merged
+        return stored
     decided_on, new, decision = _decided(resource, new, now)
     newest = max(deciding, key=lambda metric: metric.value.time)
-    return replace(merged, state=new, decision=decision, decided_on=decided_on, decided_by=newest)
+    return replace(stored, state=new, decision=decision, decided_on=decided_on, decided_by=newest)
 
 
-def _merged(
+def merged(
     resource: Resource, state: ScalingState, metric: Metric, now: datetime, *, decides: bool = True
-) -> tuple[ScalingState, MergeOutcome]:
+) -> Merged:
     """The state with the sample merged, before any decision. Raises BadMessage.
 
     A copy that does not decide keeps samples as long as any rules may need them.
     """
     kept = kept_seconds(resource, metric.name) if decides else (HISTORY_SECONDS_MAX,) * 2
-    merged = merge(state, metric, now, *kept)
-    new = merged.state
-    if merged.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
-        new = confirm_if_observed(new, metric.value)
-    return new, merged.outcome
+    new = merge(state, metric, now, *kept)
+    if new.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
+        return replace(new, state=confirm_if_observed(new.state, metric.value))
+    return new
 
 
 def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> bool:
@@ -126,9 +129,7 @@ def _decided(
     """The state on which the decision is based, the one after it, and the decision."""
     stalled = stalls(resource, state)
     if resource.throughput.rate_per_instance_minute is None:
-        name = backlog_name(resource)
-        idle = any(each.stall.metric == name for each in unfallen(resource, state, stalled))
-        state = learn_from_backlog(state, name, resource.limits.maximum, ignored=idle)
+        state = _learned_from_backlog(resource, state, stalled)
     decision = decide(resource, state, now)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
@@ -141,12 +142,40 @@ def _decided(
     return state, new, decision
 
 
+def _learned_from_backlog(
+    resource: Resource, state: ScalingState, stalled: Sequence[Stall]
+) -> ScalingState:
+    """The state after learning from the samples of the backlog since the last call.
+
+    Nothing is learned from a backlog that has not fallen for long: the instances may not work.
+    """
+    name, known = backlog_name(resource) or "", state.learned.trend
+    backlog, capacities = samples_of(state, name), samples_of(state, CAPACITY_METRIC)
+    if not backlog or not capacities:
+        return state
+    if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
+        trend = resumed(known, backlog[-1].time)
+    else:
+        trend = with_backlog(known, backlog, capacities, resource.limits.maximum)
+    if trend is known:
+        return state
+    return replace(state, learned=replace(state.learned, trend=trend))
+
+
 def _learned(resource: Resource, state: ScalingState) -> ScalingState:
-    throughput = resource.throughput
-    series = resource.source(throughput.counted_metric).series
-    grain = series.interval if series else None
-    limit = fall_limit(resource, state)
-    return learn_from_counts(state, throughput, backlog_name(resource), limit, grain)
+    """The state after learning from the counts of items since the last call."""
+    throughput, known = resource.throughput, state.learned.work
+    name = throughput.counted_metric or ""
+    series = resource.source(name).series
+    counted = Counted(
+        samples_of(state, name),
+        throughput.completed_metric is None,
+        series.interval if series else None,
+        fall_limit(resource, state),
+    )
+    backlog = samples_of(state, backlog_name(resource) or "")
+    work = with_counted(known, counted, backlog, samples_of(state, CAPACITY_METRIC))
+    return state if work is known else replace(state, learned=replace(state.learned, work=work))
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:

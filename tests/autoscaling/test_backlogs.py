@@ -260,6 +260,8 @@ def test_a_backlog_that_grows_while_workers_are_stopped_teaches_no_throughput() 
     later, _ = run(declared, 300, lambda at: 500 + at * 100)
     assert before.learned.trend.busy > 40
     assert later.learned.trend.busy == stopped.learned.trend.busy
+    newest = later.histories["backlog"].samples[-1].time
+    assert later.learned.trend.until == newest, "these samples teach nothing afterwards either"
 
 
 def test_long_items_teach_that_most_minutes_finish_none() -> None:

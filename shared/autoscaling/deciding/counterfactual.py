@@ -8,7 +8,7 @@ so only changes and previews are explained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from statistics import fmean
 
@@ -22,7 +22,7 @@ from shared.autoscaling.deciding.decide import (
     refusals,
 )
 from shared.autoscaling.deciding.guards import GUARDS, Context, already_requested
-from shared.autoscaling.deciding.levels import Outcome, turning_levels
+from shared.autoscaling.deciding.levels import Outcome, TurningLevel, turning_levels
 from shared.autoscaling.deciding.samples import observe, window_start
 from shared.autoscaling.learning.backlogs import unfallen
 from shared.autoscaling.policy import Resource, members, said
@@ -35,17 +35,6 @@ SHARE_MAX = 100.0
 """The highest value of a share in percent."""
 PLAUSIBLE_FACTOR, PLAUSIBLE = 100, 1000.0
 """No level is named that exceeds both this many times the highest kept value and this number."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurningPoint:
-    """The level of a metric beyond which the decision would have been different.
-
-    ``distance`` is the distance from the present level, as a share of that level.
-    """
-
-    distance: float
-    text: str
 
 
 def explained(
@@ -75,9 +64,12 @@ def explained(
         return decide(resource, varied, decision.time)
 
     names = _varied(resource)
-    turns = [t for name in names for t in _turns(resource, state, decision, name, decided)]
+    turns = [
+        (turn, name) for name in names for turn in _turns(resource, state, decision, name, decided)
+    ]
     if turns:
-        text = min(turns, key=lambda turn: turn.distance).text
+        turn, name = min(turns, key=lambda each: each[0].distance)
+        text = f"would have {_changed(decision, turn.decided)} at {name} {turn}"
     elif decision.limited_by and recommendation.capacity != decision.desired:
         text = _without_guards(resource, state, decision, decision.current)
     else:
@@ -108,7 +100,8 @@ def _without_guards(
         if revoked is not None and capacity == current and kept:
             return f"would have kept the pending action (target {revoked.target}) without {without}"
         if capacity != decision.desired:
-            return f"would have {_verb_to(current, capacity)} without {without}"
+            to = "at" if capacity == current else "to"
+            return f"would have {_verb(current, capacity)} {to} {capacity} without {without}"
         if not further:
             return ""
         absent.update(further)
@@ -127,13 +120,12 @@ def _turns(
     decision: Decision,
     name: str,
     decided: Callable[[ScalingState], Decision],
-) -> Iterator[TurningPoint]:
-    """The nearest turning points below and above the present level of one metric.
+) -> Iterator[TurningLevel]:
+    """The nearest turning levels below and above the present level of one metric.
 
-    A level at which the policy fails is no turning point.
+    A level at which the policy fails is no turning level.
     """
     history = state.histories.get(name)
-    assert decision.current is not None
     if history is None or not history.samples:
         return
     first_varied = _first_varied(resource, state, decision, name)
@@ -149,14 +141,10 @@ def _turns(
         return None if failed or other.desired == decision.desired else other.desired
 
     level = _level(history.samples[first_varied:], outcome)
-    if level is None:
-        return
-    whole = all(sample.value % 1 == 0 for sample in history.samples)
-    highest = _highest(resource, name, history)
-    for turn in turning_levels(outcome, level, highest, whole=whole):
-        other = _described_change(decision, turn.decided)
-        distance = abs(turn.level - level) / (level or 1.0)
-        yield TurningPoint(distance, f"would have {other} at {name} {turn}")
+    if level is not None:
+        whole = all(sample.value % 1 == 0 for sample in history.samples)
+        highest = _highest(resource, name, history)
+        yield from turning_levels(outcome, level, highest, whole=whole)
 
 
 def _highest(resource: Resource, name: str, history: Window) -> float:
@@ -198,20 +186,14 @@ def _level(samples: Sequence[MetricValue], outcome: Outcome) -> float | None:
     return next((at for at in (values[-1], fmean(values)) if outcome(at) is None), None)
 
 
-def _described_change(decision: Decision, desired: int) -> str:
+def _changed(decision: Decision, desired: int) -> str:
     """Describe an alternative decision by its direction. If the actual decision has the same
     direction, add the capacity of the alternative."""
-    assert decision.current is not None
     verb = _verb(decision.current, desired)
-    same = decision.desired is not None and verb == _verb(decision.current, decision.desired)
-    return f"{verb} to {desired}" if same else verb
+    return f"{verb} to {desired}" if verb == _verb(decision.current, decision.desired) else verb
 
 
-def _verb_to(current: int, desired: int) -> str:
-    return f"{_verb(current, desired)} {'at' if desired == current else 'to'} {desired}"
-
-
-def _verb(current: int, desired: int) -> str:
-    if desired == current:
+def _verb(current: int | None, desired: int | None) -> str:
+    if current is None or desired is None or desired == current:
         return "stayed"
     return "scaled out" if desired > current else "scaled in"

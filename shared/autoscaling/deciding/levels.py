@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 Outcome = Callable[[float], int | None]
@@ -24,11 +24,15 @@ BEYOND = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class TurningLevel:
-    """The level, the side of it on which the decision is another one, and that decision."""
+    """The level, the side of it on which the decision is another one, and that decision.
+
+    ``distance`` is the distance from the present level, as a share of that level.
+    """
 
     sign: str
     level: float
     decided: int
+    distance: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.sign} {self.level:.15g}"
@@ -49,7 +53,7 @@ def turning_levels(
             if outcome(far) is not None:
                 closest = _bisected(outcome, near, far, whole=whole)
                 if found := _named(outcome, *closest, highest, whole=whole):
-                    yield found
+                    yield replace(found, distance=abs(found.level - level) / (level or 1.0))
                 break
             near = far
 

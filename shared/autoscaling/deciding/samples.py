@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -101,13 +101,8 @@ def _check(metric: Metric, now: datetime) -> None:
 
 def with_sample(history: Window, value: MetricValue, start: datetime) -> Window | None:
     """The samples since ``start``, including ``value``; None if its time is already present."""
-    samples = history.samples
-    if not samples:
-        return Window((value,))
-    if value.time > samples[-1].time:
-        return Window(_bounded((*samples, value), start))
-    late = _sorted_in(samples, value)
-    return None if late is None else Window(_bounded(late, start))
+    samples = _sorted_in(history.samples, value)
+    return None if samples is None else Window(since(samples, start)[-SAMPLES_KEPT_MAX:])
 
 
 def with_capacity(history: Window, value: MetricValue, start: datetime) -> Window | None:
@@ -115,36 +110,22 @@ def with_capacity(history: Window, value: MetricValue, start: datetime) -> Windo
 
     The newest sample before ``start`` is kept too, because it states the capacity at ``start``.
     """
-    samples = history.samples
-    if samples and value.time <= samples[-1].time:
-        late = _sorted_in(samples, value)
-        if late is None:
-            return None
-        return Window(_kept(_changes_only(late), start))
-    continues_run = len(samples) > 1 and samples[-2].value == samples[-1].value == value.value
-    changes = (*(samples[:-1] if continues_run else samples), value)
-    return Window(_kept(changes, start))
+    samples = _sorted_in(history.samples, value)
+    if samples is None:
+        return None
+    changes = _changes_only(samples)
+    first = max(bisect_right(changes, start, key=time_of) - 1, 0)
+    return Window(changes[first:][-SAMPLES_KEPT_MAX:])
 
 
 def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
+    """The samples with ``value``; None if its time is already present."""
+    if not samples or value.time > samples[-1].time:
+        return (*samples, value)
     at = bisect_left(samples, value.time, key=time_of)
     if samples[at].time == value.time:
         return None
     return (*samples[:at], value, *samples[at:])
-
-
-def _bounded(samples: Samples, start: datetime) -> Samples:
-    first = 0
-    while samples[first].time < start:  # usually at most one sample is too old
-        first += 1
-    return samples[first:][-SAMPLES_KEPT_MAX:]
-
-
-def _kept(changes: Samples, start: datetime) -> Samples:
-    first, last = 0, len(changes) - 1
-    while first < last and changes[first + 1].time <= start:
-        first += 1
-    return changes[first:][-SAMPLES_KEPT_MAX:]
 
 
 def _changes_only(samples: Samples) -> Samples:

@@ -112,13 +112,6 @@ def connections(resources: object) -> set[tuple[str, str]]:
     }
 
 
-def _sources(resources: object) -> Iterator[object]:
-    """The sources of the resources that are valid enough to have any."""
-    for resource in resources if isinstance(resources, list | tuple) else ():
-        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping):
-            yield from resource.metrics.values()
-
-
 def failing_policies(
     resources: Sequence[Resource], seconds: float = CHECK_SECONDS_MAX
 ) -> list[str]:

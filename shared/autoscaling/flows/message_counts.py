@@ -15,9 +15,7 @@ from shared.autoscaling.learning.counts import (
     count_of,
     counted_backlog,
     counting_series,
-    siblings,
     why_not_counted,
-    with_finishing_workers,
 )
 from shared.autoscaling.learning.subscription_share import ShareHistory, finished, with_readings
 from shared.autoscaling.policy import Resource
@@ -92,7 +90,8 @@ class MessageCounts:
 
         ``failures`` maps the name of each failed reading to the reason.
         """
-        if counting_series(resource) is None:
+        backlog = counted_backlog(resource)
+        if backlog is None or counting_series(resource) is None:
             self._tell_if_uncounted(resource)
             return metrics
         by_name = defaultdict[str, list[MetricValue]](list)
@@ -101,7 +100,7 @@ class MessageCounts:
         self._tell_failures(resource, failures, worked=COMPLETED in by_name or INCOMING in by_name)
         others = [m for m in metrics if m.name not in (COMPLETED, *HELPERS)]
         count = by_name.get(SUBSCRIPTIONS)
-        if siblings(resource) is None or (count and count[-1].value == 1):
+        if backlog.siblings is None or (count and count[-1].value == 1):
             values = self._finishing(resource, by_name)
         else:
             values = self._of_subscription(resource, by_name)
@@ -110,14 +109,19 @@ class MessageCounts:
     def _finishing(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
     ) -> Sequence[MetricValue]:
-        """The counts, without the minutes in which the workers failed."""
+        """The counts, without the minutes in which the workers failed: they abandoned more
+        deliveries than they completed, because a service that they depend on failed. The completed
+        messages of such a minute do not show how many messages an instance can finish.
+        """
         kept = (*self._abandoned.get(resource.name, ()), *by_name.get(ABANDONED, ()))
         start = max((each.time for each in kept), default=NEVER) - REMEMBERED
         self._abandoned[resource.name] = tuple(each for each in kept if each.time >= start)
-        finishing, failing = with_finishing_workers(by_name.get(COMPLETED, ()), kept)
+        abandoned = {each.time: each.value for each in kept}
+        completed = by_name.get(COMPLETED, ())
+        failing = [each for each in completed if abandoned.get(each.time, 0.0) > each.value]
         if failing:
             self._tell_failing(resource, failing[-1].time)
-        return finishing
+        return [each for each in completed if each not in failing]
 
     def _of_subscription(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]

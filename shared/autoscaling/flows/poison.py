@@ -77,12 +77,8 @@ async def run_action(
     try:
         action = decode_action(message.body)
         resource = find(resources, action.resource_name)
-    except BadMessage as error:
-        await _record(message, str(error), resources, store)
-        return
-    try:
         await store.load(resource.name)
-    except StateUnreadable as error:  # the pending action is unknown; the reconciler logs this too
+    except (BadMessage, StateUnreadable) as error:
         await _record(message, str(error), resources, store)
         return
     await _record(message, UNEXPLAINED, resources, store)

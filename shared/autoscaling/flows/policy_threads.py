@@ -64,10 +64,6 @@ class _Holding(Composite):
     reason: str
     since: datetime
 
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        return (self.policy,)
-
     def __call__(self, seen: Observation, /) -> Recommendation:
         return failure(seen, self.reason, **{RUNNING_SINCE: format_time(self.since)})
 

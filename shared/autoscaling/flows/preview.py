@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shared.autoscaling.acting.actions import as_of, confirm_if_observed
+from shared.autoscaling.acting.actions import as_of
 from shared.autoscaling.deciding.clocks import dated
 from shared.autoscaling.deciding.decide import Decision
-from shared.autoscaling.deciding.samples import kept_seconds, merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.ports import StateStore
 from shared.autoscaling.sources import Services
-from shared.autoscaling.state import ScalingState
-from shared.values.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.transition import merged
+from shared.values.measurements import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +52,10 @@ async def make_preview(
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)
     for metric in collection.metrics:
         try:
-            state = _merged(resource, state, metric, snapshot)
+            dated_metric = dated(state, metric, snapshot.read_at)
+            state = merged(resource, state, dated_metric, snapshot.read_at).state
         except BadMessage as error:
             failures.append(SourceFailure(resource.name, metric.name, str(error)))
     decision = await threads.decide(resource, state, snapshot.read_at)
     decision = await threads.explain(resource, state, decision)
     return Preview(decision, collection.metrics, tuple(failures))
-
-
-def _merged(
-    resource: Resource, state: ScalingState, metric: Metric, snapshot: Snapshot
-) -> ScalingState:
-    now, kept = snapshot.read_at, kept_seconds(resource, metric.name)
-    metric = dated(state, metric, now)
-    new = merge(state, metric, now, *kept).state
-    return confirm_if_observed(new, metric.value) if metric.name == CAPACITY_METRIC else new

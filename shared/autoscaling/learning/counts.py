@@ -8,14 +8,13 @@ if the topic has no other subscription.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import Series, Source
-from shared.values.measurements import MetricValue
 
 COMPLETED = "completed-messages"
 """The name of the metric that is added to a resource."""
@@ -86,14 +85,6 @@ def counting_series(resource: Resource) -> Series | None:
     return resource.source(COMPLETED).series
 
 
-def siblings(resource: Resource) -> Source | None:
-    """The number of the subscriptions that Azure Monitor counts together; None if no topic is
-    counted.
-    """
-    backlog = counted_backlog(resource)
-    return backlog.siblings if backlog and counting_series(resource) else None
-
-
 def why_not_counted(resource: Resource) -> str:
     """Why Azure Monitor does not count the finished messages of a resource.
 
@@ -110,20 +101,3 @@ def why_not_counted(resource: Resource) -> str:
     if names:
         return f"Azure Monitor has no such counts of {type(resource.source(names[0])).__name__}"
     return "the policy reads no backlog"
-
-
-def with_finishing_workers(
-    completed: Iterable[MetricValue], abandoned: Iterable[MetricValue]
-) -> tuple[list[MetricValue], list[MetricValue]]:
-    """The counts of minutes to learn from, and those of minutes in which the workers failed.
-
-    The workers failed in a minute if they abandoned more deliveries than they completed. This
-    happens if a service that they depend on fails. The completed messages of such a minute do not
-    show how many messages an instance can finish.
-    """
-    given_up = {each.time: each.value for each in abandoned}
-    finishing, failing = list[MetricValue](), list[MetricValue]()
-    for each in completed:
-        fails = given_up.get(each.time, 0.0) > each.value
-        (failing if fails else finishing).append(each)
-    return finishing, failing

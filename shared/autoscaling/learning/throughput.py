@@ -43,13 +43,7 @@ from itertools import pairwise
 from statistics import median_low
 
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.learning.backlog_rate import (
-    Samples,
-    low_end,
-    posterior,
-    resumed,
-    with_backlog,
-)
+from shared.autoscaling.learning.backlog_rate import Samples, low_end, posterior
 from shared.autoscaling.learning.outliers import (
     PART_MAX,
     Pair,
@@ -59,7 +53,7 @@ from shared.autoscaling.learning.outliers import (
 )
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
-from shared.values.measurements import CAPACITY_METRIC, MetricValue, time_of
+from shared.values.measurements import MetricValue, time_of
 
 OBSERVATIONS_MIN = 2.9
 """A standard error is computed from three or more intervals. The weights of three intervals add up
@@ -184,30 +178,6 @@ def learn_dead_time(state: ScalingState) -> ScalingState:
     return replace(state, learned=learned)
 
 
-# --- from the backlog -------------------------------------------------------------------------
-
-
-def learn_from_backlog(
-    state: ScalingState, backlog_name: str | None, maximum: int, *, ignored: bool = False
-) -> ScalingState:
-    """The state after learning from the samples of the backlog since the last call.
-
-    If ``ignored`` is true, nothing is learned from these samples.
-    """
-    backlog = state.histories.get(backlog_name or "")
-    capacity = state.histories.get(CAPACITY_METRIC)
-    if backlog is None or capacity is None:
-        return state
-    known, samples = state.learned.trend, backlog.samples
-    if ignored and samples:
-        trend = resumed(known, samples[-1].time)
-    else:
-        trend = with_backlog(known, samples, capacity.samples, maximum)
-    if trend is known:
-        return state
-    return replace(state, learned=replace(state.learned, trend=trend))
-
-
 # --- from counts of items ---------------------------------------------------------------------
 
 
@@ -225,30 +195,6 @@ class Counted:
     not in order."""
     limit: timedelta = timedelta.max
     """The time within which something is finished if the instances work."""
-
-
-def learn_from_counts(
-    state: ScalingState,
-    throughput: Throughput,
-    backlog_name: str | None,
-    limit: timedelta,
-    grain: timedelta | None = None,
-) -> ScalingState:
-    """The state after learning from the counts of items since the last call.
-
-    ``limit`` is the time within which something is finished if the instances work. ``grain`` is the
-    time that one sample of the counted metric covers, if it is known.
-    """
-    samples = state.histories.get(throughput.counted_metric or "")
-    backlog = state.histories.get(backlog_name or "")
-    capacity = state.histories.get(CAPACITY_METRIC)
-    if samples is None or backlog is None or capacity is None:
-        return state
-    counted = Counted(samples.samples, throughput.completed_metric is None, grain, limit)
-    work = with_counted(state.learned.work, counted, backlog.samples, capacity.samples)
-    if work is state.learned.work:
-        return state
-    return replace(state, learned=replace(state.learned, work=work))
 
 
 def with_counted(

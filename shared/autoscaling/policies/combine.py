@@ -5,7 +5,7 @@ A combination asks its members. If a member fails, its recommendation is the cur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -19,9 +19,6 @@ from shared.autoscaling.policy import (
     ask,
 )
 from shared.values.measurements import Evidence
-
-Choose = Callable[[Sequence[int], int], int | None]
-"""Chooses one of the recommended capacities, given the current capacity, or None to hold."""
 
 
 def any_of(*policies: PolicyFunction) -> Combination:
@@ -74,7 +71,7 @@ class Combination(Composite):
         if not recommended:
             return stay(seen, self.kind, f"{self.kind} combines no policies")
         wanted = [each.capacity for each in recommended]
-        choice = CHOICES[self.kind](wanted, seen.capacity)
+        choice = self._choice(wanted, seen.capacity)
         capacity = seen.capacity if choice is None else choice
         lacking = self._lacking(recommended, seen.capacity)
         chosen = _chosen(recommended, capacity, lacking=bool(lacking))
@@ -92,6 +89,12 @@ class Combination(Composite):
             candidates=flattened(recommended),
             missing=lacking,
         )
+
+    def _choice(self, wanted: Sequence[int], capacity: int) -> int | None:
+        """The recommended capacity that applies; None to hold."""
+        if self.kind == "all_of":
+            return _all(wanted, capacity)
+        return None if self.kind == "any_of" and max(wanted) == capacity else max(wanted)
 
     def _lacking(self, recommended: Sequence[Recommendation], capacity: int) -> str:
         """What members lack; empty if the recommendations of the other members are enough.
@@ -146,21 +149,10 @@ def _chosen(
     return max(same, key=lambda each: (bool(each.lacking) is lacking, each.paced))
 
 
-def _any(wanted: Sequence[int], capacity: int) -> int | None:
-    return None if max(wanted) == capacity else max(wanted)
-
-
 def _all(wanted: Sequence[int], capacity: int) -> int | None:
     if min(wanted) > capacity:
         return min(wanted)
     return max(wanted) if max(wanted) < capacity else None
-
-
-def _highest(wanted: Sequence[int], _: int) -> int | None:
-    return max(wanted)
-
-
-CHOICES: dict[str, Choose] = {"any_of": _any, "all_of": _all, "highest": _highest}
 
 
 def fallback(policy: PolicyFunction, otherwise: PolicyFunction) -> Fallback:

@@ -147,16 +147,14 @@ class MetricRules(Policy):
         }
         met = [(r, v) for r, v in pairs if v is not None and r.met(v)]
         out = [(r, v) for r, v in met if r.direction == "out"]
-        if out:
-            rule, value = max(out, key=lambda pair: pair[0].wanted(seen.capacity))
-            wanted = rule.wanted(seen.capacity)
-            reason = f"{rule.finding(value, seen)}: recommending {instances_text(wanted)}"
-            return Recommendation(wanted, reason, "metric_rules", evidence)
         scaling_in = [rule for rule in self.rules if rule.direction == "in"]
         quiet = [(r, v) for r, v in met if r.direction == "in"]
-        if scaling_in and len(quiet) == len(scaling_in):
-            wanted = max(rule.wanted(seen.capacity) for rule, _ in quiet)
-            findings = ", and ".join(rule.finding(value, seen) for rule, value in quiet)
+        decisive = quiet if len(quiet) == len(scaling_in) else []
+        if out:
+            decisive = [max(out, key=lambda pair: pair[0].wanted(seen.capacity))]
+        if decisive:
+            wanted = max(rule.wanted(seen.capacity) for rule, _ in decisive)
+            findings = ", and ".join(rule.finding(value, seen) for rule, value in decisive)
             reason = f"{findings}: recommending {instances_text(wanted)}"
             return Recommendation(wanted, reason, "metric_rules", evidence)
         scale_in = "there is no scale-in rule"

@@ -95,23 +95,19 @@ class Rule:
         last = day + DAY if self.end <= self.start else day
         return instant(day, self.start, zone), instant(last, self.end, zone)
 
-    def spans(self, now: datetime, default_zone: str) -> Iterator[tuple[datetime, datetime]]:
-        """The intervals that start from yesterday until ``DAYS_AHEAD`` days ahead."""
+    def spans(
+        self, now: datetime, default_zone: str, days_ahead: int = DAYS_AHEAD
+    ) -> Iterator[tuple[datetime, datetime]]:
+        """The intervals that start from yesterday until ``days_ahead`` days ahead."""
         today = now.astimezone(ZoneInfo(self.time_zone or default_zone)).date()
-        for ahead in range(-1, DAYS_AHEAD + 1):
+        for ahead in range(-1, days_ahead + 1):
             day = today + ahead * DAY
             if self.starts_on(day):
                 yield self.span(day, default_zone)
 
     def holds(self, now: datetime, default_zone: str) -> bool:
         """True if the rule applies at ``now``."""
-        today = now.astimezone(ZoneInfo(self.time_zone or default_zone)).date()
-        for day in (today, today - DAY):
-            if self.starts_on(day):
-                start, end = self.span(day, default_zone)
-                if start <= now < end:
-                    return True
-        return False
+        return any(start <= now < end for start, end in self.spans(now, default_zone, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,14 +58,8 @@ class TargetTracking(Policy):
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return (
-            (self.metric,)
-            if self.reporting_metric is None
-            else (
-                self.metric,
-                self.reporting_metric,
-            )
-        )
+        reporting = () if self.reporting_metric is None else (self.reporting_metric,)
+        return (self.metric, *reporting)
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
