@@ -262,7 +262,7 @@ else:
     if settings.ingestion.hub is not None:
         from shared.web import breaker_http, dead_letters_http
 
-        serve(ingestion, lambda: app.web.board, board.breakers)
+        serve(ingestion, lambda: app.web.board, breaker_http.breakers)
         serve(ingestion, lambda: app.ingestion.breaker_controller, *breaker_http.OPERATIONS)
         serve(ingestion, lambda: app.ingestion.dead_letter_service, *dead_letters_http.OPERATIONS)
         functions.register_functions(ingestion)

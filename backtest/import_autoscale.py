@@ -23,7 +23,7 @@ from shared.autoscaling import MetricRules
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.declaring import Limits
 from shared.settings import load
-from shared.settings.json_files import read_json
+from shared.settings.files import read_json
 
 SOURCES = {".tf": "HCL", ".tfvars": "HCL", ".hcl": "HCL", ".bicep": "Bicep"}
 

@@ -22,7 +22,7 @@ FUNCTIONS = (
     *page.OPERATIONS,
     *board.OPERATIONS,
     samples_http.push_metrics,
-    board.breakers,
+    breaker_http.breakers,
     *breaker_http.OPERATIONS,
     *dead_letters_http.OPERATIONS,
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.settings import is_running, writer_of
-from shared.settings.json_files import read_json
+from shared.settings.files import read_json
 
 ROOT = Path(__file__).parents[2]
 LOCAL_SETTINGS = ROOT / "local.settings.json"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from local.functions_host.connections import Connection, find_connection
 from local.functions_host.errors import HostStartFailed
-from shared.settings.files import values_of
-from shared.settings.json_files import read_json
+from shared.settings.files import read_json, values_of
 from shared.settings.variables import Variables, resolved
 
 

@@ -368,10 +368,5 @@ async def _apply(
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:
-    """The time that lies ``age`` before now, by the store's clock.
-
-    Dead letters that failed before this time are older than ``age``. The result is None without an
-    age, or if the store has no stream. Any stream can be read to get the time of the store's clock.
-    """
-    streams = [] if age is None else await app.ingestion.store.streams()
-    return await older_than(app.ingestion.store, streams[0], age) if age and streams else None
+    """The time before which a dead letter must have failed to be older than ``age``."""
+    return None if age is None else await older_than(app.ingestion.store, age)

@@ -86,6 +86,11 @@ class Trend:
         return self.kind, self.event, self.measurement, tuple(sorted(self.dimensions.items()))
 
     @property
+    def is_readable(self) -> bool:
+        """False for the trend that is returned instead of an unreadable row."""
+        return self.verdict != UNREADABLE
+
+    @property
     def name(self) -> str:
         """The name of the series, such as ``checkout Amount country=CH``."""
         dimensions = [f"{name}={value}" for name, value in sorted(self.dimensions.items())]
@@ -124,7 +129,7 @@ def _name(trend: Trend) -> str:
 
 
 UNREADABLE = "unreadable"
-"""The verdict of the trend that is returned instead of an unreadable row. It is never stored."""
+"""The verdict of a trend that is not readable. It is never stored."""
 TEXTS = ("date", "event", "kind", "measurement", "verdict", "reason")
 NUMBERS = ("raw_sum", "adjusted_count", "adjusted_sum", "sampling_rate", "records")
 

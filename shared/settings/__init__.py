@@ -17,9 +17,8 @@ from shared.settings.amqp_transport import AMQP_TRANSPORT
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.settings.data_sets import DataSetSettings
 from shared.settings.fields import Environ, Section, SettingsModel, settings_of
-from shared.settings.files import FORMS, NoSettings, values_of
+from shared.settings.files import FORMS, NoSettings, read_json, values_of
 from shared.settings.ingestion import IngestionSettings
-from shared.settings.json_files import read_json
 from shared.settings.nightly import NightlySettings
 from shared.settings.notifications import NotificationSettings
 from shared.settings.scaling import (

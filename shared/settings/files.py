@@ -1,9 +1,11 @@
-"""The settings in a file, in the forms in which people have them."""
+"""The settings in a file, in the forms in which people have them, and how such a file is read."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from shared.settings.variables import same_name
@@ -16,6 +18,10 @@ ENCRYPTED = (
     "its values are encrypted. Run `func settings decrypt` in its folder, or set IsEncrypted to "
     "false and write the values"
 )
+
+_STRING = r'"(?:\\.|[^"\\])*"'
+_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 
 
 class NoSettings(ValueError):
@@ -55,3 +61,22 @@ def _texts(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
     if twice := [name for name, _ in given if names.count(same_name(name)) > 1]:
         raise NoSettings(f"{' and '.join(twice)}: they are the same setting. Remove one of them")
     return {name: v if isinstance(v, str) else json.dumps(v) for name, v in given}
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file that people edit, as Azure Functions Core Tools reads it: with a
+    byte order mark, comments, trailing commas, or in UTF-16, as Windows PowerShell writes it.
+    Raises OSError, or ValueError if it is not JSON.
+
+    Comments become spaces, so that an error names the line and column of the file.
+    """
+    data = path.read_bytes()
+    text = data.decode(json.detect_encoding(data)).removeprefix("\ufeff")
+    for pattern in (_COMMENTS, _TRAILING_COMMAS):
+        text = pattern.sub(_blank, text)
+    return json.loads(text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    found = match[0]
+    return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.settings.json_files import read_json
+from shared.settings.files import read_json
 from shared.settings.variables import same_name
 
 HOST_JSON = "host.json"

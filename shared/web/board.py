@@ -34,10 +34,10 @@ from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override
 from shared.notifications.conditions import Condition
 from shared.values.durations import SHORT_PATTERN
+from shared.values.text import DateText
 from shared.web.given import Given, Line, Name
 from shared.web.http import Refused, Reply, Request
 from shared.web.operation import operation
-from shared.web.panels import BreakerSummary, TrendSeries
 
 POINTS_MAX = 360
 CACHED_LINES_MAX = 20_000
@@ -210,6 +210,39 @@ class OverrideSet(TypedDict):
     said: str
 
 
+class TrendDay(TypedDict):
+    """The figures of a day: as recorded, and adjusted for sampling with a range of 95 %."""
+
+    date: DateText
+    raw: float | None
+    adjusted: float | None
+    low: float | None
+    high: float | None
+    sampling_rate: float | None
+    verdict: str
+    figure: str
+    reason: str
+    complete: bool
+
+
+class TrendSeries(TypedDict):
+    """An event with its days in order. ``alarm`` is true if the verdict on the newest day is that
+    events or measured values were lost."""
+
+    name: str
+    event: str
+    kind: str
+    measurement: str
+    dimensions: dict[str, str]
+    verdict: str
+    figure: str
+    count_verdict: str
+    sum_verdict: str
+    reason: str
+    alarm: bool
+    days: list[TrendDay]
+
+
 @operation("GET", "resources", name="resources")
 async def all_resources(board: Board) -> list[ResourceStatus | ResourceUnreadable]:
     """Every resource: capacity, desired capacity, mode, throughput, metrics."""
@@ -269,13 +302,6 @@ async def override(
 async def trends(board: Board) -> list[TrendSeries]:
     """The event trends that the nightly job computed, as JSON."""
     shown: list[TrendSeries] = (await board.panels["trends"]()).content
-    return shown
-
-
-@operation("GET", "breakers")
-async def breakers(board: Board) -> list[BreakerSummary]:
-    """The circuit breakers as JSON, each open one with a link for closing it."""
-    shown: list[BreakerSummary] = (await board.panels["breakers"]()).content
     return shown
 
 

@@ -13,10 +13,11 @@ from pydantic import ConfigDict, Field
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.operating.breaker import BreakerController
+from shared.web.board import Board
 from shared.web.given import Given, Line, Name, check_length, described
 from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
 from shared.web.operation import operation
-from shared.web.panels import BreakerStatus, status_of
+from shared.web.panels import BreakerStatus, BreakerSummary, status_of
 from shared.web.rendering import render
 
 log = logging.getLogger(__name__)
@@ -151,6 +152,13 @@ async def breaker_isolate(
     breaker = await controller.isolate(body.reason.strip())
     log.warning("[breaker_isolated] %s: %s", controller.name, breaker.reason)
     return {"breaker": controller.name, "mode": breaker.mode, "epoch": breaker.epoch}
+
+
+@operation("GET", "breakers")
+async def breakers(board: Board) -> list[BreakerSummary]:
+    """The circuit breakers as JSON, each open one with a link for closing it."""
+    shown: list[BreakerSummary] = (await board.panels["breakers"]()).content
+    return shown
 
 
 def _check_name(controller: BreakerController, path: OfBreaker) -> None:

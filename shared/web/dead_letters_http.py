@@ -125,19 +125,11 @@ async def dead_letters_purge(
     """Delete up to 100 dead letters that are older than a given age. If ``more`` is true in the
     reply, repeat the request.
     """
-    letters = await _older(service.store, query.wanted, timedelta(days=body.older_than_days))
+    before = await older_than(service.store, timedelta(days=body.older_than_days))
+    wanted = replace(query.wanted, failed_before=before)
+    letters = await find(service.store, wanted, LETTERS_PER_REQUEST_MAX)
     outcome = await purge(service.store, letters) if letters else DeadLetterResult()
     return {**view.result(outcome), "more": len(letters) == LETTERS_PER_REQUEST_MAX}
-
-
-async def _older(
-    store: EventStore, query: DeadLetterQuery, age: timedelta
-) -> Sequence[StoredDeadLetter]:
-    streams = await store.streams()
-    if not streams:
-        return ()
-    before = await older_than(store, streams[0], age)
-    return await find(store, replace(query, failed_before=before), LETTERS_PER_REQUEST_MAX)
 
 
 OPERATIONS = (dead_letters, dead_letter, dead_letter_redrive, dead_letters_purge)

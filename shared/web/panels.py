@@ -6,15 +6,18 @@ import base64
 import codecs
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
 from shared.ingestion.operating.breaker import BreakerView
-from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.values.news import stamp
 from shared.values.shown import shown
-from shared.values.text import DateText, TimeText
+from shared.values.text import TimeText
+from shared.web.board import TrendDay, TrendSeries
+
+if TYPE_CHECKING:
+    from shared.sampling.trend_rows import Trend
 
 BODY_BYTES_SHOWN = 200
 
@@ -64,39 +67,6 @@ class BreakerStatus(TypedDict):
     errors: list[BreakerError]
     backlog: list[PartitionBacklog]
     approval_url: NotRequired[str]
-
-
-class TrendDay(TypedDict):
-    """The figures of a day: as recorded, and adjusted for sampling with a range of 95 %."""
-
-    date: DateText
-    raw: float | None
-    adjusted: float | None
-    low: float | None
-    high: float | None
-    sampling_rate: float | None
-    verdict: str
-    figure: str
-    reason: str
-    complete: bool
-
-
-class TrendSeries(TypedDict):
-    """An event with its days in order. ``alarm`` is true if the verdict on the newest day is that
-    events or measured values were lost."""
-
-    name: str
-    event: str
-    kind: str
-    measurement: str
-    dimensions: dict[str, str]
-    verdict: str
-    figure: str
-    count_verdict: str
-    sum_verdict: str
-    reason: str
-    alarm: bool
-    days: list[TrendDay]
 
 
 def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
@@ -167,7 +137,7 @@ def _series(days: list[Trend]) -> TrendSeries:
         stamp,
         dimensions=dict(newest.dimensions),
         alarm="lost" in newest.verdict,
-        days=[_day(day, of) for day in days if day.verdict != UNREADABLE],
+        days=[_day(day, of) for day in days if day.is_readable],
     )
 
 

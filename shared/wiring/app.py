@@ -133,21 +133,21 @@ class App:
         to, environ = self.settings.notifications, self.settings.environ
         if not to.telemetry and not to.otlp_endpoint:
             return no_meter
-        from shared.azure import telemetry as export  # noqa: PLC0415  heavy to import
         from shared.azure.meter import NAME, OpenTelemetryMeter  # noqa: PLC0415  heavy
+        from shared.azure.telemetry import SIGNALS, Destinations, export  # noqa: PLC0415  heavy
 
         switched_off = [
             signal
-            for signal in export.SIGNALS
+            for signal in SIGNALS
             if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
         ]
-        export.export(
-            export.Destinations(
+        export(
+            Destinations(
                 connection_string=to.telemetry,
                 authentication=to.telemetry_authentication,
                 otlp_endpoint=to.otlp_endpoint,
                 service_name=environ.get("WEBSITE_SITE_NAME") or NAME,
-                signals=export.SIGNALS.difference(switched_off),
+                signals=SIGNALS.difference(switched_off),
                 sampler_is_set=bool(environ.get("OTEL_TRACES_SAMPLER")),
             )
         )

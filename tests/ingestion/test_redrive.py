@@ -278,7 +278,13 @@ async def test_dead_letters_of_a_failed_sending_stay_and_can_be_sent_again() -> 
 
 async def test_purging_by_age_uses_the_stores_clock() -> None:
     store = await store_with(range(1, 7))
-    before = await older_than(store, FIRST, timedelta(hours=4))
+    before = await older_than(store, timedelta(hours=4))
     outcome = await purge(store, await find(store, DeadLetterQuery(failed_before=before), 100))
     assert numbers(outcome.done) == [5, 6]
     assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4]
+
+
+async def test_purging_by_age_spares_the_first_dead_letter_if_it_is_stored_meanwhile() -> None:
+    before = await older_than(MemoryIngestionStore(lambda: NOW), timedelta(0))
+    stored = await store_with(range(1, 2))
+    assert await find(stored, DeadLetterQuery(failed_before=before), 100) == []

@@ -15,7 +15,7 @@ from local.functions_host.app_settings import read_app_settings
 from local.functions_host.host_json import read_host_json
 from shared import settings
 from shared.settings import SettingsError
-from shared.settings.json_files import read_json
+from shared.settings.files import read_json
 
 EDITED = """\ufeff// of this machine
 {

@@ -281,12 +281,12 @@ MUTANTS += [
         4,
     ),
     scaling("transition.advance", "as_of(state, now)", "state", 28),
-    scaling("actions.as_of", "history.samples[-1].time > latest", "False", 4),
-    scaling("actions.as_of", "desired is not None and", "False and", 214),
+    scaling("acting.actions.as_of", "history.samples[-1].time > latest", "False", 4),
+    scaling("acting.actions.as_of", "desired is not None and", "False and", 214),
     # --- a plan that is slower than its time-out, messages that are late
-    scaling("actions._superseded", "(*earlier, known.target)", "()", 89),
-    scaling("actions.confirm", "changed_at=now", "changed_at=desired.requested_at", 1),
-    scaling("actions._overdue", "now < _resend_at(desired, timing)", "False", 1),
+    scaling("acting.actions._superseded", "(*earlier, known.target)", "()", 89),
+    scaling("acting.actions.confirm", "changed_at=now", "changed_at=desired.requested_at", 1),
+    scaling("acting.actions._overdue", "now < _resend_at(desired, timing)", "False", 1),
     scaling(
         "deciding.samples.merge",
         "return Merged(state, MergeOutcome.STALE)",

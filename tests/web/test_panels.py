@@ -17,7 +17,8 @@ from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker import BreakerView
 from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
-from shared.web.board import Board, RecentLog, Shown, breakers, cached
+from shared.web.board import Board, RecentLog, Shown, cached
+from shared.web.breaker_http import breakers
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW

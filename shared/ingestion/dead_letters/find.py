@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from shared.ingestion.errors import NotFound
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Span, Stream, in_one_case
@@ -15,6 +15,7 @@ from shared.ingestion.store.events import EventStore, StoredDeadLetter
 PAGE = 100
 STREAMS_AT_ONCE = 8
 BEGINNING_BYTES = 1000
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,12 @@ def _beginning(stored: StoredDeadLetter) -> StoredDeadLetter:
     return replace(stored, letter=replace(stored.letter, body=body and body[:BEGINNING_BYTES]))
 
 
-async def older_than(store: EventStore, stream: Stream, age: timedelta) -> datetime:
-    """The time that lies ``age`` before now, by the store's clock."""
-    return (await store.load(stream)).read_at - age
+async def older_than(store: EventStore, age: timedelta) -> datetime:
+    """The time that lies ``age`` before now, by the store's clock, which is read with any stream.
+    Without a stream nothing is older, not even a dead letter that is stored meanwhile.
+    """
+    streams = await store.streams()
+    return (await store.load(streams[0])).read_at - age if streams else NEVER
 
 
 async def chunks(
