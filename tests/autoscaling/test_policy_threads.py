@@ -337,7 +337,10 @@ def _check_that_none_escapes(error: BaseException, told: str) -> None:
     assert member("first", Described()) == [f"first: problems() raised {told}"]
 
 
-def test_ctrl_c_of_a_person_is_no_error_of_the_policy() -> None:
+def test_ctrl_c_of_a_person_is_no_error_of_the_policy(request: pytest.FixtureRequest) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+
     def interrupted(_: Observation) -> Recommendation:
         signal.raise_signal(signal.SIGINT)
         return Recommendation(2, "not interrupted")

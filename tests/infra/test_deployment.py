@@ -141,8 +141,8 @@ def test_the_template_creates_exactly_the_queues_and_tables_that_the_app_uses() 
     literal = set(re.findall(r'queue_name="([\w-]+)"', source))
     by_setting = {Expression("telemetryQueue"), Expression("'${telemetryQueue}-poison'")}
     assert set(STORAGE.named("queueNames").value) == literal | by_setting
-    adapters = (ROOT / "shared" / "adapters").rglob("*.py")
-    named = (re.findall(r'^TABLE_NAME = "(\w+)"', each.read_text(), re.M) for each in adapters)
+    code = (ROOT / "shared").rglob("*.py")
+    named = (re.findall(r'^TABLE_NAME = "(\w+)"', each.read_text(), re.M) for each in code)
     tables = {table for names in named for table in names} | {EVENTS, *TABLE_NAMES.values()}
     assert set(STORAGE.named("tableNames").value) == tables
 
