@@ -368,5 +368,6 @@ async def _apply(
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:
-    """The time before which a dead letter must have failed to be older than ``age``."""
-    return None if age is None else await older_than(app.ingestion.store, age)
+    """The time before which a dead letter must have failed to be older than ``age``. Every one is
+    older than 0 s, although the store's clock may only count seconds."""
+    return await older_than(app.ingestion.store, age) if age else None
