@@ -28,7 +28,7 @@ from shared.settings.files import read_json
 SOURCES = {".tf": "HCL", ".tfvars": "HCL", ".hcl": "HCL", ".bicep": "Bicep"}
 
 
-def run(arguments: Sequence[str]) -> int:
+def import_command(arguments: Sequence[str]) -> int:
     """Write or print the rules, and print what could not be converted."""
     parser = argparse.ArgumentParser(
         prog="python -m backtest import-autoscale",

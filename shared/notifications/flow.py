@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 SENDING_SECONDS_MAX = 120
 
 
-async def run(
+async def send_due_notifications(
     sources: Mapping[str, Source],
     store: NotificationStore,
     notifier: Notifier,

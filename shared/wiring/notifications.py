@@ -23,7 +23,7 @@ TREND_DAYS = timedelta(days=7)
 class NotificationParts(Parts):
     async def send_due(self) -> None:
         """Send the notifications that are due."""
-        await flow.run(self.sources, self.store, self.notifier, self.intervals)
+        await flow.send_due_notifications(self.sources, self.store, self.notifier, self.intervals)
 
     @cached_property
     def notifier(self) -> Notifier:
@@ -71,7 +71,7 @@ class NotificationParts(Parts):
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
         store = self._app.ingestion.store
-        return Observed(await notices.run(store, store, since))
+        return Observed(await notices.event_news(store, store, since))
 
     async def hub(self, *_: datetime, seconds_max: float | None = None) -> Observed:
         """The partitions of the event hub that wait for an operator."""

@@ -156,7 +156,7 @@ async def poison_action() -> None:
 
 
 async def poison_arrival() -> None:
-    dataset_flows.poison.run("{}", "m1")
+    dataset_flows.poison.log_poison("{}", "m1")
 
 
 async def gap(reason: str) -> None:

@@ -121,7 +121,7 @@ class Hub:
                 first = self.accounted(number)
                 if batch := [e for e in self.waiting[number] if e.sequence >= first][:100]:
                     with suppress(KeyError, HandlerTimedOut, BreakerOpen):
-                        await ingest.run(batch, line)
+                        await ingest.ingest_batch(batch, line)
             self.seconds += 5
 
     def accounted(self, partition: int = 0) -> int:
@@ -288,7 +288,7 @@ async def test_a_redriven_event_whose_call_does_not_end_stays_a_dead_letter() ->
     letters = await hub.store.dead_letters(stream, None, 9)
     handle = hub.lines[0].consumer.handle
     redriver = Redriver(hub.store, MemoryHubReader(), lambda _: handle, hub.retry)
-    outcome = await redriver.run(letters)
+    outcome = await redriver.redrive(letters)
     assert [reason for _, reason in outcome.failed] == [
         "HandlerTimedOut: the call took longer than 0.01 s"
     ]

@@ -180,7 +180,7 @@ async def notified(observed: Observed) -> list[News]:
         return observed
 
     inbox, records = Inbox(), MemoryNotificationStore(lambda: NOW)
-    await flow.run({"world": source}, records, inbox, NotificationIntervals())
+    await flow.send_due_notifications({"world": source}, records, inbox, NotificationIntervals())
     return inbox.received
 
 

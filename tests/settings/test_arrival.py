@@ -211,7 +211,7 @@ async def at_maximum(app: App) -> object:
 
 
 async def hub_check(app: App) -> list[object]:
-    seen = await given_to(check_hub, "run", app.ingestion.check_hub)
+    seen = await given_to(check_hub, "check_hub", app.ingestion.check_hub)
     return [seen["name"], *seen["groups"]]
 
 

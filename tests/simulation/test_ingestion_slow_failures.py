@@ -124,7 +124,7 @@ class World:
         while self.opened_after is None:
             batch = [Event(n, str(n), self.now, b"{}") for n in range(first, first + BATCH)]
             try:
-                await ingest.run(batch, line)
+                await ingest.ingest_batch(batch, line)
             except BreakerOpen:
                 return
             except ValueError:

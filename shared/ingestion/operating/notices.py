@@ -29,7 +29,7 @@ first ones have been reported.
 """
 
 
-async def run(accounts: EventStore, letters: EventStore, since: datetime) -> list[News]:
+async def event_news(accounts: EventStore, letters: EventStore, since: datetime) -> list[News]:
     """A notification for each dead letter and each gap written after ``since``, even if its batch
     began before.
     """
