@@ -15,7 +15,7 @@ from bench.repeats import calls_per_second, medians
 from local.twins.event_hub import MemoryHubReader
 from local.twins.rows import MemoryRows
 from shared.azure.retry import JitteredRetrying
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
-from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import BreakerTimes
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
@@ -32,7 +32,7 @@ from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
-from shared.ingestion.operating.breaker import BreakerController
+from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
     Announcer,
     ConsumptionSwitch,

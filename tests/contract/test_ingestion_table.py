@@ -15,7 +15,7 @@ from local.azurite import Azurite
 from local.twins.event_hub import MemoryHubReader
 from shared.azure.retry import JitteredRetrying
 from shared.azure.transport import ServerTimeTransport
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, process_batch

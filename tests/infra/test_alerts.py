@@ -22,7 +22,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.policy import Recommendation
 from shared.ingestion.breaker.announcement import closing_news, opening_news
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap

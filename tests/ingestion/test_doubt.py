@@ -14,8 +14,8 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BreakerOpen, HandlerTimedOut
 from shared.ingestion.events import ingest

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from local.twins.ingestion import MemoryIngestionStore
-from shared.ingestion.breaker.breaker import isolate
+from shared.ingestion.breaker.state import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import process_batch, process_undelivered

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.events import ingest
 from shared.ingestion.events.ingest import BEAT_SECONDS

@@ -33,17 +33,17 @@ from shared.autoscaling.state import (
 )
 from shared.cli import tables
 from shared.ingestion.breaker.announcement import open_breaker
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
-from shared.ingestion.operating.breaker import Backlog
-from shared.ingestion.operating.notices import of_hub, of_letters
+from shared.ingestion.operating.breaker_controller import Backlog
+from shared.ingestion.operating.event_news import of_hub, of_letters
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.notifications import flow
 from shared.notifications.conditions import Condition, ConditionShown
 from shared.notifications.ports import Observed
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import UNREADABLE, Trend
-from shared.trends.nightly.notices import trend_conditions
+from shared.trends.nightly.trend_news import trend_conditions
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.values.news import News
 from shared.web.board import Board, Panel, RecentLog, Shown

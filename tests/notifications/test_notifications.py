@@ -18,19 +18,19 @@ from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.operating.conditions import conditions
-from shared.autoscaling.operating.notices import events
+from shared.autoscaling.operating.log_news import events
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
-from shared.ingestion.operating import notices as failed_events
+from shared.ingestion.operating import event_news as failed_events
 from shared.notifications import flow
 from shared.notifications.conditions import Condition
 from shared.notifications.notifiers import LogNotifier
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
-from shared.trends.nightly.notices import trend_notices
+from shared.trends.nightly.trend_news import trend_notices
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.news import News, NewsKind, Severity
 from tests.builders import NOW, ago, as_message, resource, sample, state
@@ -393,7 +393,7 @@ async def test_dead_letters_since_a_time_are_reported() -> None:
     checkpoint = Checkpoint(0, 2, "2", NOW, txid="t")
     commit = Commit(None, checkpoint, dead_letters=letters)
     await store.commit(stream, await store.load(stream), commit)
-    reported = await failed_events.event_news(store, store, NOW - MINUTE)
+    reported = await failed_events.news_since(store, store, NOW - MINUTE)
     assert [news.text for news in reported] == ["bad 0", "bad 1"]
     assert {(news.kind, news.subject) for news in reported} == {
         ("dead.letters.growing", "metrics/$Default")
@@ -409,7 +409,7 @@ async def test_new_gaps_are_reported_whatever_their_position_among_older_ones() 
     gaps = [Gap(n, n, old, "skipped") for n in range(1, 1300)]
     gaps += [Gap(0, 0, new, "retention"), Gap(2000, 499_999, new, "retention")]
     store.rows[stream].gaps.update({gap.first: gap for gap in gaps})
-    reported = await failed_events.event_news(store, store, NOW - MINUTE)
+    reported = await failed_events.news_since(store, store, NOW - MINUTE)
     assert {(news.kind, news.subject) for news in reported} == {("events.gone", "metrics/$Default")}
     assert [news.text for news in reported] == ["0 to 0: retention", "2000 to 499999: retention"]
     assert reported[1].headline == "metrics: 498000 event(s) of partition 2 are gone"
@@ -428,5 +428,5 @@ async def test_a_new_dead_letter_is_reported_however_many_older_ones_there_are(
     checkpoint = Checkpoint(0, 50_000, "2", NOW, txid="t")
     await store.commit(stream, await store.load(stream), Commit(None, checkpoint))
     store.rows[stream].dead_letters.update({letter.sequence: letter for letter in dead})
-    reported = await failed_events.event_news(store, store, NOW - MINUTE)
+    reported = await failed_events.news_since(store, store, NOW - MINUTE)
     assert [news.data["sequence"] for news in reported] == [letters - 1]

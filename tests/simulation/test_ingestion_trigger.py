@@ -18,8 +18,8 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,

@@ -11,7 +11,7 @@ from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.operating.conditions import LINES, conditions, state_unreadable
-from shared.autoscaling.operating.notices import events
+from shared.autoscaling.operating.log_news import events
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed

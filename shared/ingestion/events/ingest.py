@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
-from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,

@@ -17,9 +17,9 @@ from shared.trends.nightly import runs
 from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
 from shared.trends.nightly.metering import of_dates
 from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
-from shared.trends.nightly.notices import run_notice
 from shared.trends.nightly.ports import JobSubmitter, RunStore
 from shared.trends.nightly.runs import RunAction
+from shared.trends.nightly.trend_news import run_notice
 from shared.values.metering import Meter, no_meter
 
 log = logging.getLogger(__name__)
