@@ -24,7 +24,14 @@ from shared.autoscaling.policies.conditional import (
 )
 from shared.autoscaling.policies.metric_rules import MetricRule, MetricRules
 from shared.autoscaling.policies.queue_age import QueueAge
-from shared.autoscaling.policies.schedule import WEEKEND, WORKDAYS, Profile, Rule, Schedule
+from shared.autoscaling.policies.schedule import (
+    WEEKEND,
+    WORKDAYS,
+    Profile,
+    Rule,
+    Schedule,
+    ScheduleEntry,
+)
 from shared.autoscaling.policies.seasonal_floor import SeasonalFloor
 from shared.autoscaling.policies.target_tracking import TargetTracking
 from shared.autoscaling.policies.threshold import Threshold
@@ -78,6 +85,7 @@ __all__ = [
     "Resource",
     "Rule",
     "Schedule",
+    "ScheduleEntry",
     "SeasonalFloor",
     "ServiceBusQueue",
     "ServiceBusSubscription",
