@@ -244,7 +244,7 @@ def _throughput(resource: Resource, arena: Arena) -> Throughput:
     return replace(
         resource.throughput,
         rate_per_instance_minute=arena.instance_rate,
-        dead_time_minutes=arena.dead_time_minutes,
+        start_up_minutes=arena.dead_time_minutes,
     )
 
 

@@ -206,7 +206,7 @@ async def local_system(
     workload = Workload(
         replace(trace, arrivals=arrivals),
         instance_rate_per_minute=rate,
-        dead_time_minutes=profile.DEAD_TIME_MINUTES,
+        start_up_minutes=profile.START_UP_MINUTES,
         starting_capacity=capacity,
     )
     async with AsyncExitStack() as stack:

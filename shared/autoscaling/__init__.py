@@ -108,7 +108,7 @@ REMOVED = {
     "StablePanic": "QueueAge(metric, until_known=ValuePerInstance(metric, target_per_instance)); "
     "if the metric is not a backlog, use ValuePerInstance(metric, target_per_instance)",
     "SlackAwareDrain": "QueueAge(metric, until_known=BacklogTarget(metric)), and set "
-    "throughput=Throughput(rate_per_instance_minute, dead_time_minutes) of the Resource instead of "
+    "throughput=Throughput(rate_per_instance_minute, start_up_minutes) of the Resource instead of "
     "these two parameters",
 }
 """The policies of earlier versions, and what to use instead."""

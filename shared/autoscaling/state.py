@@ -145,7 +145,7 @@ class Learned:
     """What the app has learned about a resource's instances and backlogs. See learning/."""
 
     epoch: int = 0
-    """The epoch of the last change whose dead time was measured."""
+    """The epoch of the last change whose start-up time was measured."""
     dead_times: int = 0
     dead_time_minutes: float = 0
     work: BusyIntervals = BusyIntervals()

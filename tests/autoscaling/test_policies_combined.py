@@ -356,7 +356,7 @@ VALUES = st.lists(
     capacity=st.integers(1, 100),
     goal=st.floats(0, 1440),
     rate=st.none() | st.floats(1e-6, 1e9),
-    dead_time=st.none() | st.floats(0, 120),
+    start_up=st.none() | st.floats(0, 120),
     ordered=st.none() | st.integers(1, 100),
     load=st.none() | st.floats(0, 1e9),
 )
@@ -368,7 +368,7 @@ def test_no_policy_ever_raises_and_each_says_why(
     capacity: int,
     goal: float,
     rate: float | None,
-    dead_time: float | None,
+    start_up: float | None,
     ordered: int | None,
     load: float | None,
 ) -> None:
@@ -376,7 +376,7 @@ def test_no_policy_ever_raises_and_each_says_why(
         {"backlog": backlog, "other": other} if read else {"backlog": (), "other": ()},
         capacity,
         goal=Goal(goal),
-        throughput=Throughput(rate, dead_time),
+        throughput=Throughput(rate, start_up),
         pending=None if ordered is None else desired(target=ordered),
         profile=None if load is None else WeekProfile((load,) * 168),
     )

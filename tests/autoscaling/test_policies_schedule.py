@@ -357,7 +357,7 @@ def test_the_floor_covers_every_hour_until_the_lead_time_has_passed(
     assert floor(seeing([], 2, now=now, profile=loads)).capacity == wanted
 
 
-def test_the_floor_comes_a_dead_time_early() -> None:
+def test_the_floor_comes_a_start_up_time_early() -> None:
     early = seeing([], 2, profile=week({SUNDAY_NOON + 1: 55}), throughput=Throughput(10, 60))
     assert SeasonalFloor(wants(2))(early).capacity == 6
 

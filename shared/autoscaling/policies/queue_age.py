@@ -63,8 +63,8 @@ whole number.
 UNSURE_GROWTH_MAX = 4
 """While the throughput is uncertain, one action multiplies the capacity by at most this factor."""
 NOT_KNOWN = "the throughput of an instance is not known yet"
-DEAD_TIME_MINUTES = 3.0
-"""The dead time that the policy assumes until the actual dead time is known."""
+START_UP_MINUTES = 3.0
+"""The start-up time that the policy assumes until the actual start-up time is known."""
 SECONDS_BELOW = 30
 """If a step is shorter than this many seconds, the reasons of decisions state times in seconds
 instead of minutes.
@@ -90,8 +90,8 @@ class QueueAge(Composite):
     - μ: the throughput, in items per instance-step.
     - q: the backlog divided by μ, in instance-steps.
     - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
-    - D: the dead time from the request for an instance until this instance works, in steps, rounded
-      up.
+    - D: the start-up time from the request for an instance until this instance works, in steps,
+      rounded up.
     - L: the age limit, in steps, rounded down.
     - s: the share of the age limit that the policy plans with: ``age_share`` less the relative
       error of μ, but at least ``AGE_SHARE_MIN``.
@@ -218,8 +218,8 @@ class QueueAge(Composite):
         )
         if arrivals is None:
             return None
-        known = seen.throughput.dead_time_minutes
-        dead = (DEAD_TIME_MINUTES if known is None else known) * steps_per_minute
+        known = seen.throughput.start_up_minutes
+        dead = (START_UP_MINUTES if known is None else known) * steps_per_minute
         arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
             waited = (seen.now - pending.requested_at).total_seconds() / self.step_seconds

@@ -32,8 +32,8 @@ class SeasonalFloor(Composite):
     The floor is ⌈``headroom``·λ / μ⌉ instances, with these symbols:
 
     - λ: the highest load in items per minute that the weekly profile expects from now until
-      ``lead_minutes`` later, by default until the dead time later. So instances work when the load
-      rises, and the floor falls after the load has fallen.
+      ``lead_minutes`` later, by default until the start-up time later. So instances work when the
+      load rises, and the floor falls after the load has fallen.
     - μ: the throughput of a busy instance, in items per minute: ``rate_per_instance_minute``, or
       else the throughput of the resource.
 
@@ -95,7 +95,7 @@ class SeasonalFloor(Composite):
         """The known hour with the highest expected load; None if no hour is known."""
         lead = self.lead_minutes
         if lead is None:
-            lead = seen.throughput.dead_time_minutes or 0
+            lead = seen.throughput.start_up_minutes or 0
         zone = ZoneInfo(profile.time_zone)
         lead = min(lead, LEAD_MINUTES_MAX)
         steps = [*range(0, ceil(lead), 60), lead]
