@@ -72,7 +72,7 @@ class Schedules(SettingsModel):
     reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "*/30 * * * * *",
         "when to compare desired and actual capacity", "`reconciler`", parse=cron)
     log_retention_schedule: str = setting("LogRetentionSchedule", "schedule", "0 40 3 * * *",
-        "when to delete old lines of the decision log and old trends", "`log_retention`",
+        "when to delete old entries of the decision log and old trends", "`log_retention`",
         parse=cron)
 
 

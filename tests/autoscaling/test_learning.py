@@ -177,9 +177,7 @@ def test_the_decision_says_which_source_is_at_work_and_how_sure_it_is() -> None:
 # --- the declaration --------------------------------------------------------------------------
 
 
-def test_the_earlier_name_of_the_start_up_time_works_and_names_the_new_one() -> (
-    None
-):
+def test_the_earlier_name_of_the_start_up_time_works_and_names_the_new_one() -> None:
     with pytest.warns(DeprecationWarning, match="use start_up_minutes") as warned:
         earlier = Throughput(5, dead_time_minutes=1)
     assert warned[0].filename == __file__

@@ -134,7 +134,7 @@ CASES = [
          subject="plan-1/backlog"),
     Case("warning", "decisions ignore 2 row(s) that cannot be read", "row a; row b", DEPLOY,
          "state.unreadable", unreadable=("row a", "row b")),
-    Case("warning", "1 line(s) of the decision log cannot be read", "row 'decision|1'", DEPLOY,
+    Case("warning", "1 entry of the decision log cannot be read", "row 'decision|1'", DEPLOY,
          newest=decided(kind=EntryKind.UNREADABLE, reason="row 'decision|1'")),
     Case("warning", "copies of the app run with different rules", "version new of the rules",
          "If no deployment is under way, stop", "rules.differ", rules(900)),

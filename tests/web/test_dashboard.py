@@ -306,7 +306,7 @@ async def test_nan_and_infinity_never_appear_in_the_json(world: World) -> None:
 
 
 async def count_lines(recent: RecentLog, world: World, hours: float) -> int:
-    return len(await recent.lines("plan-1", world.now - timedelta(hours=hours)))
+    return len(await recent.entries("plan-1", world.now - timedelta(hours=hours)))
 
 
 async def test_reading_a_short_time_span_leaves_no_gap_in_a_longer_one(world: World) -> None:
@@ -325,7 +325,7 @@ async def test_reading_a_short_time_span_leaves_no_gap_in_a_longer_one(world: Wo
 async def test_a_log_that_exceeds_the_cache_is_not_read_in_full_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.web.board.CACHED_LINES_MAX", 10)
+    monkeypatch.setattr("shared.web.board.CACHED_ENTRIES_MAX", 10)
     recent = RecentLog(world.store)
     for _ in range(20):
         await world.minute()
