@@ -56,7 +56,7 @@ class SlackAwareDrain(Policy):
     - n: the ordered capacity, in instances: the target of the pending action, or the current
       capacity if no action is pending.
     - q: the current backlog, in items.
-    - μ: the throughput of a busy instance, in items per minute.
+    - μ: the rate per busy instance, in items per minute.
     - D: the start-up time from the request for an instance until this instance works, in minutes.
     - L: the age limit of the goal, in minutes.
     - λ: the arrivals, in items per minute, estimated from the samples of the last

@@ -10,7 +10,7 @@ from statistics import quantiles
 from local.demo.fluid_queue import Counters, FluidQueue, QueueState
 from local.demo.traces import Trace
 
-# A default for a trace whose throughput per instance is unknown. The busiest minutes then need
+# A default for a trace whose rate per instance is unknown. The busiest minutes then need
 # this many instances, so a plan of 1 to 20 instances has room in both directions.
 BUSY_MINUTE_INSTANCES = 14
 FALLBACK_RATE_PER_MINUTE = 1.0

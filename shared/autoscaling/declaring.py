@@ -155,7 +155,7 @@ class Throughput:
     relative_error: float = 0
     """The standard error of a learned rate, as a share of the rate; 0 for a rate set by hand."""
     completed_metric: str | None = None
-    """The metric that counts the items finished since its previous sample. The throughput is
+    """The metric that counts the items completed since its previous sample. The rate is
     learned from this metric. Decisions do not use it, so its samples may arrive minutes late.
     """
     incoming_metric: str | None = None
@@ -192,5 +192,5 @@ class Throughput:
 
     @property
     def counted_metric(self) -> str | None:
-        """The metric that the throughput is learned from."""
+        """The metric that the rate per instance is learned from."""
         return self.completed_metric or self.incoming_metric

@@ -246,7 +246,7 @@ class TrendSeries(TypedDict):
 
 @operation("GET", "resources", name="resources")
 async def all_resources(board: Board) -> list[ResourceStatus | ResourceUnreadable]:
-    """Every resource: capacity, desired capacity, mode, throughput, metrics."""
+    """Every resource: capacity, desired capacity, mode, rate per instance, metrics."""
     return await status.read_all(board.resources.values(), board.store, board.at_maximum_minutes)
 
 

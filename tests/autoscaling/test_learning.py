@@ -121,13 +121,13 @@ def test_a_relative_error_of_a_quarter_is_sure_enough(error: float, sure: bool) 
 
 def test_an_estimate_names_its_source_and_its_uncertainty() -> None:
     told = str(RateEstimate(RateSource.SETTINGS, 40, 40, 0))
-    assert told == "throughput 40 a minute, given in settings"
+    assert told == "rate per instance 40 a minute, given in settings"
     learned = str(RateEstimate(RateSource.BACKLOG, 40, 30, 0.12))
-    assert learned == "throughput 40 a minute, estimated from the backlog ± 12%"
+    assert learned == "rate per instance 40 a minute, estimated from the backlog ± 12%"
     exact = str(RateEstimate(RateSource.COUNTED, 40, 40, 0.004))
-    assert exact == "throughput 40 a minute, counted ± under 1%"
+    assert exact == "rate per instance 40 a minute, counted ± under 1%"
     unsure = str(RateEstimate(RateSource.COUNTED, 35_742, 20_000, 0.3))
-    assert unsure == "throughput 35,700 a minute, counted ± 30%, not sure yet"
+    assert unsure == "rate per instance 35,700 a minute, counted ± 30%, not sure yet"
 
 
 # --- what policies see ------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_the_decision_says_which_source_is_at_work_and_how_sure_it_is() -> None:
     )
     assert made.evidence["rate_source"] == "estimated from the backlog"
     assert made.evidence["rate_relative_error"] == 0.9
-    said = "; throughput 40 a minute, estimated from the backlog ± 90%, not sure yet"
+    said = "; rate per instance 40 a minute, estimated from the backlog ± 90%, not sure yet"
     assert made.reason.endswith(said)
 
 

@@ -170,7 +170,7 @@ def test_another_rule_acts_until_the_first_knows_enough() -> None:
     assert (learned.capacity, learned.rule) == (5, "backlog_target")
     wish = policy(seeing([900] * 5, 4, throughput=Throughput()))
     assert (wish.capacity, wish.rule) == (5, "threshold")
-    assert "(fallback: the throughput of an instance is not known" in wish.reason
+    assert "(fallback: the rate per instance is not known" in wish.reason
     assert fallback(broken, wants(7))(seeing([], 4)).capacity == 7
     assert policy.metric_names == ("backlog",)
     assert policy.problems() == []

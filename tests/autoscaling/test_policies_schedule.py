@@ -366,7 +366,7 @@ def test_the_floor_comes_a_start_up_time_early() -> None:
     ("changes", "said"),
     [
         ({"profile": None}, "there is no weekly profile yet"),
-        ({"throughput": Throughput()}, "the throughput of an instance is not known"),
+        ({"throughput": Throughput()}, "the rate per instance is not known"),
         ({"profile": WeekProfile((1.0,))}, "1 hours instead of 168"),
         ({"profile": week({}, "Mars/Phobos")}, "unusable"),
         (

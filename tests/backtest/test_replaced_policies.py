@@ -187,7 +187,7 @@ def test_an_order_is_not_taken_back_when_the_need_is_gone() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"throughput": Throughput(None, 2)}, "the throughput of an instance is not known"),
+        ({"throughput": Throughput(None, 2)}, "the rate per instance is not known"),
         ({"throughput": Throughput(10, None)}, "the start-up time of new instances is not known"),
         ({"goal": Goal(age_limit_minutes=0)}, "every item is late"),
         ({"histories": {"backlog": Window()}}, "no samples of backlog"),

@@ -270,13 +270,11 @@ async def test_a_page_without_any_decision_names_the_functions_to_check(world: W
 
 async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: World) -> None:
     await world.minute()
-    assert "throughput of an instance" not in (await dashboard(Request(), world.board)).body
+    assert "rate per instance" not in (await dashboard(Request(), world.board)).body
     world.resource = resource(throughput=Throughput(rate_per_instance_minute=41.5))
     world.board = replace(world.board, resources={"plan-1": world.resource})
     html = (await dashboard(Request(), world.board)).body
-    assert (
-        "throughput of an instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
-    )
+    assert "rate per instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
 
 
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:

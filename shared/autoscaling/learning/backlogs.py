@@ -36,7 +36,7 @@ COUNTS_LATE_MAX = timedelta(minutes=10)
 
 
 def backlog_name(resource: Resource) -> str | None:
-    """The backlog from whose slope the throughput per instance is learned; None unless there is
+    """The backlog from whose slope the rate per instance is learned; None unless there is
     exactly one.
 
     It is the ``backlog_metric`` of the policies. If they name none, it is the backlog that they say
@@ -209,7 +209,7 @@ def _instances(state: ScalingState) -> float:
 
 def _in_process(resource: Resource, state: ScalingState, value: float) -> bool:
     """True if all counted items may be in process. Brokers count these items, too, and how long one
-    takes is not known before the throughput is.
+    takes is not known before the rate per instance is.
     """
     unknown = rate_estimate(resource.throughput, state.learned) is None
     return unknown and value <= _instances(state)

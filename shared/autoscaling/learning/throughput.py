@@ -1,12 +1,12 @@
-"""The throughput per instance and the start-up time of a scale-out. Pure.
+"""The rate per instance and the start-up time of a scale-out. Pure.
 
-The throughput μ is the number of items that one busy instance finishes in a minute. The app takes
-the throughput from the best available source:
+The rate μ is the number of items that one busy instance finishes in a minute. The app takes
+the rate per instance from the best available source:
 
-1. *Settings.* A throughput that is set by hand is used as it is.
+1. *Settings.* A rate that is set by hand is used as it is.
 2. *Counts.* A metric counts the items that were finished, or the items that arrived. Such counts
    are precise, and no change of the capacity is needed to learn from them.
-3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog. This estimate
+3. *Backlog.* backlog_rate.py estimates the rate from the course of the backlog. This estimate
    is less precise. But an estimate from only a few counts is uncertain, too. Until the estimate
    from counts is certain, the app uses the estimate with the smaller relative error.
 
@@ -61,7 +61,7 @@ OBSERVATIONS_MIN = 2.9
 to slightly less than 3, because older intervals weigh less.
 """
 ROUGH_ERROR = 0.3
-"""With fewer intervals, this relative error is assumed. It is so high that the throughput counts as
+"""With fewer intervals, this relative error is assumed. It is so high that the rate counts as
 uncertain.
 """
 START_UPS_MIN = 3
@@ -99,7 +99,7 @@ Samples are kept for only somewhat longer.
 
 
 def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
-    """The throughput per instance from the best source there is; None before any work was seen."""
+    """The rate per instance from the best source there is; None before any work was seen."""
     rate = fixed.rate_per_instance_minute
     if rate is not None:
         return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
@@ -116,7 +116,7 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
 def known_throughput(
     fixed: Throughput, learned: Learned, estimate: RateEstimate | None
 ) -> Throughput:
-    """The throughput per instance and the start-up time.
+    """The rate per instance and the start-up time.
 
     A value that is set by hand is used as it is. Otherwise, the learned value is used if it is
     certain enough. If there is neither, the field is None.
@@ -137,7 +137,7 @@ def known_throughput(
 
 @lru_cache(maxsize=256)
 def counted_rate(work: BusyIntervals) -> RateEstimate | None:
-    """The throughput according to the items that were counted in busy intervals.
+    """The rate per instance according to the items that were counted in busy intervals.
 
     The result is None if there is no such interval, or if the intervals contradict each other too
     much.

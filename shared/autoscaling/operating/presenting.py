@@ -65,8 +65,9 @@ def status(
     entries: Sequence[LogEntry],
     found: Iterable[Condition],
 ) -> ResourceStatus:
-    """The status of a resource: capacity, desired state, mode, override, throughput, metrics, the
-    newest decision, and what is wrong (``found``). ``entries`` are the newest entries of the log.
+    """The status of a resource: capacity, desired state, mode, override, rate per instance,
+    metrics, the newest decision, and what is wrong (``found``). ``entries`` are the newest entries
+    of the log.
     """
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)

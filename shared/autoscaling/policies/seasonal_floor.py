@@ -34,11 +34,11 @@ class SeasonalFloor(Composite):
     - λ: the highest load in items per minute that the weekly profile expects from now until
       ``lead_minutes`` later, by default until the start-up time later. So instances work when the
       load rises, and the floor falls after the load has fallen.
-    - μ: the throughput of a busy instance, in items per minute: ``rate_per_instance_minute``, or
-      else the throughput of the resource.
+    - μ: the rate per busy instance, in items per minute: ``rate_per_instance_minute``, or
+      else the rate of the resource.
 
     The floor never lowers a recommendation, because a forecast alone is no reason to scale in. If
-    there is no throughput, no weekly profile, or no known hour in that time, the recommendation of
+    there is no rate, no weekly profile, or no known hour in that time, the recommendation of
     ``policy`` applies, and the reason says what is missing.
 
     Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning": the base load is
