@@ -2,7 +2,7 @@
 
 This is the file to edit. As shipped, it scales the App Service plan that the settings name, so that
 the oldest message of one Service Bus subscription stays younger than the age limit at the lowest
-cost. The app estimates the throughput per instance from the backlog, and plans with the low end of
+cost. The app estimates the rate per instance from the backlog, and plans with the low end of
 the estimate until the estimate is sure. Before the app has seen any work, thresholds on the backlog
 decide. For several resources, several metrics or a policy of your own, see docs/rules.md.
 """

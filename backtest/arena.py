@@ -6,13 +6,13 @@ Minute ``t`` has these steps:
 2. ``a_t`` items arrive. ``min(backlog, μ·n_t)`` items are served, the oldest first. ``q_t`` remain.
 3. The samples ``q_t`` and ``n_t`` are taken, and the scaler may order a capacity.
 
-Additional instances start ``D`` minutes after the minute whose samples led to the order: in
-``t + D``, and never before ``t + 1``. Scale-in takes effect in ``t + 1``. An order is an absolute
-number, and the last one wins. It cancels pending instances above its number; the others start when
-they were due, because Azure finishes an operation before it begins the next. These rules are those
-of ``local.demo.fluid_queue``. That queue is exact at any time, because it records when items
-arrived; here, one number a minute is enough, and many times faster. With
-``superseding="restart"``, an order for more instances restarts the dead time of all pending ones.
+Additional instances start ``D`` minutes after the minute whose samples led to the order: in ``t +
+D``, and never before ``t + 1``. Scale-in takes effect in ``t + 1``. An order is an absolute number,
+and the last one wins. It cancels pending instances above its number; the others start when they
+were due, because Azure finishes an operation before it begins the next. These rules are those of
+``local.demo.fluid_queue``. That queue is exact at any time, because it records when items arrived;
+here, one number a minute is enough, and many times faster. With ``superseding="restart"``, an order
+for more instances restarts the start-up time of all pending ones.
 
     J = Σ n_t + κ·Σ |n_t - n_{t-1}| + P·Σ late_t          in instance-minutes
 
@@ -54,7 +54,7 @@ class Arena:
     max_instances: int = 20
     superseding: Superseding = "keep"
     service_learned: bool = False
-    """True if the rules are told neither the instance rate nor the dead time."""
+    """True if the rules are told neither the instance rate nor the start-up time."""
     finished_counted: bool = False
     """True if finished items are counted even when the rules declare no metric for them."""
     backlog_metric: str | None = None
@@ -66,7 +66,7 @@ class Arena:
 
     def __post_init__(self) -> None:
         _at_least("instance rate", self.instance_rate, 1e-9)
-        _at_least("dead time", self.dead_time_minutes, 0)
+        _at_least("start-up time", self.dead_time_minutes, 0)
         _at_least("age limit", self.age_limit_minutes, 1)
         _at_least("switch cost", self.switch_cost, 0)
         _at_least("late penalty", self.late_penalty, 0)

@@ -1,8 +1,8 @@
 """The best schedule for a planner that knows the whole trace: a dynamic program, then a replay.
 
-The planner orders ahead, so the dead time does not affect it, and it chooses the capacity of the
-first minute freely. Within its table, the program is exact. Its schedule is then replayed in the
-same arena as every other schedule, so J_dp is the cost of a schedule that really exists.
+The planner orders ahead, so the start-up time does not affect it, and it chooses the capacity of
+the first minute freely. Within its table, the program is exact. Its schedule is then replayed in
+the same arena as every other schedule, so J_dp is the cost of a schedule that really exists.
 
 The program runs backwards, compiled by numba. Time is in minutes. Work is in whole cells of
 ``1/cells`` instance-minutes, so that transitions are exact integers:

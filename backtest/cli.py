@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-COMMANDS = {"import-autoscale": import_autoscale.run, "tune": tune.run}
+COMMANDS = {"import-autoscale": import_autoscale.import_command, "tune": tune.tune_command}
 
 
 def _backtest(arguments: Sequence[str]) -> int:

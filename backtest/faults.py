@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from backtest.arena import Arena, Plan
 from backtest.progress import Progress
-from backtest.replay import App, Minute, Replay, in_arena, run
+from backtest.replay import App, Minute, Replay, in_arena, replay_workload
 from backtest.rules_file import Rules
 from backtest.safety import Safety
 from backtest.workload import Workload
@@ -287,7 +287,7 @@ def replay_with_faults(
     """Replay a workload with faults. Return the replay, and the counts and violations to report."""
     app = FaultyApp(rules, arena, seed, rates)
     with _without_log():
-        replayed = run(app, arena, workload, progress.advance)
+        replayed = replay_workload(app, arena, workload, progress.advance)
         app.close()
     faults = {name: app.counts[name] for name in sorted(app.counts)}
     broken = {"violations": app.safety.count, "first_violations": app.safety.broken}

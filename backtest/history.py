@@ -56,7 +56,7 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
         rate = estimate.likely
     if rate is None:
         raise NoHistory(
-            f"{resource.name}: the app has not learned the throughput of an instance yet. Give "
+            f"{resource.name}: the app has not learned the rate per instance yet. Give "
             "--instance-rate."
         )
     return workload_from(resource, points_of(resource, entries, state), rate)

@@ -28,7 +28,7 @@ from shared.settings.files import read_json
 SOURCES = {".tf": "HCL", ".tfvars": "HCL", ".hcl": "HCL", ".bicep": "Bicep"}
 
 
-def run(arguments: Sequence[str]) -> int:
+def import_command(arguments: Sequence[str]) -> int:
     """Write or print the rules, and print what could not be converted."""
     parser = argparse.ArgumentParser(
         prog="python -m backtest import-autoscale",
@@ -154,7 +154,7 @@ def _names(converted: Converted) -> set[str]:
         names |= {"MetricRule", "MetricRules"}
     if converted.profiles or converted.default.policy is None:
         names |= {"Profile", "Schedule"}
-    names |= {"Rule"} if converted.profiles else set()
+    names |= {"ScheduleEntry"} if converted.profiles else set()
     return names | sources | ({"Guards", "Missing"} if converted.default.fallback else set())
 
 
@@ -214,7 +214,7 @@ def _days(first: datetime, last: datetime) -> Iterator[tuple[date, date, time, t
 
 def _rule(profile_call: str, days: str, start: time, end: time, dates: str, zone: str) -> str:
     hours = f"start={_time(start)}, end={_time(end)}"
-    return f"Rule({profile_call}, {days}{hours}{dates}, time_zone={zone!r})"
+    return f"ScheduleEntry({profile_call}, {days}{hours}{dates}, time_zone={zone!r})"
 
 
 def _time(moment: time) -> str:

@@ -111,8 +111,8 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     add(
         "--learn",
         action="store_true",
-        help="do not tell the rules the instance rate and the dead time, as in production where "
-        "they are not set",
+        help="do not tell the rules the instance rate and the start-up time, as in production "
+        "where they are not set",
     )
     add(
         "--learn-finished",

@@ -244,7 +244,7 @@ def _throughput(resource: Resource, arena: Arena) -> Throughput:
     return replace(
         resource.throughput,
         rate_per_instance_minute=arena.instance_rate,
-        dead_time_minutes=arena.dead_time_minutes,
+        start_up_minutes=arena.dead_time_minutes,
     )
 
 
@@ -257,10 +257,12 @@ def replay(
 ) -> Replay:
     """From the minimum of instances on, one decision per minute."""
     app = App(in_arena(resource, arena), Plan(arena), timing)
-    return run(app, arena, workload, progress)
+    return replay_workload(app, arena, workload, progress)
 
 
-def run(app: App, arena: Arena, workload: Workload, progress: Callable[[int], None]) -> Replay:
+def replay_workload(
+    app: App, arena: Arena, workload: Workload, progress: Callable[[int], None]
+) -> Replay:
     queue, plan = Queue(arena), app.plan
     capacity: list[int] = []
     began: datetime = workload.starts[0]

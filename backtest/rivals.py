@@ -42,7 +42,7 @@ class Rival(Protocol):
 
 
 def race(arena: Arena, workload: Workload, rival: Rival) -> Schedule:
-    """From the minimum of instances on, under the same dead time as everybody."""
+    """From the minimum of instances on, under the same start-up time as everybody."""
     plan, queue = Plan(arena), Queue(arena)
     capacity: list[int] = []
     for minute, arrivals in enumerate(workload.listed):

@@ -1,4 +1,4 @@
-"""SlackAwareDrain: keeps the oldest item young, and plans for the dead time of new instances."""
+"""SlackAwareDrain: keeps the oldest item young, and plans for the start-up of new instances."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from shared.values.measurements import HISTORY_SECONDS_MAX, Evidence, MetricValu
 
 RULE = "slack_aware_drain"
 
-NO_DEAD_TIME = (
-    "the dead time of new instances is not known; set throughput.dead_time_minutes, or wait until "
-    "a scale-out was measured"
+NO_START_UP_TIME = (
+    "the start-up time of new instances is not known; set throughput.start_up_minutes, or wait "
+    "until a scale-out was measured"
 )
 
 SLACK_SHARE_MIN = 0.2
 """The policy plans to finish the backlog in no less than this share of the age limit, even if the
-dead time is so long that work will be late.
+start-up time is so long that work will be late.
 """
 
 SLOPE_MINUTES_MAX = HISTORY_SECONDS_MAX / 60
@@ -48,16 +48,16 @@ Otherwise random variation of the arrivals might soon lead to a scale-out.
 
 @dataclass(frozen=True, slots=True)
 class SlackAwareDrain(Policy):
-    """Keeps the oldest item of a queue younger than the goal's age limit, despite the dead time.
+    """Keeps the oldest item of a queue younger than the age limit, despite the start-up time.
 
-    The policy projects the backlog to the end of the dead time, and changes the capacity depending
-    on the age that the projected backlog would have. The formulas use these symbols:
+    The policy projects the backlog to the end of the start-up time, and changes the capacity
+    depending on the age that the projected backlog would have. The formulas use these symbols:
 
     - n: the ordered capacity, in instances: the target of the pending action, or the current
       capacity if no action is pending.
     - q: the current backlog, in items.
-    - μ: the throughput of a busy instance, in items per minute.
-    - D: the dead time from the request for an instance until this instance works, in minutes.
+    - μ: the rate per busy instance, in items per minute.
+    - D: the start-up time from the request for an instance until this instance works, in minutes.
     - L: the age limit of the goal, in minutes.
     - λ: the arrivals, in items per minute, estimated from the samples of the last
       ``slope_minutes``.
@@ -67,9 +67,9 @@ class SlackAwareDrain(Policy):
     bound of λ: nothing arrived, or as much as all instances can finish. Except where stated
     otherwise, λ means the lower bound.
 
-    *Projection.* At the end of the dead time, the backlog is q_D = max(0, q + (λ - μ·n)·D), and its
-    age is q_D / (μ·n). If an action that adds instances is pending, the projection uses the current
-    capacity until these instances work, and n from then on.
+    *Projection.* At the end of the start-up time, the backlog is q_D = max(0, q + (λ - μ·n)·D), and
+    its age is q_D / (μ·n). If an action that adds instances is pending, the projection uses the
+    current capacity until these instances work, and n from then on.
 
     *Scale-out.* If this age is above ``calm_share``·L, the policy recommends
 
@@ -86,9 +86,9 @@ class SlackAwareDrain(Policy):
 
     The policy never recommends less than the target of a pending action.
 
-    Sources: the projection over the dead time is that of a Smith predictor (Smith, "Closer control
-    of loops with dead time", 1957). The age of a first-in-first-out backlog follows from Little's
-    law.
+    Sources: the projection over the start-up time is that of a Smith predictor (Smith, "Closer
+    control of loops with dead time", 1957). The age of a first-in-first-out backlog follows from
+    Little's law.
     """
 
     metric: Name
@@ -130,19 +130,19 @@ class SlackAwareDrain(Policy):
         start = seen.now - timedelta(minutes=self.slope_minutes)
         samples = [s for s in seen.history(self.metric).samples if s.time >= start]
         rate = self.rate_per_instance_minute or seen.throughput.rate_per_instance_minute
-        dead_time = self.dead_time_minutes
-        if dead_time is None:
-            dead_time = seen.throughput.dead_time_minutes
+        start_up = self.dead_time_minutes
+        if start_up is None:
+            start_up = seen.throughput.start_up_minutes
         if not samples:
             return no_samples(seen, RULE, self.metric)
         if not rate:
             return no_rate(seen, RULE)
-        if dead_time is None:
-            return stay(seen, RULE, NO_DEAD_TIME, "throughput.dead_time_minutes")
+        if start_up is None:
+            return stay(seen, RULE, NO_START_UP_TIME, "throughput.start_up_minutes")
         if len(samples) < 2 or seen.goal.age_limit_minutes < AGE_LIMIT_MINUTES_MIN:
             return self._stay(seen, len(samples))
         low, high = arrivals_per_minute(seen, samples, rate)
-        return self._decide(seen, Drain(seen, samples[-1].value, low, high, rate, dead_time))
+        return self._decide(seen, Drain(seen, samples[-1].value, low, high, rate, start_up))
 
     def _stay(self, seen: Observation, count: int) -> Recommendation:
         if seen.goal.age_limit_minutes < AGE_LIMIT_MINUTES_MIN:
@@ -155,7 +155,7 @@ class SlackAwareDrain(Policy):
     def _decide(self, seen: Observation, drain: Drain) -> Recommendation:
         limit = seen.goal.age_limit_minutes
         calm = self.calm_share * limit
-        slack = max(self.share * limit - drain.dead_time, SLACK_SHARE_MIN * limit)
+        slack = max(self.share * limit - drain.start_up, SLACK_SHARE_MIN * limit)
         wanted = drain.ordered
         if drain.age_minutes > calm:
             wanted = max(drain.required(slack), drain.ordered)
@@ -167,7 +167,7 @@ class SlackAwareDrain(Policy):
         age = drain.age_minutes
         reason = (
             f"the latest {self.metric} is {shown(drain.backlog)}, with {drain.arrivals_shown} "
-            f"arrivals/min; in {shown(drain.dead_time)} min, {instances_text(drain.ordered)} at "
+            f"arrivals/min; in {shown(drain.start_up)} min, {instances_text(drain.ordered)} at "
             f"{shown(drain.rate)} items/min each would have a backlog of {shown(drain.projected)} "
             f"and an age of {shown(age)} min (scale-out above {shown(calm)} min): {result}"
         )
@@ -177,7 +177,7 @@ class SlackAwareDrain(Policy):
             "arrivals_per_minute": drain.low,
             "arrivals_per_minute_at_most": drain.high,
             "rate_per_instance_minute": drain.rate,
-            "dead_time_minutes": drain.dead_time,
+            "dead_time_minutes": drain.start_up,
             "coming": drain.ordered,
             "projected_backlog": drain.projected,
             "projected_age_minutes": age,
@@ -212,7 +212,7 @@ class Drain:
     """A backlog in items, and what determines its course.
 
     ``low`` and ``high`` are the bounds of the arrivals per minute. ``rate`` is the throughput of a
-    busy instance in items per minute, and ``dead_time`` is in minutes.
+    busy instance in items per minute, and ``start_up`` is in minutes.
     """
 
     seen: Observation
@@ -220,7 +220,7 @@ class Drain:
     low: float
     high: float
     rate: float
-    dead_time: float
+    start_up: float
 
     @property
     def ordered(self) -> int:
@@ -244,13 +244,13 @@ class Drain:
         pending, wait = self.seen.pending, 0.0
         if pending is not None and pending.target > self.seen.capacity:
             waited = (self.seen.now - pending.requested_at).total_seconds() / 60
-            wait = min(max(self.dead_time - waited, 0), self.dead_time)
+            wait = min(max(self.start_up - waited, 0), self.start_up)
         before = (self.low - self.rate * self.seen.capacity) * wait
-        return before + (self.low - self.rate * self.ordered) * (self.dead_time - wait)
+        return before + (self.low - self.rate * self.ordered) * (self.start_up - wait)
 
     @property
     def projected(self) -> float:
-        """The backlog at the end of the dead time, in items."""
+        """The backlog at the end of the start-up time, in items."""
         return max(self.backlog + self.change, 0)
 
     @property
@@ -265,8 +265,8 @@ class Drain:
     def enough(self, calm: float) -> int:
         """The fewest instances to scale in to; at least 1.
 
-        Even with the highest possible arrivals, the age of their backlog after the dead time is at
-        most ``calm`` minutes.
+        Even with the highest possible arrivals, the age of their backlog after the start-up time is
+        at most ``calm`` minutes.
         """
-        finished = (self.backlog + self.high * self.dead_time) / (self.dead_time + calm)
+        finished = (self.backlog + self.high * self.start_up) / (self.start_up + calm)
         return max(instances(max(finished, self.low / LOAD_MAX) / self.rate), 1)

@@ -76,7 +76,7 @@ class Tuned:
         }
 
 
-def run(arguments: Sequence[str]) -> int:
+def tune_command(arguments: Sequence[str]) -> int:
     """``python -m backtest tune``."""
     options = _parse(arguments)
     rules = load_rules(options.rules, options.resource)

@@ -31,10 +31,10 @@ STREAM = Stream("ns", "hub", "$Default", "0")
 async def main() -> None:
     body = sys.stdin.buffer.read()
     consumer = _consumer()
-    await process_batch.run([_event(0, reading().encode())], consumer)
+    await process_batch.process_batch([_event(0, reading().encode())], consumer)
     idle = _peak_megabytes()
     began, began_cpu = time.perf_counter(), time.process_time()
-    report = await process_batch.run([_event(1, body)], consumer)
+    report = await process_batch.process_batch([_event(1, body)], consumer)
     figures = {
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - began_cpu,

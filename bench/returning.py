@@ -27,7 +27,7 @@ RATE = 30.0
 LOW, HIGH = 6.0, 250.0
 """Items that arrive in a minute."""
 QUIET, BUSY, AFTER = timedelta(hours=1), timedelta(hours=1), timedelta(hours=5)
-DEAD_TIME = timedelta(minutes=2)
+START_UP_TIME = timedelta(minutes=2)
 DELAYS_MINUTES = range(11)
 
 
@@ -106,9 +106,13 @@ class _Replay:
                 yield Metric(self.resource.name, name, value)
 
     def _change(self) -> None:
-        """Carry out a pending action after the dead time. The next reading confirms it."""
+        """Carry out a pending action after the start-up time. The next reading confirms it."""
         desired = self.state.desired
-        if desired is not None and desired.pending and self.now >= desired.requested_at + DEAD_TIME:
+        if (
+            desired is not None
+            and desired.pending
+            and self.now >= desired.requested_at + START_UP_TIME
+        ):
             self.control.capacities[self.resource.target.name] = desired.target
 
 

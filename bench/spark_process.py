@@ -19,7 +19,7 @@ from bench.plain_json import PlainJsonEngine
 from bench.process_memory import cpu_seconds
 from shared.sampling.estimates import NAMES
 from spark_jobs.engine import Engine
-from spark_jobs.job import Done, Request, run
+from spark_jobs.job import Done, Request, run_job
 from spark_jobs.model import Shape
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.sources import LocalFiles
@@ -42,7 +42,7 @@ def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
     for turn in range(turns):
         started, used = time.perf_counter(), cpu_seconds(os.getpid())
         request = Request(Shape("Amount"), "bench", date(2017, 7, 1))
-        done = run(LocalFiles(str(data)), LocalStore(output / str(turn)), made, request)
+        done = run_job(LocalFiles(str(data)), LocalStore(output / str(turn)), made, request)
         seconds.append(time.perf_counter() - started)
         cpu.append(cpu_seconds(os.getpid()) - used)
         results.append(_result(done))

@@ -43,19 +43,19 @@ Send a body with the content type `application/json`, of at most 16 KiB. `breake
 |---|---|---|---|
 {fields}
 
-## Throughput
+## Rate per instance
 
-The field `estimate` of a resource has the throughput of one instance, in items a minute. It is null before the app has seen any work, and for resources that read no queue:
+The field `estimate` of a resource has the rate per instance, in items a minute. It is null before the app has seen any work, and for resources that read no queue:
 
 ```json
-{{"said": "throughput 41.2 a minute, estimated from the backlog ± 18%", "certainty": "estimated from the backlog ± 18%", "source": "backlog", "likely": 41.2, "low": 32.9, "relative_error": 0.18, "sure": true}}
+{{"said": "rate per instance 41.2 a minute, estimated from the backlog ± 18%", "certainty": "estimated from the backlog ± 18%", "source": "backlog", "likely": 41.2, "low": 32.9, "relative_error": 0.18, "sure": true}}
 ```
 
 | field | meaning |
 |---|---|
 | `source` | `settings`, `counted` or `backlog`: see [learning](rules.md#learning) |
 | `likely`, `low` | the likely value, and the one that the default rule plans with |
-| `relative_error` | the standard error as a share of `likely`; 0 if the throughput is given in settings |
+| `relative_error` | the standard error as a share of `likely`; 0 if the rate is given in settings |
 | `sure` | true if the throughput counts as known |
 | `said`, `certainty` | the same in words, with and without the number |
 

@@ -78,7 +78,7 @@ def _run(options: Options, now: datetime) -> job.Done:
         drawn = {} if options.no_pictures else pictures(_chosen(options, trends))
         return {f"pictures/{name}": content for name, content in drawn.items()}
 
-    done = job.run(source, store, Engine(spark), request, draw)
+    done = job.run_job(source, store, Engine(spark), request, draw)
     for warning in _warnings(options, controls, done):
         print(f"warning: {warning}", file=sys.stderr)
     if tables is not None:

@@ -70,7 +70,7 @@ Report = Callable[[Sequence[Trend]], Mapping[str, bytes]]
 """Returns more files of the results by name."""
 
 
-def run(
+def run_job(
     source: Source, store: Store, engine: Engine, request: Request, report: Report = lambda _: {}
 ) -> Done:
     """Run the job. If it raises JobError, nothing has changed."""

@@ -15,7 +15,7 @@ from bench.repeats import calls_per_second, medians
 from local.twins.event_hub import MemoryHubReader
 from local.twins.rows import MemoryRows
 from shared.azure.retry import JitteredRetrying
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
@@ -78,10 +78,10 @@ async def _microseconds(batches: int, *, guarded: bool) -> float:
     began = time.process_time()
     for events in given:
         if guarded:
-            await ingest.run(events, line)
+            await ingest.ingest_batch(events, line)
         else:
-            ingest.log_report(line, await process_batch.run(events, line.consumer))
-            await ingest.drain(line)
+            ingest.log_report(line, await process_batch.process_batch(events, line.consumer))
+            await ingest.send_outbox(line)
     return (time.process_time() - began) / (batches * BATCH_EVENTS) * 1e6
 
 

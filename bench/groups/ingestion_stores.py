@@ -31,7 +31,7 @@ from bench.ingestion_rig import (
 )
 from bench.measurement import Measurement
 from bench.repeats import medians
-from shared.ingestion.events.process_batch import run
+from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import Commit, Event, Stream
 from shared.ingestion.store.events import EventStore, commit_writes, effect_writes
 from shared.ingestion.store.sql import SqlRows
@@ -143,7 +143,7 @@ def _guarded(store: EventStore, batches: int, size: int) -> Work:
 
     async def work() -> None:
         for batch in each:
-            await run(batch, reader)
+            await process_batch(batch, reader)
 
     return work
 
@@ -251,7 +251,7 @@ async def _costs(counts: Sequence[int]) -> list[Measurement]:
                 each = _chunks(events(until - done, done), BATCH)
                 began = time.process_time()
                 for batch in each:
-                    await run(batch, reader)
+                    await process_batch(batch, reader)
                 done = until
                 if timed:
                     costs.append(1e6 * (time.process_time() - began) / measured)

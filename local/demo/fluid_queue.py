@@ -39,7 +39,7 @@ class Capacity:
     """Instances that work (`effective`) and capacity that is still starting (`pending`).
 
     Both are absolute numbers. `pending` is sorted by time and grows in capacity. Scale-out takes
-    the dead time. Scale-in takes effect at once, on working and on starting instances: an
+    the start-up time. Scale-in takes effect at once, on working and on starting instances: an
     instance that is given back stops serving immediately, which is the pessimistic assumption.
     """
 
@@ -50,7 +50,7 @@ class Capacity:
     def ordered(self) -> int:
         return self.pending[-1].capacity if self.pending else self.effective
 
-    def order(self, capacity: int, minute: float, dead_time_minutes: float) -> Self:
+    def order(self, capacity: int, minute: float, start_up_minutes: float) -> Self:
         """Order a capacity. The last order wins, and repeating an order changes nothing."""
         effective = min(self.effective, capacity)
         reached = effective
@@ -61,7 +61,7 @@ class Capacity:
                 pending.append(replace(arriving, capacity=kept))
                 reached = kept
         if capacity > reached:
-            pending.append(Arriving(minute + dead_time_minutes, capacity))
+            pending.append(Arriving(minute + start_up_minutes, capacity))
         return replace(self, effective=effective, pending=tuple(pending)).at(minute)
 
     def at(self, minute: float) -> Self:
@@ -112,13 +112,13 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class FluidQueue:
-    """The parameters of one queue: the throughput of an instance, and the scale-out dead time."""
+    """The parameters of one queue: the rate per instance, and the start-up time of a scale-out."""
 
     instance_rate_per_minute: float
-    dead_time_minutes: float = 3.0
+    start_up_minutes: float = 3.0
 
     def __post_init__(self) -> None:
-        for name in ("instance_rate_per_minute", "dead_time_minutes"):
+        for name in ("instance_rate_per_minute", "start_up_minutes"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} is {value}; it must be a finite number of 0 or more")
@@ -131,7 +131,7 @@ class FluidQueue:
     def order(self, state: QueueState, capacity: int) -> QueueState:
         """Order an absolute number of instances now."""
         _check_capacity(capacity)
-        after = state.capacity.order(capacity, state.minute, self.dead_time_minutes)
+        after = state.capacity.order(capacity, state.minute, self.start_up_minutes)
         return replace(state, capacity=after, counters=state.counters.seeing(after))
 
     def step(self, state: QueueState, arrivals: float, minutes: float = 1.0) -> QueueState:

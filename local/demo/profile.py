@@ -18,7 +18,7 @@ PROCESSING_QUEUE, WORKING_QUEUE = "processing", "working"
 HUB, CONSUMER_GROUPS = "metrics", ("$Default", "readback")
 
 MINIMUM_CAPACITY, MAXIMUM_CAPACITY = 1, 20
-DEAD_TIME_MINUTES = 3.0
+START_UP_MINUTES = 3.0
 AGE_LIMIT_MINUTES = 5.0
 SECONDS_PER_TRACE_MINUTE = 1.0
 TRACE_MINUTES_PER_MINUTE = 60 / SECONDS_PER_TRACE_MINUTE
@@ -45,7 +45,7 @@ def settings(
         "ThresholdDown": str(instance_rate_per_minute * BACKLOG_DOWN_MINUTES),
         "AgeLimitMinutes": str(AGE_LIMIT_MINUTES / TRACE_MINUTES_PER_MINUTE),
         "InstanceRatePerMinute": str(instance_rate_per_minute * TRACE_MINUTES_PER_MINUTE),
-        "DeadTimeMinutes": str(DEAD_TIME_MINUTES / TRACE_MINUTES_PER_MINUTE),
+        "DeadTimeMinutes": str(START_UP_MINUTES / TRACE_MINUTES_PER_MINUTE),
         "PlanningStepSeconds": str(SECONDS_PER_TRACE_MINUTE),
         "MetricCollectorSchedule": "* * * * * *",
         "ReconcilerSchedule": "* * * * * *",

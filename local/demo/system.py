@@ -132,7 +132,7 @@ class LocalSystem:
     first_hour: bool = False
 
     async def estimate(self) -> RateEstimate | None:
-        """The throughput of an instance that the app plans with, in items a minute of the trace."""
+        """The rate per instance that the app plans with, in items a minute of the trace."""
         told = None if self.first_hour else self.workload.queue.instance_rate_per_minute
         snapshot = await self.store.load(profile.PLAN.name)
         return rate_estimate(Throughput(told), snapshot.state.learned)
@@ -206,7 +206,7 @@ async def local_system(
     workload = Workload(
         replace(trace, arrivals=arrivals),
         instance_rate_per_minute=rate,
-        dead_time_minutes=profile.DEAD_TIME_MINUTES,
+        start_up_minutes=profile.START_UP_MINUTES,
         starting_capacity=capacity,
     )
     async with AsyncExitStack() as stack:
@@ -315,7 +315,7 @@ def _settings(
     rate: float, azurite: Azurite, bus: str, arm: ArmStandIn, first_hour: bool
 ) -> dict[str, str]:
     """The settings of the demo, or those of a fresh deployment. ``rate`` is an instance's
-    throughput in items a minute of the trace.
+    rate in items a minute of the trace.
     """
     connected = (azurite.connection_string, bus, arm.base_url)
     scaling = profile.first_hour(*connected) if first_hour else profile.settings(rate, *connected)

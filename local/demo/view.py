@@ -102,7 +102,7 @@ REPLAY = (
     "Press Ctrl-C to stop."
 )
 FIRST_HOUR = (
-    "In real time. No throughput is given, and Azure Monitor's counts are two minutes late. "
+    "In real time. No rate is given, and Azure Monitor's counts are two minutes late. "
     "Press Ctrl-C to stop."
 )
 
@@ -122,7 +122,7 @@ def _reading(system: LocalSystem) -> Reading:
 def _throughput(estimate: RateEstimate | None) -> str:
     if estimate is None:
         return "not known yet: thresholds decide"
-    return str(estimate).removeprefix("throughput ")
+    return str(estimate).removeprefix("rate per instance ")
 
 
 def _numbers(
@@ -143,7 +143,7 @@ def _numbers(
         ("instances", running, (float(r.capacity) for r in readings)),
         ("oldest message", f"{workload.age_minutes:.1f} min", ()),
     )
-    table.add_row("throughput of an instance", Text(_throughput(estimate), style="bold"))
+    table.add_row("rate per instance", Text(_throughput(estimate), style="bold"))
     for name, value, values in rows:
         table.add_row(name, Text(value, style="bold"), Text(sparkline(list(values)), style="cyan"))
     return table

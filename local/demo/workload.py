@@ -10,7 +10,7 @@ from statistics import quantiles
 from local.demo.fluid_queue import Counters, FluidQueue, QueueState
 from local.demo.traces import Trace
 
-# A default for a trace whose throughput per instance is unknown. The busiest minutes then need
+# A default for a trace whose rate per instance is unknown. The busiest minutes then need
 # this many instances, so a plan of 1 to 20 instances has room in both directions.
 BUSY_MINUTE_INSTANCES = 14
 FALLBACK_RATE_PER_MINUTE = 1.0
@@ -44,14 +44,14 @@ class Workload:
         trace: Trace,
         *,
         instance_rate_per_minute: float | None = None,
-        dead_time_minutes: float = 3.0,
+        start_up_minutes: float = 3.0,
         starting_capacity: int = 1,
     ) -> None:
         """`instance_rate_per_minute` defaults to `default_instance_rate` of the trace."""
         if instance_rate_per_minute is None:
             instance_rate_per_minute = default_instance_rate(trace.arrivals)
         self.trace = trace
-        self.queue = FluidQueue(instance_rate_per_minute, dead_time_minutes)
+        self.queue = FluidQueue(instance_rate_per_minute, start_up_minutes)
         self._state = self.queue.start(starting_capacity)
 
     @property

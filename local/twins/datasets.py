@@ -35,7 +35,7 @@ class RecordingRecompute:
     def __init__(self) -> None:
         self.calls: list[DatasetWork] = []
 
-    async def run(self, work: DatasetWork) -> None:
+    async def recompute(self, work: DatasetWork) -> None:
         self.calls.append(work)
 
 

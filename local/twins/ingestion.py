@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from local.twins.rows import MemoryRows
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import AccountingBroken
 from shared.ingestion.model import (
     Checkpoint,

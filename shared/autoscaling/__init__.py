@@ -24,7 +24,14 @@ from shared.autoscaling.policies.conditional import (
 )
 from shared.autoscaling.policies.metric_rules import MetricRule, MetricRules
 from shared.autoscaling.policies.queue_age import QueueAge
-from shared.autoscaling.policies.schedule import WEEKEND, WORKDAYS, Profile, Rule, Schedule
+from shared.autoscaling.policies.schedule import (
+    WEEKEND,
+    WORKDAYS,
+    Profile,
+    Rule,
+    Schedule,
+    ScheduleEntry,
+)
 from shared.autoscaling.policies.seasonal_floor import SeasonalFloor
 from shared.autoscaling.policies.target_tracking import TargetTracking
 from shared.autoscaling.policies.threshold import Threshold
@@ -78,6 +85,7 @@ __all__ = [
     "Resource",
     "Rule",
     "Schedule",
+    "ScheduleEntry",
     "SeasonalFloor",
     "ServiceBusQueue",
     "ServiceBusSubscription",
@@ -100,7 +108,7 @@ REMOVED = {
     "StablePanic": "QueueAge(metric, until_known=ValuePerInstance(metric, target_per_instance)); "
     "if the metric is not a backlog, use ValuePerInstance(metric, target_per_instance)",
     "SlackAwareDrain": "QueueAge(metric, until_known=BacklogTarget(metric)), and set "
-    "throughput=Throughput(rate_per_instance_minute, dead_time_minutes) of the Resource instead of "
+    "throughput=Throughput(rate_per_instance_minute, start_up_minutes) of the Resource instead of "
     "these two parameters",
 }
 """The policies of earlier versions, and what to use instead."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
+from warnings import warn
 
 from shared.values.bounds import AtLeastOne, Bounds, Flag, matching, name_problem
 from shared.values.measurements import HISTORY_SECONDS_MAX, NOTHING
@@ -17,6 +18,8 @@ from shared.values.text import UUID
 DAY_SECONDS = 86_400
 PLAN_CAPACITY_MAX = 100
 """The most instances that any tier of App Service Plans has (Isolated v2)."""
+
+RENAMED_START_UP = "dead_time_minutes of Throughput was renamed: use start_up_minutes"
 
 UpToADay = Annotated[float, Bounds(0, DAY_SECONDS)]
 
@@ -139,27 +142,55 @@ class Goal:
     late_penalty: Annotated[float, Bounds(0, 1e6)] = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Throughput:
-    """The throughput per instance, and the dead time of a scale-out. The app learns a value that is
+    """The rate per instance, and the start-up time of a scale-out. The app learns a value that is
     None.
     """
 
     rate_per_instance_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = None
     """The items that one busy instance finishes per minute."""
-    dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = None
-    """The dead time: from the request for more instances until they work."""
+    start_up_minutes: Annotated[float, Bounds(0, 120)] | None = None
+    """The start-up time: from the request for more instances until they work."""
     relative_error: float = 0
     """The standard error of a learned rate, as a share of the rate; 0 for a rate set by hand."""
     completed_metric: str | None = None
-    """The metric that counts the items finished since its previous sample. The throughput is
+    """The metric that counts the items completed since its previous sample. The rate is
     learned from this metric. Decisions do not use it, so its samples may arrive minutes late.
     """
     incoming_metric: str | None = None
     """Instead of ``completed_metric``: the metric that counts the items that arrived since its
     previous sample."""
 
+    def __init__(
+        self,
+        rate_per_instance_minute: float | None = None,
+        start_up_minutes: float | None = None,
+        relative_error: float = 0,
+        completed_metric: str | None = None,
+        incoming_metric: str | None = None,
+        *,
+        dead_time_minutes: float | None = None,
+    ) -> None:
+        """``dead_time_minutes`` is the earlier name of ``start_up_minutes``."""
+        if dead_time_minutes is not None:
+            if start_up_minutes is not None:
+                raise TypeError(f"{RENAMED_START_UP}: give one of them")
+            warn(RENAMED_START_UP, DeprecationWarning, stacklevel=2)
+            start_up_minutes = dead_time_minutes
+        object.__setattr__(self, "rate_per_instance_minute", rate_per_instance_minute)
+        object.__setattr__(self, "start_up_minutes", start_up_minutes)
+        object.__setattr__(self, "relative_error", relative_error)
+        object.__setattr__(self, "completed_metric", completed_metric)
+        object.__setattr__(self, "incoming_metric", incoming_metric)
+
+    @property
+    def dead_time_minutes(self) -> float | None:
+        """The earlier name of ``start_up_minutes``."""
+        warn(RENAMED_START_UP, DeprecationWarning, stacklevel=2)
+        return self.start_up_minutes
+
     @property
     def counted_metric(self) -> str | None:
-        """The metric that the throughput is learned from."""
+        """The metric that the rate per instance is learned from."""
         return self.completed_metric or self.incoming_metric

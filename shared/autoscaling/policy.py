@@ -47,11 +47,11 @@ FAILED = "error"
 
 
 RATE_ERROR_MAX = 0.25
-"""A learned throughput with a larger relative error is not sure enough to rely on."""
+"""A learned rate with a larger relative error is not sure enough to rely on."""
 
 
 class RateSource(StrEnum):
-    """Where the throughput per instance comes from."""
+    """Where the rate per instance comes from."""
 
     SETTINGS = "settings"
     COUNTED = "counted"
@@ -67,18 +67,18 @@ RATE_SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class RateEstimate:
-    """The throughput per instance in items a minute, where it comes from, and how sure it is."""
+    """The rate per instance in items a minute, where it comes from, and how sure it is."""
 
     source: RateSource
     likely: float
     low: float
-    """The value to plan with: below the likely one if the throughput is estimated."""
+    """The value to plan with: below the likely one if the rate per instance is estimated."""
     relative_error: float
-    """The standard error, relative to the likely value; 0 for a throughput given in settings."""
+    """The standard error, relative to the likely value; 0 for a rate given in settings."""
 
     @property
     def sure(self) -> bool:
-        """Whether the throughput counts as known."""
+        """Whether the rate per instance counts as known."""
         return self.relative_error <= RATE_ERROR_MAX
 
     @property
@@ -91,7 +91,7 @@ class RateEstimate:
 
     def __str__(self) -> str:
         likely = float(f"{self.likely:.3g}")
-        return f"throughput {likely:,.12g} a minute, {self.certainty}"
+        return f"rate per instance {likely:,.12g} a minute, {self.certainty}"
 
 
 class UnknownMetric(LookupError):
@@ -124,7 +124,7 @@ class Observation:
     """The declared or learned throughput. A field is None while no reliable value is known."""
     profile: WeekProfile | None = None
     estimate: RateEstimate | None = None
-    """The throughput per instance, even if it is not sure; None before any work was seen."""
+    """The rate per instance, even if it is not sure; None before any work was seen."""
 
     def window(self, name: str) -> Window:
         """The metric's samples in ``metrics``. Raises UnknownMetric if it is not declared."""
@@ -258,7 +258,7 @@ class Policy(Protocol):
 
     @property
     def backlog_metric(self) -> str | None:
-        """The backlog whose items the instances finish. The app learns the throughput per instance
+        """The backlog whose items the instances finish. The app learns the rate per instance
         from it."""
         return None
 

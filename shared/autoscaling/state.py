@@ -85,7 +85,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class BacklogTrend:
-    """What the app has learned about the throughput from the backlog. See backlog_rate.py."""
+    """What the app has learned about the rate from the backlog. See backlog_rate.py."""
 
     until: datetime | None = None
     """The time of the last sample that was used."""
@@ -102,11 +102,11 @@ class BacklogTrend:
     information: float = 0
     """The information of the regression: 1 / variance of its throughput."""
     weighted_rate: float = 0
-    """The throughput of the regression, multiplied by the information."""
+    """The rate of the regression, multiplied by the information."""
     drained: float = 0
-    """The lower bound of the throughput that follows from decreases of the backlog."""
+    """The lower bound of the rate that follows from decreases of the backlog."""
     needed: float = 0
-    """The lower bound of the throughput that follows if the plan is large enough for its load."""
+    """The lower bound of the rate that follows if the plan is large enough for its load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Learned:
     """What the app has learned about a resource's instances and backlogs. See learning/."""
 
     epoch: int = 0
-    """The epoch of the last change whose dead time was measured."""
+    """The epoch of the last change whose start-up time was measured."""
     dead_times: int = 0
     dead_time_minutes: float = 0
     work: BusyIntervals = BusyIntervals()

@@ -29,7 +29,7 @@ from shared.autoscaling.learning.backlogs import (
     unfallen,
     with_stalls,
 )
-from shared.autoscaling.learning.throughput import Counted, learn_dead_time, with_counted
+from shared.autoscaling.learning.throughput import Counted, learn_start_up_time, with_counted
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState, Stall
 from shared.values.measurements import (
@@ -133,7 +133,7 @@ def _decided(
     decision = decide(resource, state, now)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
-    new = learn_dead_time(remember(resource, state, decision))
+    new = learn_start_up_time(remember(resource, state, decision))
     new = with_stalls(resource, new, stalled, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:
         new = _learned(resource, new)

@@ -82,7 +82,7 @@ def command(
             as_json: AsJson = False,
             **options: Any,
         ) -> int:
-            return run(partial(action, **options), settings_file or context.obj, as_json)
+            return run_action(partial(action, **options), settings_file or context.obj, as_json)
 
         _app, *own = inspect.signature(action, eval_str=True).parameters.values()
         *common, as_json, _options = inspect.signature(call, eval_str=True).parameters.values()
@@ -120,7 +120,7 @@ def _bounded(
     return value
 
 
-def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:
+def run_action(action: Action, file: Path | None = None, as_json: bool = False) -> int:
     """Run the action and print its result. A result with ``failed`` or a false ``ok`` is a failure.
 
     Returns the exit code.

@@ -135,7 +135,7 @@ async def show_account(app: App) -> Answer:
     owner of the last commit. Also shows how many events were set aside because they are not
     metrics, and the sequence numbers of events that the hub deleted before the app read them.
     """
-    accounts = await stream_account.run(app.ingestion.store)
+    accounts = await stream_account.stream_accounts(app.ingestion.store)
     return view.accounts(accounts), tables.accounts
 
 
@@ -323,7 +323,7 @@ async def _check_rules(app: App, *, ignore: bool) -> None:
 
 
 async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-    outcome = await app.ingestion.redriver.run(letters)
+    outcome = await app.ingestion.redriver.redrive(letters)
     await app.ingestion.send_redriven(outcome.done)
     return outcome
 

@@ -65,15 +65,15 @@ async def show_status(app: App, resource: Name = "") -> Answer:
 async def show_decisions(
     app: App,
     resource: Name = "",
-    limit: Annotated[int, typer.Option(min=1, max=status.LINES_MAX, metavar="N")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=status.ENTRIES_MAX, metavar="N")] = 20,
     why: Annotated[
         bool,
         typer.Option("--why", help="Include all recommendations, limits, and evidence."),
     ] = False,
 ) -> Answer:
-    """Show the newest lines of the decision log."""
-    lines = await status.read_decisions(_one(app, resource), app.scaling.store, limit)
-    return lines, tables.reasons if why else tables.decisions
+    """Show the newest entries of the decision log."""
+    entries = await status.read_decisions(_one(app, resource), app.scaling.store, limit)
+    return entries, tables.reasons if why else tables.decisions
 
 
 @command(commands, "dry-run")
@@ -165,12 +165,12 @@ async def _change(
 ) -> Answer:
     change = Change(override, by, uuid.uuid4().hex, duration(lasts) if lasts else None)
     target = _one(app, resource)
-    line = await control.set_override(target, change, app.scaling.store)
+    entry = await control.set_override(target, change, app.scaling.store)
     if override and not lasts:
         say(
             f"note: this lasts until you clear it; --for sets a time (override clear {target.name})"
         )
-    return {"ok": True, "resource": target.name, "said": line.reason}, tables.override
+    return {"ok": True, "resource": target.name, "said": entry.reason}, tables.override
 
 
 def _named(app: App, name: str) -> Sequence[Resource]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from shared.ingestion.breaker.breaker import BreakerMode
+from shared.ingestion.breaker.state import BreakerMode
 from shared.ingestion.model import Commit, Stream, set_aside_among
 from shared.values.metering import Measurement
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Span, Stream
 from shared.ingestion.store.events import StoredDeadLetter
 

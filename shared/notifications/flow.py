@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 SENDING_SECONDS_MAX = 120
 
 
-async def run(
+async def send_due_notifications(
     sources: Mapping[str, Source],
     store: NotificationStore,
     notifier: Notifier,
@@ -90,7 +90,7 @@ def _due(
 async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:
     """Save how far the source was read.
 
-    If this fails, the next run reads the same lines again. The records of notifications prevent it
+    If this fails, the next run reads the same news again. The records of notifications prevent it
     from sending them twice.
     """
     try:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from shared.values.news import News
 
 OVERLAP = timedelta(minutes=5)
-"""A line of the log may be written later than its own time, by at most this much."""
+"""An entry of a log may be written later than its own time, by at most this much."""
 SEEN_MAX = 2000
 """The number of IDs stored for a kind and subject. There are fewer news items within OVERLAP."""
 ALIKE_MAX = 10
@@ -191,7 +191,7 @@ def read_from(
 ) -> datetime:
     """The time from which to read a source.
 
-    It is OVERLAP before the end of the last read, because lines may be written late, but never
+    It is OVERLAP before the end of the last read, because entries may be written late, but never
     earlier than the oldest event that is still reported. If the end of the last read is in the
     future, it was written before the store's clock was set back, and is ignored.
     """

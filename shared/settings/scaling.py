@@ -72,7 +72,7 @@ class Schedules(SettingsModel):
     reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "*/30 * * * * *",
         "when to compare desired and actual capacity", "`reconciler`", parse=cron)
     log_retention_schedule: str = setting("LogRetentionSchedule", "schedule", "0 40 3 * * *",
-        "when to delete old lines of the decision log and old trends", "`log_retention`",
+        "when to delete old entries of the decision log and old trends", "`log_retention`",
         parse=cron)
 
 
@@ -105,18 +105,20 @@ class RuleSettings(SettingsModel):
     late_penalty: Annotated[float, Bounds(0, 1e6)] = setting("LatePenalty", "instance-minutes", 10,
         "cost of one instance-minute of late work")
     instance_rate_per_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = setting(
-        "InstanceRatePerMinute", "messages", "", "throughput of one busy instance in a minute; if "
+        "InstanceRatePerMinute", "messages", "", "rate per busy instance in a minute; if "
         "it is not set, the app [estimates it](rules.md#learning)", unset="none (estimated)")
     dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = setting("DeadTimeMinutes",
         "minutes", "", "time from the request of an instance until it processes messages",
         unset="none (learned)")
     completed_metric: str = setting("CompletedMetric", "text", "",
-        "name of a metric, sent to the event hub, that counts the messages finished since its last "
-        "sample; the app learns the throughput from it [within minutes](rules.md#learning)")
+        "name of a metric, sent to the event hub, that counts the messages completed since its "
+        "last sample; the app learns the rate per instance from it "
+        "[within minutes](rules.md#learning)")
     service_bus_namespace_ids: tuple[NamespaceId, ...] = setting("ServiceBusNamespaceIds",
         "resource IDs, separated by commas", "", "the Service Bus namespaces that the rules read; "
-        "the app learns the throughput [within minutes](rules.md#learning) from the finished "
-        "messages that Azure Monitor counts there, and needs the role *Monitoring Reader* on each")
+        "the app learns the rate per instance [within minutes](rules.md#learning) from the "
+        "completed messages that Azure Monitor counts there, and needs the role *Monitoring "
+        "Reader* on each")
     planning_step_seconds: Annotated[float, Bounds(0.1, 480)] = setting("PlanningStepSeconds",
         "seconds", 60, "time step in which the default rule plans")
     dry_run: bool = setting("DryRun", "true or false", "false",

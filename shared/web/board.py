@@ -21,7 +21,7 @@ from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import LINES, conditions, state_unreadable
+from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
@@ -40,18 +40,19 @@ from shared.web.http import Refused, Reply, Request
 from shared.web.operation import operation
 
 POINTS_MAX = 360
-CACHED_LINES_MAX = 20_000
-"""The most lines that are kept for a resource: three days of decisions every 15 s."""
+CACHED_ENTRIES_MAX = 20_000
+"""The most entries that are kept for a resource: three days of decisions every 15 s."""
 OVERLAP = timedelta(seconds=30)
-"""Lines are not always written in the order of their times, so the lines of the last moments are
-read again.
+"""Entries are not always written in the order of their times, so the entries of the last moments
+are read again.
 """
 
 
 class RecentLog:
     """A cache of the last hours of the decision log, by resource, newest first.
 
-    The cache is kept between requests. So when the page refreshes itself, only new lines are read.
+    The cache is kept between requests. So when the page refreshes itself, only new entries are
+    read.
     """
 
     def __init__(self, store: StateStore) -> None:
@@ -60,13 +61,13 @@ class RecentLog:
         self._from: dict[str, datetime] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def lines(
+    async def entries(
         self, resource_name: str, since: datetime, now: datetime | None = None
     ) -> list[LogEntry]:
-        """The lines since ``since``, but no more than the newest CACHED_LINES_MAX.
+        """The entries since ``since``, but no more than the newest CACHED_ENTRIES_MAX.
 
-        If the cache has lines that are later than ``now``, the clock was set back since. All lines
-        are then read again, because new ones may be earlier than those.
+        If the cache has entries that are later than ``now``, the clock was set back since. All
+        entries are then read again, because new ones may be earlier than those.
         """
         if now is not None and any(time > now for time, _ in self._kept[resource_name]):
             self._kept[resource_name].clear()
@@ -76,10 +77,10 @@ class RecentLog:
         return sorted((e for e in cached if e.time >= since), key=lambda e: e.time, reverse=True)
 
     async def _catch_up(self, name: str, since: datetime) -> None:
-        """Keep the cache free of gaps from its start to the newest line.
+        """Keep the cache free of gaps from its start to the newest entry.
 
-        If the caller asks for an earlier start, or for a start after the newest line, the cache is
-        emptied and all lines are read again.
+        If the caller asks for an earlier start, or for a start after the newest entry, the cache is
+        emptied and all entries are read again.
         """
         cached, start = self._kept[name], since
         newest = max((time for time, _ in cached), default=None)
@@ -88,9 +89,9 @@ class RecentLog:
         else:
             cached.clear()
             self._from[name] = since
-        for line in await self._store.log(name, CACHED_LINES_MAX, since=start):
-            cached[line.time, line.entry_id] = line
-        for key in sorted(cached)[: max(len(cached) - CACHED_LINES_MAX, 0)]:
+        for each in await self._store.log(name, CACHED_ENTRIES_MAX, since=start):
+            cached[each.time, each.entry_id] = each
+        for key in sorted(cached)[: max(len(cached) - CACHED_ENTRIES_MAX, 0)]:
             del cached[key]
 
 
@@ -136,7 +137,7 @@ class OfResource(Given):
 
 
 class Newest(Given):
-    limit: int = Field(50, ge=1, le=status.LINES_MAX, description="the most entries")
+    limit: int = Field(50, ge=1, le=status.ENTRIES_MAX, description="the most entries")
 
 
 class Span(Given):
@@ -245,7 +246,7 @@ class TrendSeries(TypedDict):
 
 @operation("GET", "resources", name="resources")
 async def all_resources(board: Board) -> list[ResourceStatus | ResourceUnreadable]:
-    """Every resource: capacity, desired capacity, mode, throughput, metrics."""
+    """Every resource: capacity, desired capacity, mode, rate per instance, metrics."""
     return await status.read_all(board.resources.values(), board.store, board.at_maximum_minutes)
 
 
@@ -268,7 +269,7 @@ async def resource_history(board: Board, path: OfResource, query: Span) -> Histo
     """Up to 360 points of capacity and metrics."""
     found = find(board.resources, path.name)
     snapshot = await board.store.load(found.name)
-    return history(await _lines(board, snapshot, query.hours), snapshot, query.hours)
+    return history(await _entries(board, snapshot, query.hours), snapshot, query.hours)
 
 
 VIEWS = {"": resource, "decisions": resource_decisions, "history": resource_history}
@@ -294,8 +295,8 @@ async def override(
     """Set or clear an override of the rules."""
     found = find(board.resources, path.name)
     by = request.headers.get("x-ms-client-principal-name") or body.by or ""
-    line = await control.set_override(found, body.change(by.strip(), uuid4().hex), board.store)
-    return {"resource": found.name, "said": line.reason}
+    entry = await control.set_override(found, body.change(by.strip(), uuid4().hex), board.store)
+    return {"resource": found.name, "said": entry.reason}
 
 
 @operation("GET", "trends")
@@ -313,26 +314,26 @@ async def card(board: Board, resource: Resource, hours: float) -> Shown:
         snapshot = await board.store.load(resource.name)
     except StateUnreadable as error:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
-    lines = newest = await _lines(board, snapshot, hours)
-    if len(lines) < LINES and not any(line.kind is EntryKind.DECISION for line in lines):
-        newest = await board.store.log(resource.name, LINES)
+    entries = newest = await _entries(board, snapshot, hours)
+    if len(entries) < ENTRIES and not any(each.kind is EntryKind.DECISION for each in entries):
+        newest = await board.store.log(resource.name, ENTRIES)
     found = conditions(resource, snapshot, newest, board.at_maximum_minutes)
     shown = {
         "status": presenting.status(resource, snapshot, newest, found),
-        "history": history(lines, snapshot, hours),
+        "history": history(entries, snapshot, hours),
         "age_limit_minutes": resource.goal.age_limit_minutes,
     }
     return Shown(shown, found)
 
 
-async def _lines(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:
+async def _entries(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:
     now = snapshot.read_at
-    return await board.recent.lines(snapshot.resource_name, now - timedelta(hours=hours), now)
+    return await board.recent.entries(snapshot.resource_name, now - timedelta(hours=hours), now)
 
 
-def history(lines: Sequence[LogEntry], snapshot: Snapshot, hours: float) -> History:
+def history(entries: Sequence[LogEntry], snapshot: Snapshot, hours: float) -> History:
     """The charts' points and the changes of the last hours."""
-    return presenting.history(lines, snapshot.read_at, max(hours * 3600 / POINTS_MAX, 1))
+    return presenting.history(entries, snapshot.read_at, max(hours * 3600 / POINTS_MAX, 1))
 
 
 OPERATIONS = (resources, override, trends)

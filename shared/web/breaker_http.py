@@ -11,8 +11,8 @@ from urllib.parse import parse_qs
 from pydantic import ConfigDict, Field
 
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
-from shared.ingestion.breaker.breaker import BreakerMode
-from shared.ingestion.operating.breaker import BreakerController
+from shared.ingestion.breaker.state import BreakerMode
+from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.web.board import Board
 from shared.web.given import Given, Line, Name, check_length, described
 from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply

@@ -111,7 +111,7 @@ async def dead_letter_redrive(
     letters = await find(service.store, path.among(query), LETTERS_PER_REQUEST_MAX)
     if not letters:
         raise NotFound("there is no dead letter with this sequence number")
-    outcome = await service.redriver.run(letters)
+    outcome = await service.redriver.redrive(letters)
     await service.send_outbox(outcome.done)
     return view.result(outcome)
 

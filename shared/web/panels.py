@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
-from shared.ingestion.operating.breaker import BreakerView
+from shared.ingestion.operating.breaker_controller import BreakerView
 from shared.values.news import stamp
 from shared.values.shown import shown
 from shared.values.text import TimeText

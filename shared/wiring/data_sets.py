@@ -18,18 +18,20 @@ class DataSetParts(Parts):
     async def schedule(self, text: str) -> None:
         """Schedule the processing of the data set that an event of Event Grid names."""
         arrival = decode_arrival(text)
-        await self.queue_check.run()
+        await self.queue_check.check()
         periods, now = self._app.checked.periods, self._app.now()
-        await telemetry_arrived.run(arrival, periods, self.processing_sender, now, self.undated)
+        await telemetry_arrived.schedule_data_set(
+            arrival, periods, self.processing_sender, now, self.undated
+        )
 
     async def process(self, body: bytes, holder: str) -> None:
         """Process the data set of a message. ``holder`` identifies the message."""
         recompute = self._app.nightly.recompute
         work, sender = decode_work(body), self.processing_sender
-        await process_dataset.run(work, holder, self.claims, recompute, sender)
+        await process_dataset.process_data_set(work, holder, self.claims, recompute, sender)
 
     def log_poison(self, text: str, message_id: str) -> None:
-        poison.run(text, message_id)
+        poison.log_poison(text, message_id)
 
     @cached_property
     def processing_sender(self) -> MessageSender:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
-from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import BreakerTimes
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
@@ -32,7 +32,7 @@ from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
-from shared.ingestion.operating.breaker import BreakerController
+from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
     Announcer,
     ConsumptionSwitch,
@@ -66,12 +66,12 @@ class IngestionParts(IngestionStores):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
         """Process a batch of the Functions trigger."""
         batch = parse_batch(bodies, metadata)
-        await ingest.run(batch.events, await self.pipeline(batch.partition_id))
+        await ingest.ingest_batch(batch.events, await self.pipeline(batch.partition_id))
 
     async def process_tails(self) -> None:
         """Process events that were not delivered, send what is left, and delete old effects."""
-        await self.effect_retention.run()
-        await self.tail_watch.run(await self.hub.partition_ids(), self.pipeline)
+        await self.effect_retention.clean_up()
+        await self.tail_watch.check_partitions(await self.hub.partition_ids(), self.pipeline)
 
     # --- the events of one partition ----------------------------------------------------------
 
@@ -157,7 +157,7 @@ class IngestionParts(IngestionStores):
         """Whether the hub and both consumer groups can be read, for ``validate --connect``."""
         groups = (self.settings.consumer_group, self.settings.read_back_consumer_group)
         seconds = self._app.settings.source_timeout_seconds
-        return await check_hub.run(self.hub, self.connection.hub, groups, seconds)
+        return await check_hub.check_hub(self.hub, self.connection.hub, groups, seconds)
 
     @cached_property
     def receiver(self) -> PartitionReceiver:
@@ -211,7 +211,7 @@ class IngestionParts(IngestionStores):
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
             leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
-            await outbox.drain(stream, self.store, self.sender, leases)
+            await outbox.send_messages(stream, self.store, self.sender, leases)
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
         """Sends dead letters to a Service Bus queue."""

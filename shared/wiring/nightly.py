@@ -96,7 +96,7 @@ class JobRecompute:
 
     parts: NightlyParts
 
-    async def run(self, work: DatasetWork) -> None:
+    async def recompute(self, work: DatasetWork) -> None:
         """Store the demand for a run. The run itself may start later."""
         settings, parts = self.parts.settings, self.parts
         if not settings.submitter or work.dataset not in settings.datasets:
@@ -105,7 +105,7 @@ class JobRecompute:
             log.info(text, work.message_id, extra=extra)
             return
         await demand_period(work.dataset, work.start, work.end, parts.store, parts.inputs)
-        await parts.run_manager.run(work.dataset)
+        await parts.run_manager.advance_runs(work.dataset)
 
 
 def submitter_of(settings: NightlySettings) -> JobSubmitter:

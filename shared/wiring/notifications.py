@@ -8,12 +8,12 @@ from functools import cached_property
 
 from shared.autoscaling.flows import notify
 from shared.ingestion.breaker.announcement import closing_news
-from shared.ingestion.operating import notices
+from shared.ingestion.operating import event_news
 from shared.notifications import flow
 from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
-from shared.trends.nightly.notices import trend_notices
+from shared.trends.nightly.trend_news import trend_notices
 from shared.wiring.ingestion_stores import BREAKER
 from shared.wiring.parts import Parts
 
@@ -23,7 +23,7 @@ TREND_DAYS = timedelta(days=7)
 class NotificationParts(Parts):
     async def send_due(self) -> None:
         """Send the notifications that are due."""
-        await flow.run(self.sources, self.store, self.notifier, self.intervals)
+        await flow.send_due_notifications(self.sources, self.store, self.notifier, self.intervals)
 
     @cached_property
     def notifier(self) -> Notifier:
@@ -71,14 +71,14 @@ class NotificationParts(Parts):
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
         store = self._app.ingestion.store
-        return Observed(await notices.run(store, store, since))
+        return Observed(await event_news.news_since(store, store, since))
 
     async def hub(self, *_: datetime, seconds_max: float | None = None) -> Observed:
         """The partitions of the event hub that wait for an operator."""
         ingestion = self._app.ingestion
         backlogs = await ingestion.breaker_controller.backlogs(seconds_max)
         group = ingestion.settings.consumer_group
-        return notices.of_hub(ingestion.connection.hub, group, backlogs)
+        return event_news.of_hub(ingestion.connection.hub, group, backlogs)
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
         """Looks back several days, because verdicts are written by a later nightly run, and again

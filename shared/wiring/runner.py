@@ -87,7 +87,7 @@ class Runner:
         """Process events that the hub has but that no receiver delivers."""
         leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
         try:
-            await self._app.ingestion.tail_watch.run(
+            await self._app.ingestion.tail_watch.check_partitions(
                 list(leases), lambda partition_id: self._pipeline(leases[partition_id])
             )
         except Exception as error:  # the watch has logged the error of each partition
@@ -100,10 +100,10 @@ class Runner:
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
         pipeline = await self._pipeline(lease)
         if events:
-            await ingest.run(events, pipeline)
+            await ingest.ingest_batch(events, pipeline)
         else:
-            await ingest.drain(pipeline)
-        await self._app.ingestion.effect_retention.run()
+            await ingest.send_outbox(pipeline)
+        await self._app.ingestion.effect_retention.clean_up()
 
     async def _pipeline(self, lease: Ownership) -> PartitionPipeline:
         stream = await self._app.ingestion.stream(lease.partition_id)

@@ -8,8 +8,8 @@ from functools import cached_property
 from shared.ingestion.breaker.announcement import open_breaker
 from shared.ingestion.dead_letters.find import newest
 from shared.ingestion.operating import stream_account
-from shared.ingestion.operating.notices import of_letters
-from shared.trends.nightly.notices import trend_conditions
+from shared.ingestion.operating.event_news import of_letters
+from shared.trends.nightly.trend_news import trend_conditions
 from shared.web import panels
 from shared.web.board import Board, Panel, RecentLog, Shown, cached
 from shared.web.samples_http import SampleReceiver

@@ -81,7 +81,7 @@ def test_a_capacity_that_no_decision_explains_was_set_manually(
     assert changed_by_hand(last, actual) is by_hand
 
 
-def test_no_action_within_one_dead_time_is_taken_for_a_manual_change() -> None:
+def test_no_action_within_one_start_up_time_is_taken_for_a_manual_change() -> None:
     last = None
     for target in (3, 4, 3, 5):
         decision = replace(decide(resource(), state([200] * 5), NOW), desired=target)

@@ -1,4 +1,4 @@
-"""The throughput per instance, estimated from a simulated queue whose throughput is known."""
+"""The rate per instance, estimated from a simulated queue whose throughput is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished messages that Azure Monitor counts teach the throughput without a line in the worker."""
+"""Completed messages that Azure Monitor counts teach the rate without a line in the worker."""
 
 from __future__ import annotations
 
@@ -230,8 +230,8 @@ def test_counts_that_cannot_be_read_are_reported_once_for_each_cause_until_they_
 
     (first,) = lines_of(DENIED, DENIED)
     assert first.startswith(
-        f"[counts_unavailable] plan-1: finished messages cannot be read: {DENIED}. Meanwhile the "
-        "throughput of an instance stays as it was counted, or is estimated from the backlog"
+        f"[counts_unavailable] plan-1: completed messages cannot be read: {DENIED}. Meanwhile the "
+        "rate per instance stays as it was counted, or is estimated from the backlog"
     )
     assert len(lines_of(THROTTLED + "1", THROTTLED + "2", DENIED)) == 1
     counts.adjusted(counted, [done])

@@ -1,4 +1,4 @@
-"""What an operator is told of the time before the throughput of an instance is known."""
+"""What an operator is told of the time before the rate per instance is known."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_nothing_is_said_where_nothing_is_learned(declared: Resource) -> None:
         ),
         (
             with_counts(workers(), {"OfficeBus": BUS}),
-            "Azure Monitor counts finished messages in bus-1, one to four minutes late.",
+            "Azure Monitor counts completed messages in bus-1, one to four minutes late.",
         ),
         (
             workers(
@@ -85,7 +85,7 @@ def test_the_source_of_the_throughput_is_named_or_why_there_is_none(
     declared: Resource, said: str
 ) -> None:
     text = first_hour(declared)
-    assert text.startswith("The throughput of an instance is not set.")
+    assert text.startswith("The rate per instance is not set.")
     assert said in text
 
 
@@ -108,7 +108,7 @@ def test_the_status_says_which_throughput_is_at_work_and_how_sure_it_is() -> Non
     assert (told["source"], told["likely"], told["sure"]) == ("settings", 30, True)
     one = estimate(Learned(work=BusyIntervals(recent=((80.0, 2.0),))))
     assert one == {
-        "said": "throughput 40 a minute, counted ± 30%, not sure yet",
+        "said": "rate per instance 40 a minute, counted ± 30%, not sure yet",
         "certainty": "counted ± 30%, not sure yet",
         "source": "counted",
         "likely": 40.0,

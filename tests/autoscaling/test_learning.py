@@ -1,8 +1,10 @@
-"""The dead time, and which source of the throughput counts."""
+"""The start-up time, and which source of the throughput counts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+import pickle
+from dataclasses import astuple, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +14,10 @@ from shared.autoscaling import Observation, QueueAge, Recommendation
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.throughput import (
-    DEAD_TIMES_MIN,
     DECISION_MINUTES,
+    START_UPS_MIN,
     known_throughput,
-    learn_dead_time,
+    learn_start_up_time,
     rate_estimate,
 )
 from shared.autoscaling.policy import RateEstimate, RateSource
@@ -119,13 +121,13 @@ def test_a_relative_error_of_a_quarter_is_sure_enough(error: float, sure: bool) 
 
 def test_an_estimate_names_its_source_and_its_uncertainty() -> None:
     told = str(RateEstimate(RateSource.SETTINGS, 40, 40, 0))
-    assert told == "throughput 40 a minute, given in settings"
+    assert told == "rate per instance 40 a minute, given in settings"
     learned = str(RateEstimate(RateSource.BACKLOG, 40, 30, 0.12))
-    assert learned == "throughput 40 a minute, estimated from the backlog ± 12%"
+    assert learned == "rate per instance 40 a minute, estimated from the backlog ± 12%"
     exact = str(RateEstimate(RateSource.COUNTED, 40, 40, 0.004))
-    assert exact == "throughput 40 a minute, counted ± under 1%"
+    assert exact == "rate per instance 40 a minute, counted ± under 1%"
     unsure = str(RateEstimate(RateSource.COUNTED, 35_742, 20_000, 0.3))
-    assert unsure == "throughput 35,700 a minute, counted ± 30%, not sure yet"
+    assert unsure == "rate per instance 35,700 a minute, counted ± 30%, not sure yet"
 
 
 # --- what policies see ------------------------------------------------------------------------
@@ -168,11 +170,38 @@ def test_the_decision_says_which_source_is_at_work_and_how_sure_it_is() -> None:
     )
     assert made.evidence["rate_source"] == "estimated from the backlog"
     assert made.evidence["rate_relative_error"] == 0.9
-    said = "; throughput 40 a minute, estimated from the backlog ± 90%, not sure yet"
+    said = "; rate per instance 40 a minute, estimated from the backlog ± 90%, not sure yet"
     assert made.reason.endswith(said)
 
 
-# --- the dead time ----------------------------------------------------------------------------
+# --- the declaration --------------------------------------------------------------------------
+
+
+def test_the_earlier_name_of_the_start_up_time_works_and_names_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match="use start_up_minutes") as warned:
+        earlier = Throughput(5, dead_time_minutes=1)
+    assert warned[0].filename == __file__
+    assert (earlier, hash(earlier)) == (TOLD, hash(Throughput(5, start_up_minutes=1)))
+    assert pickle.loads(pickle.dumps(earlier)) == copy.deepcopy(earlier) == TOLD
+    with pytest.warns(DeprecationWarning, match="use start_up_minutes"):
+        assert earlier.dead_time_minutes == 1
+    with pytest.warns(DeprecationWarning, match="use start_up_minutes"):
+        assert replace(Throughput(5), dead_time_minutes=1) == TOLD  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="give one of them"):
+        Throughput(5, 1, dead_time_minutes=2)
+
+
+def test_the_start_up_time_can_be_replaced_without_a_warning() -> None:
+    assert replace(TOLD, start_up_minutes=2) == Throughput(5, 2)
+    assert replace(TOLD, rate_per_instance_minute=6) == Throughput(6, start_up_minutes=1)
+    names = (Throughput(5, 1, 0.5, "done", "in"), Throughput(completed_metric="done"))
+    assert [astuple(each) for each in names] == [
+        (5, 1, 0.5, "done", "in"),
+        (None, None, 0, "done", None),
+    ]
+
+
+# --- the start-up time ----------------------------------------------------------------------------
 
 
 def waited(minutes: float, epoch: int = 9, **changes: Any) -> ScalingState:
@@ -183,34 +212,34 @@ def waited(minutes: float, epoch: int = 9, **changes: Any) -> ScalingState:
     return ScalingState(desired=replace(out, **fields))
 
 
-def dead_times(*states: ScalingState) -> Learned:
+def learned_from(*states: ScalingState) -> Learned:
     learned = Learned()
     for each in states:
-        learned = learn_dead_time(replace(each, learned=learned)).learned
+        learned = learn_start_up_time(replace(each, learned=learned)).learned
     return learned
 
 
-def test_the_dead_time_is_the_mean_wait_from_action_to_confirmation() -> None:
-    learned = dead_times(waited(2, 1), waited(3, 2), waited(4, 3))
+def test_the_start_up_time_is_the_mean_wait_from_action_to_confirmation() -> None:
+    learned = learned_from(waited(2, 1), waited(3, 2), waited(4, 3))
     assert (learned.dead_times, learned.epoch) == (3, 3)
     assert learned.dead_time_minutes == pytest.approx(3)
 
 
-def test_a_learned_dead_time_includes_the_minute_that_the_sample_describes() -> None:
-    waits = [waited(3, epoch) for epoch in range(1, DEAD_TIMES_MIN + 1)]
-    assert throughput(Throughput(5), dead_times(*waits[:-1])).dead_time_minutes is None
-    assert throughput(Throughput(5), dead_times(*waits)).dead_time_minutes == 3 + DECISION_MINUTES
-    assert throughput(TOLD, dead_times(*waits)).dead_time_minutes == 1
+def test_a_learned_start_up_time_includes_the_minute_that_the_sample_describes() -> None:
+    waits = [waited(3, epoch) for epoch in range(1, START_UPS_MIN + 1)]
+    assert throughput(Throughput(5), learned_from(*waits[:-1])).start_up_minutes is None
+    assert throughput(Throughput(5), learned_from(*waits)).start_up_minutes == 3 + DECISION_MINUTES
+    assert throughput(TOLD, learned_from(*waits)).start_up_minutes == 1
 
 
-def test_a_change_teaches_its_dead_time_once() -> None:
-    once = dead_times(waited(3))
+def test_a_change_teaches_its_start_up_time_once() -> None:
+    once = learned_from(waited(3))
     assert once.dead_times == 1
-    assert dead_times(waited(3), waited(3)) == once
+    assert learned_from(waited(3), waited(3)) == once
 
 
-def test_old_dead_times_weigh_less() -> None:
-    learned = dead_times(
+def test_old_start_up_times_weigh_less() -> None:
+    learned = learned_from(
         *[waited(2, e) for e in range(1, 60)], *[waited(6, e) for e in range(60, 300)]
     )
     assert learned.dead_time_minutes == pytest.approx(6, rel=0.02)
@@ -225,10 +254,10 @@ def test_old_dead_times_weigh_less() -> None:
         {"previous": 7},
     ],
 )
-def test_a_wait_for_another_reason_is_not_a_dead_time(changes: dict[str, Any]) -> None:
-    learned = dead_times(waited(3, **changes))
+def test_a_wait_for_another_reason_is_not_a_start_up_time(changes: dict[str, Any]) -> None:
+    learned = learned_from(waited(3, **changes))
     assert (learned.dead_times, learned.epoch) == (0, 9)
 
 
-def test_an_action_that_is_not_confirmed_has_no_dead_time_yet() -> None:
-    assert dead_times(waited(3, status=ActionStatus.PENDING)) == Learned()
+def test_an_action_that_is_not_confirmed_has_no_start_up_time_yet() -> None:
+    assert learned_from(waited(3, status=ActionStatus.PENDING)) == Learned()

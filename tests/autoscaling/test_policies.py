@@ -149,7 +149,7 @@ def test_the_backlog_is_worked_off_in_time(
 def test_without_a_rate_the_backlog_says_nothing() -> None:
     wish = BacklogTarget("backlog")(seeing([400], throughput=Throughput()))
     assert (wish.capacity, wish.evidence["missing"]) == (4, "throughput.rate_per_instance_minute")
-    unknown = "the throughput of an instance is not known"
+    unknown = "the rate per instance is not known"
     assert f"{unknown}; set throughput.rate_per_instance_minute" in wish.reason
 
 

@@ -24,8 +24,8 @@ from shared.autoscaling import (
     PolicyFunction,
     Profile,
     Recommendation,
-    Rule,
     Schedule,
+    ScheduleEntry,
     SeasonalFloor,
     TargetTracking,
     Threshold,
@@ -170,7 +170,7 @@ def test_another_rule_acts_until_the_first_knows_enough() -> None:
     assert (learned.capacity, learned.rule) == (5, "backlog_target")
     wish = policy(seeing([900] * 5, 4, throughput=Throughput()))
     assert (wish.capacity, wish.rule) == (5, "threshold")
-    assert "(fallback: the throughput of an instance is not known" in wish.reason
+    assert "(fallback: the rate per instance is not known" in wish.reason
     assert fallback(broken, wants(7))(seeing([], 4)).capacity == 7
     assert policy.metric_names == ("backlog",)
     assert policy.problems() == []
@@ -333,7 +333,7 @@ POLICIES: list[Any] = [
     ValuePerInstance("backlog", 1e-3, "latest"),
     BacklogTarget("backlog"),
     TargetTracking("backlog", 50, reporting_metric="other"),
-    Schedule((Rule(BUSY, WORKDAYS, time(8), time(18)),), Profile("rest", 1, 3)),
+    Schedule((ScheduleEntry(BUSY, WORKDAYS, time(8), time(18)),), Profile("rest", 1, 3)),
     SeasonalFloor(BacklogTarget("backlog")),
     any_of(Threshold("backlog", 100, 10), BacklogTarget("other")),
     all_of(Threshold("backlog", 100, 10), Threshold("other", 100, 10)),
@@ -356,7 +356,7 @@ VALUES = st.lists(
     capacity=st.integers(1, 100),
     goal=st.floats(0, 1440),
     rate=st.none() | st.floats(1e-6, 1e9),
-    dead_time=st.none() | st.floats(0, 120),
+    start_up=st.none() | st.floats(0, 120),
     ordered=st.none() | st.integers(1, 100),
     load=st.none() | st.floats(0, 1e9),
 )
@@ -368,7 +368,7 @@ def test_no_policy_ever_raises_and_each_says_why(
     capacity: int,
     goal: float,
     rate: float | None,
-    dead_time: float | None,
+    start_up: float | None,
     ordered: int | None,
     load: float | None,
 ) -> None:
@@ -376,7 +376,7 @@ def test_no_policy_ever_raises_and_each_says_why(
         {"backlog": backlog, "other": other} if read else {"backlog": (), "other": ()},
         capacity,
         goal=Goal(goal),
-        throughput=Throughput(rate, dead_time),
+        throughput=Throughput(rate, start_up),
         pending=None if ordered is None else desired(target=ordered),
         profile=None if load is None else WeekProfile((load,) * 168),
     )

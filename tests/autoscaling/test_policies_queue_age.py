@@ -266,7 +266,7 @@ def test_a_rate_that_is_not_sure_leaves_more_of_the_age_limit_unused() -> None:
 
 def test_until_the_rate_is_known_the_other_rule_decides() -> None:
     wish = POLICY(seen([800.0] * 10, throughput=Throughput()))
-    assert wish.reason == "not known yet; the throughput of an instance is not known yet"
+    assert wish.reason == "not known yet; the rate per instance is not known yet"
     assert not wish.paced
 
 

@@ -112,7 +112,7 @@ def test_without_a_second_sample_what_is_ordered_stands(pending: Any, ordered: i
     assert found == Recommendation(ordered, "no second sample of backlog yet", "queue_age")
 
 
-def test_an_unknown_dead_time_is_taken_for_three_minutes() -> None:
+def test_an_unknown_start_up_time_is_taken_for_three_minutes() -> None:
     backlog = growing(60, 1100)
     assert POLICY(seen(backlog, throughput=Throughput(RATE))) == POLICY(seen(backlog))
 
@@ -139,17 +139,17 @@ def outlook(policy: QueueAge = POLICY, steps: float = 1, **changes: Any) -> Outl
         (61, 0, 1, True),
     ],
 )
-def test_an_order_arrives_after_the_dead_time_and_is_overdue_after_it(
+def test_an_order_arrives_after_the_start_up_time_and_is_overdue_after_it(
     waited_seconds: float, dead: float, arrival: int, overdue: bool
 ) -> None:
-    """With a dead time below a step, a step after it."""
+    """With a start-up time below a step, a step after it."""
     order = desired(target=6, previous=4, requested_at=ago(waited_seconds))
     found = outlook(pending=order, throughput=Throughput(RATE, dead))
     assert (found.ordered, found.arrival, found.overdue) == (6, arrival, overdue)
     assert found.dead == max(1, dead)
 
 
-def test_a_dead_time_of_whole_steps_is_not_rounded_up() -> None:
+def test_a_start_up_time_of_whole_steps_is_not_rounded_up() -> None:
     """In steps of 9 s, 2.1 minutes are 14 steps, as a floating-point number slightly more."""
     order = desired(target=6, previous=4, requested_at=ago(0))
     found = outlook(steps=60 / 9, pending=order, throughput=Throughput(RATE, 2.1))

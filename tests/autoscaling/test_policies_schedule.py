@@ -19,8 +19,8 @@ from shared.autoscaling import (
     Observation,
     Profile,
     Recommendation,
-    Rule,
     Schedule,
+    ScheduleEntry,
     SeasonalFloor,
     TargetTracking,
     Threshold,
@@ -45,9 +45,11 @@ def wants(capacity: int) -> Any:
     return lambda _: Recommendation(capacity, f"wants {capacity}")
 
 
-OFFICE = Rule(DAY, WORKDAYS, time(8), time(18))
-OVERNIGHT = Rule(NIGHT, ("Fri",), time(22), time(6))
-FEAST = Rule(Profile("feast"), dates=(date(2026, 3, 4), (date(2026, 12, 24), date(2026, 12, 26))))
+OFFICE = ScheduleEntry(DAY, WORKDAYS, time(8), time(18))
+OVERNIGHT = ScheduleEntry(NIGHT, ("Fri",), time(22), time(6))
+FEAST = ScheduleEntry(
+    Profile("feast"), dates=(date(2026, 3, 4), (date(2026, 12, 24), date(2026, 12, 26)))
+)
 WEEK = Schedule((FEAST, OFFICE, OVERNIGHT), REST, time_zone="Europe/Zurich")
 
 
@@ -97,13 +99,15 @@ def test_without_rules_the_default_holds() -> None:
     ],
 )
 def test_profiles_go_by_the_wall_clock_when_it_is_changed(now: str, holds: bool) -> None:
-    rule = Rule(DAY, start=time(2, 30), end=time(3, 30))
+    rule = ScheduleEntry(DAY, start=time(2, 30), end=time(3, 30))
     assert rule.holds(datetime.fromisoformat(now), "Europe/Zurich") is holds
 
 
 @pytest.mark.parametrize("day", ["2026-03-28", "2026-03-29", "2026-10-24", "2026-10-25"])
 def test_office_hours_are_those_of_the_wall_on_the_days_of_a_change(day: str) -> None:
-    daily = Schedule((Rule(DAY, start=time(8), end=time(18)),), REST, time_zone="Europe/Zurich")
+    daily = Schedule(
+        (ScheduleEntry(DAY, start=time(8), end=time(18)),), REST, time_zone="Europe/Zurich"
+    )
     assert daily.active(at(f"{day}T07:59")) == REST
     assert daily.active(at(f"{day}T08:00")) == DAY
     assert daily.until(at(f"{day}T08:00")) == at(f"{day}T18:00")
@@ -112,8 +116,8 @@ def test_office_hours_are_those_of_the_wall_on_the_days_of_a_change(day: str) ->
 @pytest.mark.parametrize("night", ["2026-03-28T12:00", "2026-10-24T12:00"])
 @pytest.mark.parametrize("turn", [time(1, 59), time(2), time(2, 30), time(2, 59), time(3)])
 def test_rules_that_meet_leave_no_hole_and_do_not_overlap(night: str, turn: time) -> None:
-    before = Rule(NIGHT, start=time(12), end=turn)
-    after = Rule(DAY, start=turn, end=time(12))
+    before = ScheduleEntry(NIGHT, start=time(12), end=turn)
+    after = ScheduleEntry(DAY, start=turn, end=time(12))
     for quarter in range(4 * 24):
         now = at(night) + timedelta(minutes=15 * quarter)
         assert before.holds(now, "Europe/Zurich") is not after.holds(now, "Europe/Zurich"), now
@@ -141,7 +145,7 @@ def test_an_instant_is_the_first_at_which_the_wall_shows_the_time(
 
 
 def test_a_rule_may_have_a_time_zone_of_its_own() -> None:
-    tokyo = Rule(DAY, start=time(9), end=time(17), time_zone="Asia/Tokyo")
+    tokyo = ScheduleEntry(DAY, start=time(9), end=time(17), time_zone="Asia/Tokyo")
     schedule = Schedule((tokyo,), REST, time_zone="Europe/Zurich")
     assert schedule.active(datetime(2026, 3, 2, 0, 0, tzinfo=UTC)) == DAY
     assert schedule.active(datetime(2026, 3, 2, 8, 0, tzinfo=UTC)) == REST
@@ -210,7 +214,7 @@ def test_a_failing_policy_still_has_the_profiles_limits() -> None:
 
 def test_a_schedule_speaks_for_its_members() -> None:
     busy = Profile("busy", policy=TargetTracking("cpu", 50))
-    schedule = Schedule((Rule(busy, WEEKEND),), REST, Threshold("backlog", 100, 10))
+    schedule = Schedule((ScheduleEntry(busy, WEEKEND),), REST, Threshold("backlog", 100, 10))
     assert schedule.metric_names == ("cpu", "backlog")
     assert schedule.utilisation_names == ("cpu",)
     assert schedule.problems() == []
@@ -223,7 +227,7 @@ XMAS = date(2026, 12, 24)
     "dates", [(), (XMAS,), [XMAS], ((XMAS, XMAS),), (XMAS, (XMAS, XMAS)), (XMAS, XMAS, XMAS)]
 )
 def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
-    schedule = Schedule((Rule(REST, dates=dates),), REST)
+    schedule = Schedule((ScheduleEntry(REST, dates=dates),), REST)
     assert schedule.problems() == []
     assert schedule.active(at("2026-12-24T12:00")) == REST
 
@@ -242,36 +246,36 @@ def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
             "default: policy: lower = 2: must be below upper = 1",
         ),
         (
-            Schedule((Rule(Profile("p", 0)),), REST),
+            Schedule((ScheduleEntry(Profile("p", 0)),), REST),
             "rules[0].profile 'p': minimum = 0: must be a whole number of at least 1",
         ),
         (Schedule((), None), "default = None: must be a Profile"),  # type: ignore[arg-type]
-        (Schedule((None,), REST), "rules[0] = None: must be a Rule"),  # type: ignore[arg-type]
+        (Schedule((None,), REST), "rules[0] = None: must be a ScheduleEntry"),  # type: ignore[arg-type]
         (
-            Schedule((Rule(REST, ("Mo",)),), REST),
+            Schedule((ScheduleEntry(REST, ("Mo",)),), REST),
             "rules[0].weekdays: 'Mo' must be one of Mon, Tue, Wed, Thu, Fri, Sat, Sun",
         ),
         (
-            Schedule((Rule(REST, start="8:00"),), REST),  # type: ignore[arg-type]
+            Schedule((ScheduleEntry(REST, start="8:00"),), REST),  # type: ignore[arg-type]
             "rules[0].start = '8:00': must be a time of day without time zone",
         ),
         (
-            Schedule((Rule(REST, dates=("2026-12-24",)),), REST),  # type: ignore[arg-type]
+            Schedule((ScheduleEntry(REST, dates=("2026-12-24",)),), REST),  # type: ignore[arg-type]
             "rules[0].dates: '2026-12-24' must be a date, or a tuple of first and last date",
         ),
         (
-            Schedule((Rule(REST, dates=((date(2026, 2, 1), date(2026, 1, 1)),)),), REST),
+            Schedule((ScheduleEntry(REST, dates=((date(2026, 2, 1), date(2026, 1, 1)),)),), REST),
             "rules[0].dates: (datetime.date(2026, 2, 1), datetime.date(2026, 1, 1)) must be a "
             "date, or a tuple of first and last date",
         ),
         (
-            Schedule((Rule(REST, dates=XMAS),), REST),  # type: ignore[arg-type]
+            Schedule((ScheduleEntry(REST, dates=XMAS),), REST),  # type: ignore[arg-type]
             f"rules[0].dates = {XMAS!r}: must be a tuple: dates=(day,) for one day, or "
             "dates=((first, last),) for a period",
         ),
         *[
             (
-                Schedule((Rule(REST, dates=two),), REST),  # type: ignore[arg-type]
+                Schedule((ScheduleEntry(REST, dates=two),), REST),  # type: ignore[arg-type]
                 f"rules[0].dates = {two!r}: a period or two days? Write dates=((first, last),) for "
                 "a period, or dates=((first, first), (last, last)) for two days",
             )
@@ -279,13 +283,13 @@ def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
         ],
         *[
             (
-                Schedule((Rule(REST, dates=(day,)),), REST),  # type: ignore[arg-type]
+                Schedule((ScheduleEntry(REST, dates=(day,)),), REST),  # type: ignore[arg-type]
                 f"rules[0].dates: {day!r} must be a date, or a tuple of first and last date",
             )
             for day in (datetime(2026, 12, 24, tzinfo=UTC), [XMAS, XMAS], (XMAS,), None)
         ],
         (
-            Schedule((Rule(REST, "Mon"),), REST),  # type: ignore[arg-type]
+            Schedule((ScheduleEntry(REST, "Mon"),), REST),  # type: ignore[arg-type]
             "rules[0].weekdays = 'Mon': must be a tuple such as ('Mon',)",
         ),
         (
@@ -297,7 +301,7 @@ def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
             "time_zone = 'Mars/Phobos': must be the name of a time zone such as Europe/Zurich",
         ),
         (
-            Schedule((Rule(REST, time_zone=5),), REST),  # type: ignore[arg-type]
+            Schedule((ScheduleEntry(REST, time_zone=5),), REST),  # type: ignore[arg-type]
             "rules[0].time_zone = 5: must be the name of a time zone such as Europe/Zurich",
         ),
         (Schedule((), REST, 5), "policy = 5: must be callable with an Observation"),  # type: ignore[arg-type]
@@ -353,7 +357,7 @@ def test_the_floor_covers_every_hour_until_the_lead_time_has_passed(
     assert floor(seeing([], 2, now=now, profile=loads)).capacity == wanted
 
 
-def test_the_floor_comes_a_dead_time_early() -> None:
+def test_the_floor_comes_a_start_up_time_early() -> None:
     early = seeing([], 2, profile=week({SUNDAY_NOON + 1: 55}), throughput=Throughput(10, 60))
     assert SeasonalFloor(wants(2))(early).capacity == 6
 
@@ -362,7 +366,7 @@ def test_the_floor_comes_a_dead_time_early() -> None:
     ("changes", "said"),
     [
         ({"profile": None}, "there is no weekly profile yet"),
-        ({"throughput": Throughput()}, "the throughput of an instance is not known"),
+        ({"throughput": Throughput()}, "the rate per instance is not known"),
         ({"profile": WeekProfile((1.0,))}, "1 hours instead of 168"),
         ({"profile": week({}, "Mars/Phobos")}, "unusable"),
         (
@@ -422,3 +426,15 @@ def test_the_floor_never_lowers(
 )
 def test_parameters_of_the_floor_are_checked(policy: SeasonalFloor, problem: str) -> None:
     assert policy.problems() == [problem]
+
+
+@pytest.mark.parametrize("imported", ["Rule, WORKDAYS", "*"])
+def test_an_entry_by_its_earlier_name_works_with_a_warning_that_names_the_new_one(
+    imported: str,
+) -> None:
+    names: dict[str, Any] = {"profile": DAY, "start": time(8), "end": time(18)}
+    exec(f"from shared.autoscaling import {imported}", names)
+    with pytest.warns(DeprecationWarning, match="use ScheduleEntry") as warned:
+        entry = eval("Rule(profile, WORKDAYS, start, end=end)", names)
+    assert (entry, warned[0].filename) == (OFFICE, "<string>")
+    assert Schedule((entry,), REST).problems() == []

@@ -22,8 +22,8 @@ from shared.autoscaling import (
     RateLimit,
     Recommendation,
     Resource,
-    Rule,
     Schedule,
+    ScheduleEntry,
     SeasonalFloor,
     Threshold,
     Throughput,
@@ -179,7 +179,7 @@ class OfYourOwn:
         (LONG_RULES, 7200),
         (fallback(PLAIN, any_of(PLAIN, LONG_RULES)), 7200),
         (scale_in_only_if(PLAIN, OfYourOwn()), 2400),
-        (Schedule((Rule(Profile("long", policy=HOURLY)),), Profile("rest"), PLAIN), 3200),
+        (Schedule((ScheduleEntry(Profile("long", policy=HOURLY)),), Profile("rest"), PLAIN), 3200),
         (SeasonalFloor(LONG_RULES), 7200),
     ],
 )

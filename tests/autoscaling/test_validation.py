@@ -20,8 +20,8 @@ from shared.autoscaling import (
     QueueAge,
     RateLimit,
     Recommendation,
-    Rule,
     Schedule,
+    ScheduleEntry,
     ServiceBusQueue,
     StorageQueue,
     TargetTracking,
@@ -139,7 +139,7 @@ def test_a_valid_declaration_has_no_problems() -> None:
             "guards.missing_by_metric['backlog'].then = 0: must be 1 to 5",
         ),
         (
-            {"policy": any_of(Schedule((Rule(Profile("sale", 6)),), Profile("rest")))},
+            {"policy": any_of(Schedule((ScheduleEntry(Profile("sale", 6)),), Profile("rest")))},
             "policy: profile 'sale': minimum = 6: must be at most limits.maximum = 5",
         ),
         (

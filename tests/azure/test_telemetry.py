@@ -20,7 +20,7 @@ from shared.autoscaling.operating.metering import measured as measured_entries
 from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.state import Override
 from shared.azure.meter import OpenTelemetryMeter
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

@@ -81,15 +81,15 @@ def minutes_of(plan: Plan, orders: dict[int, int], minutes: int) -> list[int]:
         ({"superseding": "restart"}, {0: 3, 1: 4}, [1, 1, 1, 1, 4, 4, 4, 4]),
     ],
     ids=[
-        "scale-out takes the dead time",
+        "scale-out takes the start-up time",
         "not before the next minute",
-        "a dead time of one minute",
+        "a start-up time of one minute",
         "scale-in takes effect in the next minute",
         "pending instances keep their time",
         "repeating an order changes nothing",
         "a smaller order cancels the rest",
         "an order for the current capacity cancels all",
-        "a new order restarts the dead time",
+        "a new order restarts the start-up time",
     ],
 )
 def test_ordered_capacity_takes_effect_when_it_is_due(

@@ -15,7 +15,7 @@ import pytest
 from backtest.arena import Arena, Plan, usual_rate
 from backtest.faults import FaultRates, FaultyApp
 from backtest.progress import ignore
-from backtest.replay import App, in_arena, run
+from backtest.replay import App, in_arena, replay_workload
 from backtest.rules_file import Rules, load_rules
 from backtest.slack_aware_drain import SlackAwareDrain
 from backtest.stable_panic import StablePanic
@@ -125,5 +125,5 @@ def test_a_replay_makes_the_recorded_decisions(case: str, with_faults: bool, dig
         else Watched(in_arena(tried.resource, arena), Plan(arena))
     )
     app.digest = hashlib.sha256()
-    run(app, arena, workload, ignore)
+    replay_workload(app, arena, workload, ignore)
     assert app.digest.hexdigest()[:16] == digest

@@ -107,10 +107,10 @@ def test_in_panic_the_capacity_never_shrinks(values: list[float], capacity: int)
     assert capacity // 2 <= wish.capacity <= 1000 * capacity
 
 
-# --- SlackAwareDrain: 10 items each and minute, 2 min dead time, 5 min age limit ---
+# --- SlackAwareDrain: 10 items each and minute, 2 min start-up time, 5 min age limit ---
 
 DRAIN = SlackAwareDrain("backlog")
-KNOWN = Throughput(rate_per_instance_minute=10, dead_time_minutes=2)
+KNOWN = Throughput(rate_per_instance_minute=10, start_up_minutes=2)
 
 
 def line(start: float, per_minute: float, minutes: float = 3) -> list[float]:
@@ -150,7 +150,7 @@ def test_an_empty_queue_only_bounds_the_arrivals() -> None:
     ("values", "capacity", "wanted", "why"),
     [
         (line(50, 0), 4, 4, "steady: what arrives is served and young"),
-        (line(20, 4), 4, 4, "grows, but nothing gets old within the dead time"),
+        (line(20, 4), 4, 4, "grows, but nothing gets old within the start-up time"),
         (line(100, 20), 4, 10, "200 to drain in 0.8·5 - 2 = 2 minutes"),
         (line(400, -80), 4, 4, "drains by itself: 0 when new instances would come"),
         ([1000] * 13, 4, 50, "1000 in two minutes"),
@@ -187,8 +187,8 @@ def test_an_order_is_not_taken_back_when_the_need_is_gone() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"throughput": Throughput(None, 2)}, "the throughput of an instance is not known"),
-        ({"throughput": Throughput(10, None)}, "the dead time of new instances is not known"),
+        ({"throughput": Throughput(None, 2)}, "the rate per instance is not known"),
+        ({"throughput": Throughput(10, None)}, "the start-up time of new instances is not known"),
         ({"goal": Goal(age_limit_minutes=0)}, "every item is late"),
         ({"histories": {"backlog": Window()}}, "no samples of backlog"),
         ({"histories": {"backlog": Window((sample(9),))}}, "but a slope requires 2"),
@@ -202,7 +202,7 @@ def test_what_is_not_known_means_stay(changes: dict[str, Any], said: str) -> Non
     assert not wish.paced
 
 
-def test_a_dead_time_longer_than_the_age_limit_still_has_an_answer() -> None:
+def test_a_start_up_time_longer_than_the_age_limit_still_has_an_answer() -> None:
     slow = draining([1000] * 13, 4, throughput=Throughput(10, 30))
     assert 4 < DRAIN(slow).capacity <= 200
 
@@ -217,12 +217,12 @@ def test_a_whole_number_of_instances_at_the_scale_down_rate_is_not_rounded_down(
     backlog=st.floats(0, 3000),
     slope=st.floats(-50, 50),
     capacity=st.integers(1, 20),
-    dead_time=st.floats(0, 10),
+    start_up=st.floats(0, 10),
 )
 def test_more_backlog_never_means_fewer_instances(
-    backlog: float, slope: float, capacity: int, dead_time: float
+    backlog: float, slope: float, capacity: int, start_up: float
 ) -> None:
-    throughput = Throughput(10, dead_time)
+    throughput = Throughput(10, start_up)
     less = DRAIN(draining(line(backlog + 200, slope), capacity, throughput=throughput))
     more = DRAIN(draining(line(backlog + 400, slope), capacity, throughput=throughput))
     assert more.capacity >= less.capacity

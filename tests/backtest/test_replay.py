@@ -102,7 +102,7 @@ def test_only_counts_of_waiting_messages_receive_the_backlog() -> None:
     assert values == {"dead": [0, 0], "waiting": [20, 10]}
 
 
-def test_scale_out_takes_the_dead_time_and_scale_in_the_next_minute() -> None:
+def test_scale_out_takes_the_start_up_time_and_scale_in_the_next_minute() -> None:
     policy = scripted({1: 3, 6: 2})
     capacity = replay(arena(), workload([0] * 10), ruled_by(policy)).capacity
     assert capacity.tolist() == [1, 1, 1, 1, 3, 3, 3, 2, 2, 2]

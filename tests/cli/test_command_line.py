@@ -28,7 +28,7 @@ def run(answer: Any, json: bool = True) -> int:
             raise answer
         return answer, print
 
-    return command.run(act, as_json=json)
+    return command.run_action(act, as_json=json)
 
 
 @pytest.mark.parametrize(

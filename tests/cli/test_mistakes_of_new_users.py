@@ -165,5 +165,5 @@ def test_an_error_without_a_remedy_gets_one(
     async def fail(_app: App) -> Answer:
         raise error
 
-    assert command.run(fail) == FAILED
+    assert command.run_action(fail) == FAILED
     assert capsys.readouterr().err.endswith(advice)

@@ -117,7 +117,7 @@ async def test_validate_says_what_happens_until_the_throughput_is_known(
 ) -> None:
     assert await run("validate") == DONE
     text = " ".join(capsys.readouterr().out.split())
-    assert "plan-1: The throughput of an instance is not set. Until the app has seen work," in text
+    assert "plan-1: The rate per instance is not set. Until the app has seen work," in text
     assert "ServiceBusNamespaceIds has no namespace of ServiceBusConnection." in text
     monkeypatch.setenv("InstanceRatePerMinute", "30")
     assert await run("validate", "--json") == DONE

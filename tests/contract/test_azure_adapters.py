@@ -38,7 +38,7 @@ from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, S
 from shared.autoscaling.sources import Count, Source
 from shared.autoscaling.store.tables import TableStateStore
 from shared.azure.transport import ForeignAnswer, is_loopback
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings import Settings, SettingsError

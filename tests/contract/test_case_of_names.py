@@ -10,7 +10,7 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
 from shared.ingestion.store.events import EventStore
@@ -35,7 +35,7 @@ class Instance:
         stream = self.names if self.earlier else await self.streams.find(self.names)
         if stream not in self.consumers:
             self.consumers[stream] = self._consumer(stream)
-        await run([event(n) for n in range(last + 1)], self.consumers[stream])
+        await process_batch([event(n) for n in range(last + 1)], self.consumers[stream])
 
     def _consumer(self, stream: Stream) -> Consumer:
         async def handle(event: Event) -> Effect:

@@ -21,7 +21,7 @@ from local.twins.event_hub import MemoryHubReader
 from shared.azure.retry import JitteredRetrying
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.sql import SqlRows
@@ -135,11 +135,11 @@ async def test_totals_are_exact_under_crashes_and_lost_replies(sql: Sql, seed: i
     for _delivery in range(100):
         batch = events[position : position + 20]
         with suppress(Crash, IngestionError, ZeroDivisionError):
-            await run(batch, hostile(sql, hub, stream, faults))
+            await process_batch(batch, hostile(sql, hub, stream, faults))
         back = faults.random.randint(-20, 20)  # the host repeats or skips events
         position = min(max(position + 10 + back, 0), EVENTS - 1)
     faults.active = False
-    await run(events, hostile(sql, hub, stream, faults))
+    await process_batch(events, hostile(sql, hub, stream, faults))
     assert await read_totals(sql) == exact(events)
     assert len(faults.struck) == 5, faults.struck
 
@@ -149,7 +149,7 @@ async def test_a_redriven_event_counts_once(sql: Sql) -> None:
     hub, events = MemoryHubReader(), readings(3)
     events[1] = replace(events[1], body=b"not json")
     hub.add(stream, *events)
-    await run(events, consumer(sql, hub, stream))
+    await process_batch(events, consumer(sql, hub, stream))
     store = EventStore(SqlRows(sql), add_totals)
     (stored,) = await store.dead_letters(stream, None, 9)
     assert await read_totals(sql) == exact([events[0], events[2]])
@@ -163,6 +163,6 @@ async def test_without_faults_each_effect_is_a_row(sql: Sql) -> None:
     stream = Stream("ns", f"devices-{uuid.uuid4().hex[:8]}", "$Default", "0")
     hub, events = MemoryHubReader(), readings(250)
     hub.add(stream, *events)
-    await run(events, consumer(sql, hub, stream))
+    await process_batch(events, consumer(sql, hub, stream))
     count = select(func.count()).select_from(effects).where(effects.c.hub == stream.hub)
     assert await sql.read(lambda c: c.execute(count).scalar_one()) == 250

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowChanged
 from shared.ingestion.store.breakers import BreakerStore
 from tests.builders import NOW

@@ -102,7 +102,7 @@ async def fail_all(hub: Hub) -> None:
     async with App() as app:
         line = await app.ingestion.pipeline("0")
         back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
-        await process_batch.run(back.events, line.consumer)
+        await process_batch.process_batch(back.events, line.consumer)
 
 
 def fix_handler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ async def test_a_redriven_dead_letter_counts_once(app: App) -> None:
     assert await read_totals(app.parts.database) == exact([app.events[0], app.events[2]])
     app.hub.events[app.stream].clear()
     (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
-    outcome = await app.parts.redriver.run([stored])
+    outcome = await app.parts.redriver.redrive([stored])
     assert "JSONDecodeError" in outcome.failed[0][1], "the error of the custom handler"
     effect = await handle(readings(2)[1])
     await app.parts.store.redrive(stored, effect)
@@ -181,7 +181,7 @@ async def test_a_dead_letter_that_fails_again_reveals_no_secret(app: App) -> Non
     app.parts.handling = Handling(lambda _stream: handle)
     await app.deliver(0, 1)
     (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
-    outcome = await app.parts.redriver.run([stored])
+    outcome = await app.parts.redriver.redrive([stored])
     for text in (stored.letter.error, outcome.failed[0][1]):
         assert text == "BadEvent: https://api.example.com/?sig=*** refused"
 

@@ -30,7 +30,7 @@ from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.hub.received import READABLE_BYTES_MAX, to_event
@@ -374,7 +374,7 @@ async def test_an_event_whose_body_is_not_bytes_is_a_dead_letter_and_stops_no_ot
         hub = EventHubReader(place.connection, "readback", 20)
         events = await all_events(place, hub, received=received)
         consumer = Consumer(stream, Writer(), store, hub, handle, once, in_turn, lambda: "tx")
-        await run(events, consumer)
+        await process_batch(events, consumer)
         bodies = [body for _, body in READ.values()] + [b"the last"]
         kept = store.rows[stream].effects.values()
         assert [effect.value for effect in kept] == [body.hex() for body in bodies]
@@ -383,7 +383,7 @@ async def test_an_event_whose_body_is_not_bytes_is_a_dead_letter_and_stops_no_ot
         shown = [(s.letter.error.split(",")[0], (s.letter.body or b"").decode()) for s in letters]
         assert shown == [(f"the body is an AMQP {f}", text) for _, f, text in NOT_READ.values()]
         assert len(NOT_READ["long"][2].encode()) <= READABLE_BYTES_MAX + len("…".encode())
-        again = await Redriver(store, hub, lambda _stream: handle, once).run(letters)
+        again = await Redriver(store, hub, lambda _stream: handle, once).redrive(letters)
         assert [error for _, error in again.failed] == [
             f"BadEvent: {stored.letter.error}" for stored in letters
         ]

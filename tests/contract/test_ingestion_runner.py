@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.ownership.processor import run_processor
 from shared.ingestion.ports import Handler

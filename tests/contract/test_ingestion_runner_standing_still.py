@@ -133,7 +133,7 @@ class FailsAtFirst(TailWatch):
 
     failed = False
 
-    async def run(
+    async def check_partitions(
         self,
         partition_ids: Sequence[str],
         pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
@@ -141,7 +141,7 @@ class FailsAtFirst(TailWatch):
         if not self.failed:
             self.failed = True
             raise ExceptionGroup("tails", [HubUnavailable("no answer")])
-        await super().run(partition_ids, pipeline_of)
+        await super().check_partitions(partition_ids, pipeline_of)
 
 
 async def test_the_tail_watch_continues_after_a_failure(

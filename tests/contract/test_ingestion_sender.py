@@ -16,7 +16,7 @@ from shared.azure.queues import StorageQueueSender
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
-from shared.ingestion.events.process_batch import run
+from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import OutboxMessage, Stream, split
 from shared.settings.connections import StorageConnection
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
@@ -56,12 +56,12 @@ async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent
     name, rig, network, failures = f"metrics-{uuid.uuid4().hex[:8]}", Rig(), Network(), 0
     sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
     queue = outbox.OutboxQueue(sender.send_texts)
-    await run(events(0, 79), rig.consumer)
+    await process_batch(events(0, 79), rig.consumer)
     with network.installed():
         for works in range(1, 200, 20):  # and then no request for as long as the call lasts
             network.arm(Fault("throttled", ("not sent",) * 500, after=works))
             try:
-                await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+                await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
             except SentInPart:
                 failures += 1
         network.disarm()

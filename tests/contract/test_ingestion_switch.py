@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply, Request
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.hub.consumption_switch import AppSettingSwitch, SwitchingAnnouncer
 

@@ -15,10 +15,10 @@ from local.azurite import Azurite
 from local.twins.event_hub import MemoryHubReader
 from shared.azure.retry import JitteredRetrying
 from shared.azure.transport import ServerTimeTransport
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.model import Effect, Event, OutboxMessage, OwnershipClaim, Stream
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
@@ -135,7 +135,7 @@ async def test_a_lost_reply_neither_loses_nor_duplicates_an_event(
         lambda: uuid.uuid4().hex,
     )
     wire.lose = lost
-    report = await run(events, consumer)
+    report = await process_batch(events, consumer)
     assert (wire.lose, report.effects) == (0, 60)
     ids = [stored.message.message_id for stored in await tables.outbox(stream, 999)]
     assert ids == [f"m{n}" for n in range(60)]

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from shared.azure.retry import JitteredRetrying
 from shared.ingestion.breaker.announcement import NotifierAnnouncer
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.notifications.ports import NotSent
 from tests.builders import NOW

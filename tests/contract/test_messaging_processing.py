@@ -57,7 +57,9 @@ class ProcessingRig:
         filed = f"{observed_at or self.clock():y=%Y/m=%m/d=%d/h=%H}/m=00/PT1H.json"
         for dataset in datasets:
             arrival = BlobArrived(dataset, filed, "event", self.clock())
-            await telemetry_arrived.run(arrival, [DAILY], self.sender, self.clock(), set())
+            await telemetry_arrived.schedule_data_set(
+                arrival, [DAILY], self.sender, self.clock(), set()
+            )
 
     async def restart(self) -> None:
         """Replace the sender, which loses its state in memory."""
@@ -81,7 +83,9 @@ class ProcessingRig:
 
     async def _process(self, message: ServiceBusReceivedMessage) -> None:
         work, holder = decode_work(b"".join(message.body)), str(message.sequence_number)
-        await process_dataset.run(work, holder, self.claims, self.recompute, self.sender)
+        await process_dataset.process_data_set(
+            work, holder, self.claims, self.recompute, self.sender
+        )
 
     @property
     def waiting(self) -> int:
@@ -223,7 +227,7 @@ async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
             assert await reader.facts("processing") == QueueDescription(
                 "processing", timedelta(hours=37), requires_session=False, forward_to=path
             )
-            await CheckOnce("processing", "working", [DAILY], reader).run()
+            await CheckOnce("processing", "working", [DAILY], reader).check()
             with pytest.raises(LinkFailed, match="queue none does not exist"):
                 await reader.facts("none")
         finally:

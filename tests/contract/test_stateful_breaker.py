@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from local.twins.ingestion import MemoryBreakerStore
-from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.breaker.state import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowChanged, StoreUnavailable
 from shared.ingestion.store.breakers import BreakerSnapshot
 from tests.builders import NOW

@@ -129,7 +129,9 @@ class ClaimsMachine(SideBySide):
 
         async def process(claims: ClaimStore) -> Any:
             recompute, sent = RecordingRecompute(), Sent()
-            done = await process_dataset.run(work, holder, claims, recompute, sent, LEASE)
+            done = await process_dataset.process_data_set(
+                work, holder, claims, recompute, sent, LEASE
+            )
             return done, recompute.calls, sent.messages
 
         if fault is NO_FAULT:  # a fault would end the flow midway; take and change cover faults

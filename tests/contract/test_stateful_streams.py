@@ -26,7 +26,7 @@ from shared.ingestion.errors import (
     RowRefused,
     StoreUnavailable,
 )
-from shared.ingestion.events.process_batch import run
+from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import (
     Checkpoint,
@@ -282,7 +282,7 @@ class Streams(StoreMachine):
         name = f"{DELIVERED}{self.times}"
 
         async def read(side: Side) -> None:
-            await run(events, reader(at, side.streams, f"{name}.{uuid.uuid4().hex[:8]}"))
+            await process_batch(events, reader(at, side.streams, f"{name}.{uuid.uuid4().hex[:8]}"))
 
         return read
 

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import update
 
 from local.azurite import Azurite
-from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.model import FailureKind, OwnershipClaim
-from shared.ingestion.operating import notices as news
+from shared.ingestion.operating import event_news as news
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
@@ -34,7 +34,7 @@ from shared.sampling.trend_rows import Trend, trend_row
 from shared.settings.connections import StorageConnection
 from shared.storage.tables import Table, joined, key
 from shared.trends.nightly.model import Demand, Run, RunState
-from shared.trends.nightly.notices import trend_conditions
+from shared.trends.nightly.trend_news import trend_conditions
 from shared.trends.store.runs import TableRunStore
 from shared.trends.store.trends import TableTrends
 from shared.values.news import News
@@ -148,7 +148,7 @@ async def test_an_unreadable_gap_is_reported_with_its_first_number(
     (gap,) = await store.gaps(stream, None, 9)
     assert gap.first == 4
     assert "cannot be read" in gap.reason
-    notifications = await news.run(store, store, NOW - timedelta(days=1))
+    notifications = await news.news_since(store, store, NOW - timedelta(days=1))
     ours = [each for each in notifications if each.subject.startswith(stream.hub)]
     assert [each.kind for each in ours] == ["dead.letters.growing", "events.gone"]
 
@@ -169,7 +169,7 @@ async def test_an_unreadable_mark_is_reported_and_stops_the_cleanup_of_its_strea
     await overwrite(storage, "Ingestion", row)
     with pytest.raises(RowUnreadable, match=r"mark\|0*7' of table Ingestion cannot be read"):
         await store.marks(bad)
-    await EffectRetention(store, timedelta(days=1), elapsed=lambda: 0).run()
+    await EffectRetention(store, timedelta(days=1), elapsed=lambda: 0).clean_up()
     assert len(await store.marks(good)) == 1
     (warning,) = [each for each in caplog.messages if joined(*bad.place) in each]
     assert warning.startswith("[not_tidied] row ")
@@ -190,7 +190,7 @@ async def test_an_unreadable_stream_or_checkpoint_stops_no_other(
         await store.load(bad)
     newest = await finding.newest(store, 1000)
     assert {stored.stream for stored in newest} >= {good, bad}
-    notifications = await news.run(store, store, NOW - timedelta(days=1))
+    notifications = await news.news_since(store, store, NOW - timedelta(days=1))
     assert {each.subject.split("/")[0] for each in notifications} >= {good.hub, bad.hub}
     await overwrite(storage, "Ingestion", {"PartitionKey": "!streams", "RowKey": key_of_bad})
     streams = await store.streams()
@@ -305,7 +305,7 @@ async def test_a_subject_with_an_unreadable_record_is_notified_once_more(
 
     async def count_notified() -> int:
         before = len(people.received)
-        await flow.run({kind: look}, notified, people, NotificationIntervals())
+        await flow.send_due_notifications({kind: look}, notified, people, NotificationIntervals())
         return len(people.received) - before
 
     assert [await count_notified(), await count_notified()] == [1, 0]
@@ -334,5 +334,8 @@ async def test_an_implausible_time_in_a_record_suppresses_no_notification(
     async def look(_since: datetime, now: datetime) -> Observed:
         return Observed([News("1", kind, "plan-1", now - timedelta(minutes=1), "scaled")])
 
-    assert await flow.run({source: look}, notified, people, NotificationIntervals()) == 1
+    assert (
+        await flow.send_due_notifications({source: look}, notified, people, NotificationIntervals())
+        == 1
+    )
     await notified.close()

@@ -98,7 +98,7 @@ async def test_an_unreadable_log_entry_is_shown_as_unreadable_and_hides_no_other
     assert why in unreadable.reason
     reply = await dashboard(Request(), board(two, store))
     assert reply.status == 200
-    assert "1 line(s) of the decision log cannot be read" in reply.body
+    assert "1 entry of the decision log cannot be read" in reply.body
     assert reply.body.count("cannot be shown now") == 0
     for name in two:
         request = Request(route={"name": name, "view": "history"})

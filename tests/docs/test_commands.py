@@ -172,7 +172,7 @@ def parsers(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Parsed
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
-    monkeypatch.setattr(shared_command, "run", only_parsed)
+    monkeypatch.setattr(shared_command, "run_action", only_parsed)
 
 
 def run_parser(module: str, arguments: list[str]) -> None:

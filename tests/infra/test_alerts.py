@@ -22,7 +22,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.policy import Recommendation
 from shared.ingestion.breaker.announcement import closing_news, opening_news
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap
@@ -156,7 +156,7 @@ async def poison_action() -> None:
 
 
 async def poison_arrival() -> None:
-    dataset_flows.poison.run("{}", "m1")
+    dataset_flows.poison.log_poison("{}", "m1")
 
 
 async def gap(reason: str) -> None:

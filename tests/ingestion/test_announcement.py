@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.breaker.announcement import opening_news as news_of
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.values.news import Style, shaped
 from tests.builders import NOW
 

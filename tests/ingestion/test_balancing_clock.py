@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from local.twins.ingestion import MemoryOwnershipStore
-from shared.ingestion.breaker.breaker import (
+from shared.ingestion.breaker.state import (
     LONG_AGO,
     Breaker,
     BreakerMode,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ingestion.breaker.breaker import (
+from shared.ingestion.breaker.state import (
     Breaker,
     BreakerMode,
     BreakerTimes,

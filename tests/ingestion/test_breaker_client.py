@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from local.twins.ingestion import MemoryBreakerStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close, unannounced
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, close, unannounced
 from shared.ingestion.events.breaker_client import BreakerClient
 from tests.builders import NOW
 

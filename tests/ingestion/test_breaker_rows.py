@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.breaker.breaker import (
+from shared.ingestion.breaker.state import (
     Admission,
     Breaker,
     BreakerMode,

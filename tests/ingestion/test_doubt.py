@@ -14,8 +14,8 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BreakerOpen, HandlerTimedOut
 from shared.ingestion.events import ingest
@@ -121,7 +121,7 @@ class Hub:
                 first = self.accounted(number)
                 if batch := [e for e in self.waiting[number] if e.sequence >= first][:100]:
                     with suppress(KeyError, HandlerTimedOut, BreakerOpen):
-                        await ingest.run(batch, line)
+                        await ingest.ingest_batch(batch, line)
             self.seconds += 5
 
     def accounted(self, partition: int = 0) -> int:
@@ -288,7 +288,7 @@ async def test_a_redriven_event_whose_call_does_not_end_stays_a_dead_letter() ->
     letters = await hub.store.dead_letters(stream, None, 9)
     handle = hub.lines[0].consumer.handle
     redriver = Redriver(hub.store, MemoryHubReader(), lambda _: handle, hub.retry)
-    outcome = await redriver.run(letters)
+    outcome = await redriver.redrive(letters)
     assert [reason for _, reason in outcome.failed] == [
         "HandlerTimedOut: the call took longer than 0.01 s"
     ]

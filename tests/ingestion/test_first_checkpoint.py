@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from local.twins.ingestion import MemoryIngestionStore
-from shared.ingestion.breaker.breaker import isolate
+from shared.ingestion.breaker.state import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import run, sweep
+from shared.ingestion.events.process_batch import process_batch, process_undelivered
 from shared.ingestion.events.stored_streams import StoredStreams, furthest
 from shared.ingestion.model import Commit, Effect, Event, Stream
 from shared.ingestion.store.events import StoredCheckpoint
@@ -31,28 +31,28 @@ def rig() -> flows.Rig:
 async def hold_first_batch(rig: flows.Rig) -> None:
     rig.handle.fails(3, DependencyDown("database"))
     with pytest.raises(DependencyDown):
-        await run(events(3, 5), rig.consumer)
+        await process_batch(events(3, 5), rig.consumer)
     assert rig.account == {"effects": [], "dead": [], "gaps": []}
 
 
 async def test_a_first_batch_that_the_host_skips_is_read_back(rig: flows.Rig) -> None:
     rig.hub.add(STREAM, *events(3, 9))
     await hold_first_batch(rig)
-    await run(events(6, 9), rig.consumer)
+    await process_batch(events(6, 9), rig.consumer)
     assert rig.account == {"effects": [3, 4, 5, 6, 7, 8, 9], "dead": [], "gaps": []}
 
 
 async def test_a_skipped_first_batch_that_the_hub_no_longer_has_is_a_gap(rig: flows.Rig) -> None:
     rig.hub.add(STREAM, *events(6, 9))
     await hold_first_batch(rig)
-    await run(events(6, 9), rig.consumer)
+    await process_batch(events(6, 9), rig.consumer)
     assert rig.account == {"effects": [6, 7, 8, 9], "dead": [], "gaps": [3, 4, 5]}
 
 
 async def test_a_first_batch_that_is_never_redelivered_is_found_by_a_sweep(rig: flows.Rig) -> None:
     rig.hub.add(STREAM, *events(3, 5))
     await hold_first_batch(rig)
-    await sweep(rig.consumer)
+    await process_undelivered(rig.consumer)
     assert rig.account == {"effects": [3, 4, 5], "dead": [], "gaps": []}
 
 
@@ -64,13 +64,13 @@ async def test_no_event_is_handled_before_the_first_checkpoint_is_written(rig: f
         assert (checkpoint.epoch, checkpoint.owner) == (1, "me")
         return Effect(event.sequence)
 
-    await run(list(reversed(events(3, 5))), replace(rig.consumer, handle=handle))
+    await process_batch(list(reversed(events(3, 5))), replace(rig.consumer, handle=handle))
     assert rig.account["effects"] == [3, 4, 5]
 
 
 async def test_a_lost_reply_does_not_write_the_first_checkpoint_twice(rig: flows.Rig) -> None:
     rig.store.after = [lose]
-    await run(events(3, 5), rig.consumer)
+    await process_batch(events(3, 5), rig.consumer)
     assert len(rig.store.commits) == 2
     assert rig.account["effects"] == [3, 4, 5]
 
@@ -79,7 +79,9 @@ async def test_only_one_of_two_concurrent_readers_writes_the_first_checkpoint(
     rig: flows.Rig,
 ) -> None:
     other = replace(rig.consumer, writer=Writer("other", 1), new_txid=lambda: "another")
-    await asyncio.gather(run(events(3, 5), rig.consumer), run(events(3, 5), other))
+    await asyncio.gather(
+        process_batch(events(3, 5), rig.consumer), process_batch(events(3, 5), other)
+    )
     assert rig.account["effects"] == [3, 4, 5]
     first_checkpoints = [c for c in rig.store.commits if c.checkpoint.sequence < c.checkpoint.start]
     assert len(first_checkpoints) == 1
@@ -89,11 +91,11 @@ async def test_a_fenced_reader_does_not_write_the_first_checkpoint(rig: flows.Ri
     late = replace(rig.consumer, writer=Writer("late", 0))
 
     async def overtaken() -> None:
-        await run(events(3, 5), rig.consumer)
+        await process_batch(events(3, 5), rig.consumer)
 
     rig.store.before = [overtaken]
     with pytest.raises(Fenced):
-        await run(events(3, 5), late)
+        await process_batch(events(3, 5), late)
 
 
 async def test_the_first_checkpoint_is_written_although_the_breaker_is_open() -> None:
@@ -139,10 +141,10 @@ async def test_no_event_is_handled_while_the_first_checkpoint_cannot_be_written(
 
     rig.store.commit = fail  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable):
-        await run(events(3, 5), rig.consumer)
+        await process_batch(events(3, 5), rig.consumer)
     assert rig.handle.handled == []
     rig.store.commit = commit  # type: ignore[assignment, method-assign]
-    await run(events(3, 5), rig.consumer)
+    await process_batch(events(3, 5), rig.consumer)
     assert rig.account["effects"] == [3, 4, 5]
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.ingestion.breaker.breaker import BreakerTimes
+from shared.ingestion.breaker.state import BreakerTimes
 from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
 from shared.ingestion.model import HubState, Stream
-from shared.ingestion.operating.breaker import Backlog, BreakerController
-from shared.ingestion.operating.notices import of_hub
+from shared.ingestion.operating.breaker_controller import Backlog, BreakerController
+from shared.ingestion.operating.event_news import of_hub
 from shared.ingestion.ports import NoSwitch
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.notifications.ports import Observed

@@ -15,8 +15,8 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, isolate
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
@@ -126,7 +126,7 @@ class Rig:
         self.announced.append(breaker.epoch)
 
     async def ingest(self, first: int, last: int) -> None:
-        await ingest.run(events(first, last), self.line())
+        await ingest.ingest_batch(events(first, last), self.line())
 
     async def mode(self) -> BreakerMode:
         return (await self.breakers.load()).breaker.mode
@@ -303,7 +303,7 @@ async def test_a_partition_without_new_events_leaves_the_probe_to_others(rig: Ri
     for _ in range(6):
         await rig.ingest(0, 10)
         rig.wait(10)
-    await ingest.run(events(0, 0), rig.line("1"))
+    await ingest.ingest_batch(events(0, 0), rig.line("1"))
     assert await rig.mode() is BreakerMode.CLOSED
 
 
@@ -311,7 +311,7 @@ async def test_a_recreated_hub_is_reported_although_the_breaker_is_open(rig: Rig
     await trip_again(rig)
     reborn = [replace(each, enqueued_at=NOW + timedelta(hours=9)) for each in events(0, 3)]
     with pytest.raises(StreamRecreated):
-        await ingest.run(reborn, rig.line())
+        await ingest.ingest_batch(reborn, rig.line())
 
 
 async def test_the_tallies_of_batches_that_end_together_are_all_written(rig: Rig) -> None:
@@ -327,7 +327,7 @@ async def test_the_tallies_of_batches_that_end_together_are_all_written(rig: Rig
     rig.breakers.put_tally = slow  # type: ignore[method-assign]
     rig.handle_error = BadEvent("nonsense")
     lines = [rig.line(each) for each in ("0", "1")]
-    await asyncio.gather(*[ingest.run(events(0, 1), line) for line in lines])
+    await asyncio.gather(*[ingest.ingest_batch(events(0, 1), line) for line in lines])
     (tally,) = await rig.breakers.tallies(NOW)
     assert tally.failures == 4
     assert rig.breaker.unwritten == {}
@@ -351,7 +351,7 @@ async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(rig
     assert tally.last_error == "DependencyDown: queue metrics"
     rig.send_error = None
     rig.hub.add(STREAM, *events(0, 3))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert rig.sent == [f"hub:0:{n}" for n in range(4)], (
         "messages are sent even while the breaker is open"
     )
@@ -424,23 +424,23 @@ async def test_a_gap_is_logged_as_an_error(rig: Rig, caplog: pytest.LogCaptureFi
 async def test_undelivered_events_are_read_back_at_the_second_check(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert rig.checkpoint == 3, "the trigger may be about to deliver it"
     rig.wait(60)
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert (rig.checkpoint, rig.sent[-1]) == (6, "hub:0:6")
 
 
 async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     await rig.ingest(4, 6)
     rig.hub.add(STREAM, *events(7, 8))
     rig.wait(60)
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     rig.wait(60)
-    await rig.watch.run(["0", "1"], rig.line_of)  # partition 1 has no checkpoint
+    await rig.watch.check_partitions(["0", "1"], rig.line_of)  # partition 1 has no checkpoint
     assert rig.checkpoint == 8
     assert sorted(rig.handled) == list(range(9))
 
@@ -448,10 +448,10 @@ async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: Rig) -> 
 async def test_the_tail_is_not_swept_while_the_breaker_is_open(rig: Rig) -> None:
     await rig.ingest(0, 3)
     rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     seen = await rig.breakers.load()
     await rig.breakers.replace(seen, replace(seen.breaker, mode=BreakerMode.ISOLATED))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert rig.checkpoint == 3
 
 
@@ -468,7 +468,7 @@ async def test_a_failure_of_one_partition_does_not_stop_the_others(
 ) -> None:
     other = replace(STREAM, partition_id="1")
     for partition_id in ("0", "1"):
-        await ingest.run(events(0, 3), rig.line(partition_id))
+        await ingest.ingest_batch(events(0, 3), rig.line(partition_id))
     rig.hub.add(other, *events(0, 6))
     ask: Callable[[Stream], Awaitable[HubState]] = rig.hub.state
 
@@ -483,7 +483,7 @@ async def test_a_failure_of_one_partition_does_not_stop_the_others(
     for _ in range(2):
         rig.wait(60)
         with pytest.raises(ExceptionGroup) as raised:
-            await rig.watch.run(["0", "1"], rig.line_of)
+            await rig.watch.check_partitions(["0", "1"], rig.line_of)
         assert [type(e) for e in raised.value.exceptions] == [error]
     checkpoint = rig.store.rows[other].checkpoint
     assert checkpoint is not None
@@ -495,9 +495,9 @@ async def test_the_tail_watch_tells_of_events_in_a_partition_without_a_checkpoin
 ) -> None:
     """Nothing is delivered there if the state was lost after all events had been read."""
     rig.hub.add(STREAM, *events(0, 3))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert "[tail_unread]" not in caplog.text
     rig.wait(600)
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert "[tail_unread] hub/0: the hub has events up to number 3" in caplog.text
     assert rig.handled == []

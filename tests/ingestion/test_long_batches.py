@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.events import ingest
 from shared.ingestion.events.ingest import BEAT_SECONDS
@@ -226,7 +226,7 @@ async def look_for(rig: SlowRig, seconds: int, elsewhere: Rig | None = None) -> 
     """Run the tail timer of this or another instance each minute."""
     for _ in range(seconds // 60):
         rig.wait(60)
-        await (elsewhere or rig).watch.run(["0"], (elsewhere or rig).line_of)
+        await (elsewhere or rig).watch.check_partitions(["0"], (elsewhere or rig).line_of)
 
 
 def another(rig: SlowRig) -> SlowRig:
@@ -242,7 +242,7 @@ async def test_a_stream_with_a_running_batch_is_not_swept(rig: SlowRig, *, elsew
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
     who = another(rig) if elsewhere else rig
-    await who.watch.run(["0"], who.line_of)
+    await who.watch.check_partitions(["0"], who.line_of)
     handle, looked = rig.handle, 0
 
     async def handled(event: Event) -> Effect:
@@ -253,7 +253,7 @@ async def test_a_stream_with_a_running_batch_is_not_swept(rig: SlowRig, *, elsew
             await rig.beat()
             if (rig.now - NOW).seconds % 30 == 0:
                 looked += 1
-                await who.watch.run(["0"], who.line_of)
+                await who.watch.check_partitions(["0"], who.line_of)
         return await handle(event)
 
     rig.handle = handled  # type: ignore[method-assign]
@@ -267,12 +267,12 @@ async def test_a_stream_with_a_handler_that_never_waits_is_not_swept_by_its_own_
 ) -> None:
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     handle = rig.handle
 
     async def handled(event: Event) -> Effect:
         rig.wait(300)  # no heartbeat was possible
-        await rig.watch.run(["0"], rig.line_of)
+        await rig.watch.check_partitions(["0"], rig.line_of)
         return await handle(event)
 
     rig.handle = handled  # type: ignore[method-assign]
@@ -284,11 +284,11 @@ async def test_two_checks_in_quick_succession_do_not_start_a_sweep(rig: SlowRig)
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 3))
     for _ in range(8):
-        await rig.watch.run(["0"], rig.line_of)
+        await rig.watch.check_partitions(["0"], rig.line_of)
         rig.wait(5)
     assert rig.checkpoint == 0
     rig.wait(5)
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert rig.checkpoint == 3, "the first progress must be remembered"
 
 
@@ -308,10 +308,10 @@ async def test_failures_in_a_sweep_open_the_breaker_and_stop_the_sweep(
     await rig.ingest(0, 0)
     rig.hub.add(STREAM, *events(0, 99))
     rig.bad, rig.seconds_of = set(range(100)), (lambda _: 6.0)
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     rig.wait(60)
     with pytest.raises(ExceptionGroup) as raised:
-        await rig.watch.run(["0"], rig.line_of)
+        await rig.watch.check_partitions(["0"], rig.line_of)
     assert [type(each) for each in raised.value.exceptions] == [BreakerOpen]
     assert await rig.mode() is BreakerMode.OPEN
     assert 6 <= len(rig.store.rows[STREAM].dead_letters) <= 8
@@ -441,7 +441,7 @@ async def test_a_sweep_that_runs_out_of_time_is_continued_later(rig: SlowRig) ->
     rig.seconds_of = lambda _: 4.0
     line = replace(rig.new_line(), seconds_max=240)
     with pytest.raises(OutOfTime):
-        await ingest.sweep(line, None)
+        await ingest.ingest_undelivered(line, None)
     assert rig.checkpoint == 60
-    await ingest.sweep(line, None)
+    await ingest.ingest_undelivered(line, None)
     assert rig.checkpoint == 98

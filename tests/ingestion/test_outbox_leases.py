@@ -11,7 +11,7 @@ import pytest
 from shared.ingestion.errors import CommitRefused, DependencyDown, SentInPart
 from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
-from shared.ingestion.events.process_batch import run
+from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.ingestion.store.events import StoredMessage
 from tests.ingestion.test_ingest import Rig as BreakerRig
@@ -48,13 +48,13 @@ def queue() -> Queue:
 
 
 async def another_drains(rig: Rig, queue: Queue) -> int:
-    return await outbox.drain(STREAM, rig.store, queue, OutboxLeases())
+    return await outbox.send_messages(STREAM, rig.store, queue, OutboxLeases())
 
 
 async def test_no_other_process_sends_committed_messages_until_their_lease_ends(
     rig: Rig, queue: Queue
 ) -> None:
-    await run(events(0, 2), rig.consumer)
+    await process_batch(events(0, 2), rig.consumer)
     rig.store.now += LEASE - SECOND
     assert await another_drains(rig, queue) == 0
     assert queue.sent == []
@@ -66,12 +66,12 @@ async def test_no_other_process_sends_committed_messages_until_their_lease_ends(
 async def test_the_committing_process_sends_at_once_and_retries_after_a_failure(
     rig: Rig, queue: Queue
 ) -> None:
-    await run(events(0, 2), rig.consumer)
+    await process_batch(events(0, 2), rig.consumer)
     queue.down = True
     with pytest.raises(DependencyDown):
-        await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+        await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
     queue.down = False
-    await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+    await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
     assert len(queue.sent) == 3
 
 
@@ -79,42 +79,42 @@ async def test_the_committing_process_sends_at_once_and_retries_after_a_failure(
 async def test_only_the_messages_that_were_not_sent_are_sent_again(
     rig: Rig, queue: Queue, refused: set[int]
 ) -> None:
-    await run(events(0, 3), rig.consumer)
+    await process_batch(events(0, 3), rig.consumer)
     queue.refused = {f"hub:0:{n}" for n in refused}
     for _ in range(3):
         with pytest.raises(DependencyDown):
-            await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+            await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
     queue.refused = set()
-    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == len(refused)
+    assert await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases) == len(refused)
     assert sorted(queue.sent) == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_a_process_does_not_send_messages_that_another_took_over(
     rig: Rig, queue: Queue
 ) -> None:
-    await run(events(0, 2), rig.consumer)
+    await process_batch(events(0, 2), rig.consumer)
     rig.store.now += LEASE
     others = OutboxLeases()
     queue.down = True
     with pytest.raises(DependencyDown):
-        await outbox.drain(STREAM, rig.store, queue, others)
+        await outbox.send_messages(STREAM, rig.store, queue, others)
     queue.down = False
-    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == 0
-    assert await outbox.drain(STREAM, rig.store, queue, others) == 3
+    assert await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases) == 0
+    assert await outbox.send_messages(STREAM, rig.store, queue, others) == 3
 
 
 async def test_a_process_that_stood_still_leaves_messages_whose_lease_may_expire(
     rig: Rig, queue: Queue
 ) -> None:
-    await run(events(0, 2), rig.consumer)
+    await process_batch(events(0, 2), rig.consumer)
     passed = [0.0, 11.0, 11.0, 20.0]
     rig.consumer.leases.elapsed = iter(passed).__next__
-    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == 0
-    assert await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases) == 3
+    assert await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases) == 0
+    assert await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases) == 3
 
 
 async def test_only_one_of_two_processes_sends_messages_left_behind(rig: Rig, queue: Queue) -> None:
-    await run(events(0, 2), rig.consumer)
+    await process_batch(events(0, 2), rig.consumer)
     rig.store.now += LEASE
     read = rig.store.outbox
 
@@ -130,11 +130,11 @@ async def test_only_one_of_two_processes_sends_messages_left_behind(rig: Rig, qu
 
 
 async def test_a_lease_that_ends_soon_is_renewed_before_sending(rig: Rig, queue: Queue) -> None:
-    await run(events(0, 0), rig.consumer)
+    await process_batch(events(0, 0), rig.consumer)
     rig.store.now += LEASE / 2
     queue.down = True
     with pytest.raises(DependencyDown):
-        await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+        await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
     (stored,) = await rig.store.outbox(STREAM, 9)
     assert (stored.taken, stored.waited) == (1, timedelta(0))
     rig.store.now += LEASE - SECOND
@@ -145,24 +145,24 @@ async def test_a_lease_that_ends_soon_is_renewed_before_sending(rig: Rig, queue:
 async def test_newer_messages_wait_for_older_ones_of_another_process(
     rig: Rig, queue: Queue
 ) -> None:
-    await run(events(0, 1), rig.consumer)
+    await process_batch(events(0, 1), rig.consumer)
     other = replace(rig.consumer, leases=OutboxLeases(), new_txid=lambda: "other")
     rig.store.now += LEASE / 2
-    await run(events(2, 3), other)
-    assert await outbox.drain(STREAM, rig.store, queue, other.leases) == 0
+    await process_batch(events(2, 3), other)
+    assert await outbox.send_messages(STREAM, rig.store, queue, other.leases) == 0
     rig.store.now += LEASE / 2
-    assert await outbox.drain(STREAM, rig.store, queue, other.leases) == 4
+    assert await outbox.send_messages(STREAM, rig.store, queue, other.leases) == 4
     assert queue.sent == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_sent_messages_are_forgotten(rig: Rig, queue: Queue) -> None:
-    await run(events(0, 249), rig.consumer)
-    await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+    await process_batch(events(0, 249), rig.consumer)
+    await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
     assert rig.consumer.leases.mine == {}
-    await run(events(250, 251), rig.consumer)
+    await process_batch(events(250, 251), rig.consumer)
     rig.store.now += LEASE
     await another_drains(rig, queue)
-    await outbox.drain(STREAM, rig.store, queue, rig.consumer.leases)
+    await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
     assert rig.consumer.leases.mine == {}, (
         "messages that another process sent must be forgotten, too"
     )
@@ -178,11 +178,11 @@ async def test_a_second_call_leaves_its_messages_to_the_one_that_is_sending(
         async def send(self, messages: Sequence[OutboxMessage]) -> None:
             sent.extend([message.message_id for message in messages])
             if len(sent) == 2:
-                await run(events(2, 3), rig.consumer)
-                assert await outbox.drain(STREAM, rig.store, self, leases) == 0
+                await process_batch(events(2, 3), rig.consumer)
+                assert await outbox.send_messages(STREAM, rig.store, self, leases) == 0
 
-    await run(events(0, 1), rig.consumer)
-    assert await outbox.drain(STREAM, rig.store, Slow(), leases) == 4
+    await process_batch(events(0, 1), rig.consumer)
+    assert await outbox.send_messages(STREAM, rig.store, Slow(), leases) == 4
     assert sent == [f"hub:0:{n}" for n in range(4)]
 
 
@@ -192,7 +192,7 @@ async def test_a_refused_takeover_leaves_the_messages_to_the_other_process(
     async def refuse(stream: Stream, messages: Sequence[StoredMessage]) -> None:
         raise CommitRefused(f"{stream.key}: {len(messages)}")
 
-    await run(events(0, 1), rig.consumer)
+    await process_batch(events(0, 1), rig.consumer)
     rig.store.now += LEASE
     rig.store.take = refuse  # type: ignore[method-assign]
     assert await another_drains(rig, queue) == 0
@@ -207,14 +207,14 @@ async def test_a_crashed_instances_messages_are_sent_after_its_lease_has_ended()
         await rig.ingest(0, 3)
     rig.send_error = None
     rig.lines.clear()  # another instance checks the tail
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert rig.sent == []
-    await ingest.run(
+    await ingest.ingest_batch(
         events(0, 3), rig.line()
     )  # nor when the batch is redelivered to another instance
     assert rig.sent == []
     rig.wait(60)
-    await rig.watch.run(["0"], rig.line_of)
+    await rig.watch.check_partitions(["0"], rig.line_of)
     assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 
@@ -222,6 +222,6 @@ async def test_a_lease_from_before_the_stores_clock_was_set_back_has_expired(
     rig: Rig, queue: Queue
 ) -> None:
     """A row from further ahead than a lease lasts was written before the clock was set back."""
-    await run(events(0, 2), rig.consumer)
+    await process_batch(events(0, 2), rig.consumer)
     rig.store.now -= timedelta(minutes=10)
     assert await another_drains(rig, queue) == 3

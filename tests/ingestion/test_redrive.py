@@ -158,7 +158,7 @@ async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_the_hub_has_i
 
 async def test_a_redriven_dead_letter_is_replaced_by_the_effect_and_its_messages() -> None:
     store = await store_with([1, 2])
-    outcome = await redriver(store, to_message).run(
+    outcome = await redriver(store, to_message).redrive(
         await find(store, DeadLetterQuery(sequence=1), 1)
     )
     assert numbers(outcome.done) == [1]
@@ -169,8 +169,8 @@ async def test_a_redriven_dead_letter_is_replaced_by_the_effect_and_its_messages
 async def test_only_one_of_two_concurrent_redrives_succeeds() -> None:
     store = await store_with([1])
     letters = await find(store, DeadLetterQuery(), 1)
-    first = await redriver(store, to_message).run(letters)
-    second = await redriver(store, to_message).run(letters)
+    first = await redriver(store, to_message).redrive(letters)
+    second = await redriver(store, to_message).redrive(letters)
     assert (len(first.done), len(second.done), len(second.gone)) == (1, 0, 1)
     assert len(await store.outbox(FIRST, 9)) == 1
 
@@ -183,7 +183,7 @@ async def test_a_dead_letter_that_fails_again_stays_and_the_others_are_redriven(
             raise TransientFailure("not yet")
         return to_message(event)
 
-    outcome = await redriver(store, handle).run(await find(store, DeadLetterQuery(), 9))
+    outcome = await redriver(store, handle).redrive(await find(store, DeadLetterQuery(), 9))
     assert numbers(outcome.done) == [1, 4]
     assert [(s.letter.sequence, why) for s, why in outcome.failed] == [
         (2, "TransientFailure: not yet")
@@ -198,7 +198,7 @@ async def test_an_outage_stops_a_redrive_and_changes_nothing() -> None:
         raise DependencyDown("database")
 
     with pytest.raises(DependencyDown):
-        await redriver(store, handle).run(await find(store, DeadLetterQuery(), 9))
+        await redriver(store, handle).redrive(await find(store, DeadLetterQuery(), 9))
     assert numbers(await find(store, DeadLetterQuery(), 9)) == [1, 2]
 
 
@@ -216,7 +216,7 @@ class LosesReplies(MemoryIngestionStore):
 
 async def test_a_redrive_whose_reply_is_lost_counts_once_and_as_done() -> None:
     store = await store_with([1], store=LosesReplies(lambda: NOW))
-    outcome = await redriver(store, to_message).run(await find(store, DeadLetterQuery(), 9))
+    outcome = await redriver(store, to_message).redrive(await find(store, DeadLetterQuery(), 9))
     assert numbers(outcome.done) == [1]
     assert len(await store.outbox(FIRST, 9)) == 1
 

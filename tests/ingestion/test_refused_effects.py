@@ -15,7 +15,7 @@ from local.twins.event_hub import MemoryHubReader
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BadEffect, MessageTooLarge, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.model import Effect, Event, FailureKind, OutboxMessage, Stream, split
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.sql import SqlRows
@@ -73,7 +73,7 @@ class Rig:
             Event(n, str(n), NOW, str(body).encode(), f"key {n}")
             for n, body in enumerate(bodies, self.next)
         ]
-        await run(batch, self.consumer)
+        await process_batch(batch, self.consumer)
         self.next += len(bodies)
 
     async def dead(self) -> list[int]:
@@ -165,7 +165,7 @@ async def test_a_redriven_effect_that_is_refused_again_stays_a_dead_letter(rig: 
     await rig.deliver(1, -2, 3)
     letters = await rig.store.dead_letters(STREAM, None, 9)
     redriver = Redriver(rig.store, MemoryHubReader(), lambda _: rig.handle, thrice)
-    outcome = await redriver.run(letters)
+    outcome = await redriver.redrive(letters)
     assert ([each.letter.sequence for each, _ in outcome.failed], await rig.dead()) == ([1], [1])
 
 

@@ -12,7 +12,7 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import NotFound, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.events.replay import ReplayRange, replay, replay_stream, without_messages
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
 from shared.ingestion.store.events import StoredCheckpoint
@@ -75,7 +75,7 @@ class Rig:
 async def rig() -> Rig:
     rig = Rig()
     rig.sent_too = True
-    await run(tuple(rig.hub.events[STREAM]), rig.consumer(STREAM))
+    await process_batch(tuple(rig.hub.events[STREAM]), rig.consumer(STREAM))
     rig.sent_too = rig.wrong = False
     return rig
 

@@ -95,16 +95,16 @@ class Rig:
 async def rig() -> Rig:
     rig = Rig()
     await rig.commit(0, 999)
-    assert await rig.effect_retention.run() == 0
+    assert await rig.effect_retention.clean_up() == 0
     return rig
 
 
 async def test_old_effects_are_removed_and_the_checkpoint_stays(rig: Rig) -> None:
     rig.wait(days=9)
     await rig.commit(1000, 1009)
-    assert await rig.effect_retention.run() == 0
+    assert await rig.effect_retention.clean_up() == 0
     rig.wait(days=1)
-    assert await rig.effect_retention.run() == 1000
+    assert await rig.effect_retention.clean_up() == 1000
     assert rig.kept == list(range(1000, 1010))
     checkpoint = rig.store.rows[STREAM].checkpoint
     assert checkpoint is not None
@@ -114,20 +114,20 @@ async def test_old_effects_are_removed_and_the_checkpoint_stays(rig: Rig) -> Non
 
 async def test_the_retention_runs_once_an_hour(rig: Rig) -> None:
     rig.wait(days=20)
-    assert await rig.effect_retention.run() == 1000
+    assert await rig.effect_retention.clean_up() == 1000
     await rig.commit(1000, 1000)
     rig.wait(minutes=59)
     rig.store.rows[STREAM].marks[NOW] = Mark(NOW, 1000)
-    assert await rig.effect_retention.run() == 0
+    assert await rig.effect_retention.clean_up() == 0
     rig.wait(minutes=1)
-    assert await rig.effect_retention.run() == 1
+    assert await rig.effect_retention.clean_up() == 1
 
 
 async def test_without_a_retention_time_no_mark_is_written() -> None:
     rig = Rig()
     rig.effect_retention.keep = None
     await rig.commit(0, 9)
-    assert await rig.effect_retention.run() == 0
+    assert await rig.effect_retention.clean_up() == 0
     assert await rig.store.marks(STREAM) == []
 
 
@@ -143,7 +143,7 @@ async def test_many_effects_are_removed_in_several_calls(rig: Rig) -> None:
     rig.wait(days=20)
     turns = []
     while len(rig.kept) > 0:
-        turns.append(await rig.effect_retention.run())
+        turns.append(await rig.effect_retention.clean_up())
         rig.wait(seconds=retention.AGAIN_SECONDS)
     assert turns == [400, 400, 200]
 
@@ -156,7 +156,7 @@ async def test_an_unreachable_store_is_tried_again_soon(rig: Rig) -> None:
 
     rig.store.purge_effects = broken  # type: ignore[method-assign]
     rig.wait(days=20)
-    assert await rig.effect_retention.run() == 0
+    assert await rig.effect_retention.clean_up() == 0
     rig.store.purge_effects = purge  # type: ignore[method-assign]
     rig.wait(seconds=retention.AGAIN_SECONDS)
-    assert await rig.effect_retention.run() == 1000
+    assert await rig.effect_retention.clean_up() == 1000

@@ -23,8 +23,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable, DDLElement
 
-from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import OwnershipClaim
 from shared.ingestion.store.breakers import BreakerStore

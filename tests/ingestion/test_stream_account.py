@@ -9,7 +9,7 @@ import pytest
 from local.twins.ingestion import MemoryIngestionStore
 from shared.cli import tables
 from shared.ingestion.model import COMPACTED, Gap
-from shared.ingestion.operating import notices
+from shared.ingestion.operating import event_news
 from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account as account
 from tests.builders import NOW
@@ -22,7 +22,7 @@ async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixt
     made = commit(None, 9, [effect(stream, 0)], [letter(9)], [gap(1, 7), compacted])
     made = replace(made, checkpoint=replace(made.checkpoint, set_aside=4))
     await store.commit(stream, await store.load(stream), made)
-    shown = view.accounts(await account.run(store))
+    shown = view.accounts(await account.stream_accounts(store))
     (stream_account,) = shown["streams"]
     assert (
         stream_account["first"],
@@ -38,7 +38,7 @@ async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixt
     assert f"{stream.hub}/$Default/3" in out
     assert "1 to 7 are missing" in out
     assert f"8 to 8 detected {stream_account['gaps'][1]['found_at']}: replaced by newer" in out
-    reported = await notices.run(store, store, NOW)
+    reported = await event_news.news_since(store, store, NOW)
     assert [news.kind for news in reported] == ["dead.letters.growing", "events.gone"]
     tables.accounts(view.accounts([]))
     assert "no events were processed yet" in capsys.readouterr().out
@@ -50,7 +50,7 @@ async def test_the_account_names_the_checkpoint_that_counts_if_names_differ_by_c
     store, stream = MemoryIngestionStore(lambda: NOW), new_stream("3")
     for each, last in ((stream, 9), (replace(stream, hub=stream.hub.upper()), 7)):
         await store.commit(each, await store.load(each), commit(None, last))
-    shown = view.accounts(await account.run(store))
+    shown = view.accounts(await account.stream_accounts(store))
     tables.accounts(shown)
     remarks = {each["last"]: each["remark"] for each in shown["streams"]}
     assert remarks[9] == ""

@@ -25,7 +25,7 @@ ARRIVALS = (100.0, 100.0, 0.5, 0.0)
 
 
 class World:
-    """One instance, a dead time of three minutes, and a clock that the test moves."""
+    """One instance, a start-up time of three minutes, and a clock that the test moves."""
 
     def __init__(self, bus: ServiceBusStandIn) -> None:
         self.bus = bus

@@ -19,7 +19,7 @@ def trace_of(*arrivals: float) -> Trace:
 
 
 class TestTheQueue:
-    queue = FluidQueue(instance_rate_per_minute=10.0, dead_time_minutes=3.0)
+    queue = FluidQueue(instance_rate_per_minute=10.0, start_up_minutes=3.0)
 
     def test_capacity_above_the_load_leaves_nothing_waiting(self) -> None:
         state = self.queue.step(self.queue.start(2), arrivals=15)
@@ -52,20 +52,20 @@ class TestTheQueue:
         assert state.counters.age_max_minutes == pytest.approx(2.0)
 
     @pytest.mark.parametrize(
-        ("before", "after", "standing", "dead_time"),
+        ("before", "after", "standing", "start_up"),
         [(1.0, 4.0, 1, 3.0), (2.0, 5.0, 2, 3.0), (3.0, 20.0, 4, 2.5), (0.0, 3.0, 1, 7.0)],
     )
-    def test_the_highest_age_after_a_load_step_follows_the_dead_time_formula(
-        self, before: float, after: float, standing: int, dead_time: float
+    def test_the_highest_age_after_a_load_step_follows_the_start_up_time_formula(
+        self, before: float, after: float, standing: int, start_up: float
     ) -> None:
         """Load steps from λ0 to λ1 (in instances), s instances: highest age = D (1 - s / λ1)."""
-        queue = FluidQueue(10.0, dead_time)
+        queue = FluidQueue(10.0, start_up)
         state = queue.step(queue.start(standing), arrivals=before * 10 * 5, minutes=5.0)
         state = queue.order(state, math.ceil(after) + 2)
         state = queue.step(state, arrivals=after * 10 * 30, minutes=30.0)
-        assert state.counters.age_max_minutes == pytest.approx(dead_time * (1 - standing / after))
+        assert state.counters.age_max_minutes == pytest.approx(start_up * (1 - standing / after))
 
-    def test_scale_out_takes_the_dead_time(self) -> None:
+    def test_scale_out_takes_the_start_up_time(self) -> None:
         state = self.queue.order(self.queue.start(1), 4)
         assert (state.capacity.effective, state.capacity.ordered) == (1, 4)
         state = self.queue.step(state, 0, minutes=2.9)
@@ -77,7 +77,7 @@ class TestTheQueue:
         state = self.queue.step(state, arrivals=4 * 40, minutes=4.0)
         assert state.counters.drained == pytest.approx(3 * 10 + 1 * 40)
 
-    def test_repeating_an_order_does_not_restart_the_dead_time(self) -> None:
+    def test_repeating_an_order_does_not_restart_the_start_up_time(self) -> None:
         state = self.queue.order(self.queue.start(1), 4)
         state = self.queue.order(self.queue.step(state, 0, minutes=2.0), 4)
         state = self.queue.step(state, 0, minutes=1.0)
@@ -144,21 +144,21 @@ def run(queue: FluidQueue, moves: list[tuple[float, float, int | None]]) -> list
 
 
 class TestTheQueueWhateverHappens:
-    @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
+    @given(moves=MOVES, rate=st.floats(0, 100), start_up=st.floats(0, 10))
     def test_every_item_that_arrived_is_drained_or_waiting(
-        self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
+        self, moves: list[tuple[float, float, int | None]], rate: float, start_up: float
     ) -> None:
-        state = run(FluidQueue(rate, dead_time), moves)[-1]
+        state = run(FluidQueue(rate, start_up), moves)[-1]
         assert state.counters.arrivals == pytest.approx(sum(move[0] for move in moves))
         assert state.counters.arrivals == pytest.approx(
             state.counters.drained + state.backlog, abs=1e-6
         )
 
-    @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
+    @given(moves=MOVES, rate=st.floats(0, 100), start_up=st.floats(0, 10))
     def test_backlog_age_and_capacity_stay_within_their_bounds(
-        self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
+        self, moves: list[tuple[float, float, int | None]], rate: float, start_up: float
     ) -> None:
-        for state in run(FluidQueue(rate, dead_time), moves):
+        for state in run(FluidQueue(rate, start_up), moves):
             assert 0 <= state.backlog <= state.counters.backlog_max
             assert -1e-9 <= state.age_minutes <= state.counters.age_max_minutes + 1e-9
             assert state.capacity.effective <= state.capacity.ordered
@@ -185,7 +185,7 @@ class TestTheQueueWhateverHappens:
 
 class TestTheWorkload:
     def test_the_workload_replays_the_trace_minute_by_minute(self) -> None:
-        workload = Workload(trace_of(10, 30, 0), instance_rate_per_minute=10, dead_time_minutes=3)
+        workload = Workload(trace_of(10, 30, 0), instance_rate_per_minute=10, start_up_minutes=3)
         backlogs = []
         for minute in (1, 2, 3, 4):
             workload.advance_to(minute)
@@ -218,10 +218,8 @@ class TestTheWorkload:
             workload.advance_to(tick / 100)
         assert len(workload.state.cohorts) == 10
 
-    def test_an_order_takes_effect_after_the_dead_time(self) -> None:
-        workload = Workload(
-            trace_of(*[20] * 10), instance_rate_per_minute=10, dead_time_minutes=2.0
-        )
+    def test_an_order_takes_effect_after_the_start_up_time(self) -> None:
+        workload = Workload(trace_of(*[20] * 10), instance_rate_per_minute=10, start_up_minutes=2.0)
         workload.advance_to(1.5)
         workload.order_capacity(3)
         workload.advance_to(3.5)

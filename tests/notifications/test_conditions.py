@@ -33,17 +33,17 @@ from shared.autoscaling.state import (
 )
 from shared.cli import tables
 from shared.ingestion.breaker.announcement import open_breaker
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
-from shared.ingestion.operating.breaker import Backlog
-from shared.ingestion.operating.notices import of_hub, of_letters
+from shared.ingestion.operating.breaker_controller import Backlog
+from shared.ingestion.operating.event_news import of_hub, of_letters
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.notifications import flow
 from shared.notifications.conditions import Condition, ConditionShown
 from shared.notifications.ports import Observed
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import UNREADABLE, Trend
-from shared.trends.nightly.notices import trend_conditions
+from shared.trends.nightly.trend_news import trend_conditions
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.values.news import News
 from shared.web.board import Board, Panel, RecentLog, Shown
@@ -134,7 +134,7 @@ CASES = [
          subject="plan-1/backlog"),
     Case("warning", "decisions ignore 2 row(s) that cannot be read", "row a; row b", DEPLOY,
          "state.unreadable", unreadable=("row a", "row b")),
-    Case("warning", "1 line(s) of the decision log cannot be read", "row 'decision|1'", DEPLOY,
+    Case("warning", "1 entry of the decision log cannot be read", "row 'decision|1'", DEPLOY,
          newest=decided(kind=EntryKind.UNREADABLE, reason="row 'decision|1'")),
     Case("warning", "copies of the app run with different rules", "version new of the rules",
          "If no deployment is under way, stop", "rules.differ", rules(900)),
@@ -180,7 +180,7 @@ async def notified(observed: Observed) -> list[News]:
         return observed
 
     inbox, records = Inbox(), MemoryNotificationStore(lambda: NOW)
-    await flow.run({"world": source}, records, inbox, NotificationIntervals())
+    await flow.send_due_notifications({"world": source}, records, inbox, NotificationIntervals())
     return inbox.received
 
 

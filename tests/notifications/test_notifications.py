@@ -18,19 +18,19 @@ from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.operating.conditions import conditions
-from shared.autoscaling.operating.notices import events
+from shared.autoscaling.operating.log_news import events
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
-from shared.ingestion.operating import notices as failed_events
+from shared.ingestion.operating import event_news as failed_events
 from shared.notifications import flow
 from shared.notifications.conditions import Condition
 from shared.notifications.notifiers import LogNotifier
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
-from shared.trends.nightly.notices import trend_notices
+from shared.trends.nightly.trend_news import trend_notices
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.news import News, NewsKind, Severity
 from tests.builders import NOW, ago, as_message, resource, sample, state
@@ -72,7 +72,7 @@ class World:
         self.now += minutes * MINUTE
         before = len(self.recipient.received)
         sources = {"world": self.source}
-        await flow.run(sources, self.records, self.recipient, INTERVALS)
+        await flow.send_due_notifications(sources, self.records, self.recipient, INTERVALS)
         return self.recipient.received[before:]
 
     def happen(self, news_id: str, kind: NewsKind = NewsKind.SCALED, subject: str = "a") -> None:
@@ -150,7 +150,7 @@ async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source()
         return Observed([News("x", NewsKind.POISON, "b", now, "poison")])
 
     sources = {"world": world.source, "other": other}
-    sent = await flow.run(sources, world.records, world.recipient, INTERVALS)
+    sent = await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS)
     assert sent == 1
     assert [news.kind for news in world.recipient.received] == ["source.stale", "message.poison"]
 
@@ -163,7 +163,9 @@ async def test_a_condition_is_reported_even_if_another_source_fails() -> None:
         raise OSError("table gone")
 
     sources = {"world": world.source, "trends": broken}
-    assert await flow.run(sources, world.records, world.recipient, INTERVALS) == 1
+    assert (
+        await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS) == 1
+    )
 
 
 async def test_a_record_that_cannot_be_stored_holds_up_no_other_notification(
@@ -196,7 +198,12 @@ async def test_a_webhook_that_hangs_is_abandoned_after_the_time_limit(
     world = World()
     world.happen("1")
     async with asyncio.timeout(60):
-        assert await flow.run({"w": world.source}, world.records, Hanging(), INTERVALS) == 0
+        assert (
+            await flow.send_due_notifications(
+                {"w": world.source}, world.records, Hanging(), INTERVALS
+            )
+            == 0
+        )
     assert [news.news_id for news in await world.minute()] == ["1"]
 
 
@@ -240,7 +247,9 @@ async def test_an_alarm_for_an_earlier_day_is_reported_even_after_one_for_a_late
             return Observed(world.happened)
 
         world.now += 20 * MINUTE
-        await flow.run({"trends": source}, world.records, world.recipient, INTERVALS)
+        await flow.send_due_notifications(
+            {"trends": source}, world.records, world.recipient, INTERVALS
+        )
     sent = [news.headline for news in world.recipient.received]
     assert sent == [f"checkout: events of 2026-02-{day} are missing" for day in (28, 26)]
 
@@ -384,7 +393,7 @@ async def test_dead_letters_since_a_time_are_reported() -> None:
     checkpoint = Checkpoint(0, 2, "2", NOW, txid="t")
     commit = Commit(None, checkpoint, dead_letters=letters)
     await store.commit(stream, await store.load(stream), commit)
-    reported = await failed_events.run(store, store, NOW - MINUTE)
+    reported = await failed_events.news_since(store, store, NOW - MINUTE)
     assert [news.text for news in reported] == ["bad 0", "bad 1"]
     assert {(news.kind, news.subject) for news in reported} == {
         ("dead.letters.growing", "metrics/$Default")
@@ -400,7 +409,7 @@ async def test_new_gaps_are_reported_whatever_their_position_among_older_ones() 
     gaps = [Gap(n, n, old, "skipped") for n in range(1, 1300)]
     gaps += [Gap(0, 0, new, "retention"), Gap(2000, 499_999, new, "retention")]
     store.rows[stream].gaps.update({gap.first: gap for gap in gaps})
-    reported = await failed_events.run(store, store, NOW - MINUTE)
+    reported = await failed_events.news_since(store, store, NOW - MINUTE)
     assert {(news.kind, news.subject) for news in reported} == {("events.gone", "metrics/$Default")}
     assert [news.text for news in reported] == ["0 to 0: retention", "2000 to 499999: retention"]
     assert reported[1].headline == "metrics: 498000 event(s) of partition 2 are gone"
@@ -419,5 +428,5 @@ async def test_a_new_dead_letter_is_reported_however_many_older_ones_there_are(
     checkpoint = Checkpoint(0, 50_000, "2", NOW, txid="t")
     await store.commit(stream, await store.load(stream), Commit(None, checkpoint))
     store.rows[stream].dead_letters.update({letter.sequence: letter for letter in dead})
-    reported = await failed_events.run(store, store, NOW - MINUTE)
+    reported = await failed_events.news_since(store, store, NOW - MINUTE)
     assert [news.data["sequence"] for news in reported] == [letters - 1]

@@ -89,7 +89,7 @@ async def test_the_progress_of_a_failing_source_does_not_affect_the_other_source
 
     async def minute() -> None:
         world.now += MINUTE
-        await flow.run(sources, world.records, world.recipient, INTERVALS)
+        await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS)
 
     await minute()
     world.broken = True
@@ -137,7 +137,7 @@ async def test_conditions_of_unread_subjects_last_and_those_of_other_subjects_en
     for latest in (Observed((), lasting), Observed((), (), ["plan-1"])):
         observed["latest"] = latest
         clock["now"] += 20 * MINUTE
-        await flow.run({"world": source}, store, recipient, INTERVALS)
+        await flow.send_due_notifications({"world": source}, store, recipient, INTERVALS)
     over = [news.subject for news in recipient.received if news.kind.endswith(".over")]
     assert over == ["plan-10/backlog"]
 
@@ -191,7 +191,9 @@ class Fleet:
     async def notify(self) -> int:
         self.store.lines_read = 0
         sources = {"resources": self.source}
-        await flow.run(sources, self.records, self.recipient, NotificationIntervals())
+        await flow.send_due_notifications(
+            sources, self.records, self.recipient, NotificationIntervals()
+        )
         return self.store.lines_read
 
     async def minutes(self, count: int) -> list[int]:

@@ -18,7 +18,7 @@ from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.trend_rows import Trend, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
-from shared.trends.nightly.notices import trend_conditions, trend_notices
+from shared.trends.nightly.trend_news import trend_conditions, trend_notices
 from shared.web import panels
 from spark_jobs.model import BlobDate, DaySums, Series, Shape
 from spark_jobs.report.pictures import pictures

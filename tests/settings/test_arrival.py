@@ -211,7 +211,7 @@ async def at_maximum(app: App) -> object:
 
 
 async def hub_check(app: App) -> list[object]:
-    seen = await given_to(check_hub, "run", app.ingestion.check_hub)
+    seen = await given_to(check_hub, "check_hub", app.ingestion.check_hub)
     return [seen["name"], *seen["groups"]]
 
 
@@ -290,7 +290,7 @@ ROWS = {
     "SwitchCost": Row("77", 77, lambda app: of(app).goal.switch_cost),
     "LatePenalty": Row("77", 77, lambda app: of(app).goal.late_penalty),
     "InstanceRatePerMinute": Row("77", 77, lambda app: of(app).throughput.rate_per_instance_minute),
-    "DeadTimeMinutes": Row("77", 77, lambda app: of(app).throughput.dead_time_minutes),
+    "DeadTimeMinutes": Row("77", 77, lambda app: of(app).throughput.start_up_minutes),
     "CompletedMetric": Row(
         "done",
         ["done", HubMetric()],
@@ -580,7 +580,7 @@ async def test_the_setting_trends_submitter_chooses_the_service(submitter: str) 
         ("EffectsKeptDays", "0", lambda app: app.ingestion.effect_retention.keep),
         ("BreakerFailures", "0", lambda app: rule(app).failures_max),
         ("BreakerSlowRatio", "", lambda app: rule(app).slow_ratio_max),
-        ("DeadTimeMinutes", "", lambda app: of(app).throughput.dead_time_minutes),
+        ("DeadTimeMinutes", "", lambda app: of(app).throughput.start_up_minutes),
         ("CompletedMetric", "", lambda app: of(app).throughput.completed_metric),
     ],
 )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from shared import settings
-from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import BreakerTimes
 from shared.settings import SettingsError
 
 HUB = "Endpoint=sb://Shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=hunter2"

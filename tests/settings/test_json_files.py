@@ -160,7 +160,7 @@ def test_an_autoscale_setting_with_comments_is_converted(
     }
     file = tmp_path / "setting.json"
     file.write_text(f"\ufeff// exported in March\n{json.dumps(setting)}", encoding="utf-8")
-    assert import_autoscale.run([str(file)]) == 0
+    assert import_autoscale.import_command([str(file)]) == 0
     assert "MetricRules" in capsys.readouterr().out
 
 

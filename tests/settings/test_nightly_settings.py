@@ -106,7 +106,7 @@ async def test_without_a_job_processing_a_data_set_is_only_logged(
     caplog.set_level(logging.INFO)
     work = DatasetWork("sales", "2026-03-01", NOW, NOW)
     async with app_of({**PLACES, **also}) as app:
-        await app.nightly.recompute.run(work)
+        await app.nightly.recompute.recompute(work)
     assert "sales:2026-03-01 is due: no job is configured to process it" in caplog.text
 
 

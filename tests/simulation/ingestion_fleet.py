@@ -41,7 +41,7 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.process_batch import Consumer, process_batch
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -540,9 +540,9 @@ class World:
         consumer = self._consumer(instance, lease)
         for key in {event.partition_key for event in events}:
             self.begun.pop((instance.name, lease.partition_id, lease.epoch, key), None)
-        await run(events, consumer)
+        await process_batch(events, consumer)
         with failing_as(ConnectionError("queue")):
-            await outbox.drain(consumer.stream, self.store, self, consumer.leases, limit=20)
+            await outbox.send_messages(consumer.stream, self.store, self, consumer.leases, limit=20)
 
     def _consumer(self, instance: Instance, lease: Ownership) -> Consumer:
         """A process keeps the consumer of each lease, and with it what the consumer remembers."""

@@ -181,7 +181,7 @@ class World:
         assert isinstance(queued.message.body, bytes)
         work = decode_work(queued.message.body)
         recompute = Recompute(self, queued.number)
-        flow = process_dataset.run(work, queued.number, self.claims, recompute, self)
+        flow = process_dataset.process_data_set(work, queued.number, self.claims, recompute, self)
         self.scheduler.start(flow, ended, dies_at=dies_at)
 
     def _settle(self, queued: Queued, *, failed: bool, lost: bool) -> None:
@@ -220,7 +220,7 @@ class Recompute:
     world: World
     holder: str
 
-    async def run(self, work: DatasetWork) -> None:
+    async def recompute(self, work: DatasetWork) -> None:
         await self.world.process(work, self.holder)
 
 

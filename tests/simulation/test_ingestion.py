@@ -28,7 +28,7 @@ from shared.ingestion.errors import (
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
-from shared.ingestion.events.process_batch import Consumer, run, sweep
+from shared.ingestion.events.process_batch import Consumer, process_batch, process_undelivered
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -312,12 +312,14 @@ class World:
             await pause()
             try:
                 if batch:
-                    await run(batch, consumer)
+                    await process_batch(batch, consumer)
                 elif self.random.random() < 0.3:
-                    await sweep(consumer)
+                    await process_undelivered(consumer)
                 with failing_as(ConnectionError("queue")):
                     sender = Sender(self, consumer.writer.epoch or 0)
-                    await outbox.drain(STREAM, self.store, sender, consumer.leases, limit=20)
+                    await outbox.send_messages(
+                        STREAM, self.store, sender, consumer.leases, limit=20
+                    )
             except HOLDING:
                 if not self._times_out():
                     continue  # the host retries the same batch without end

@@ -13,8 +13,8 @@ import pytest
 
 from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, close
 from shared.ingestion.errors import RowChanged
 from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.store.breakers import BreakerSnapshot

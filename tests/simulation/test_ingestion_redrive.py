@@ -94,7 +94,7 @@ class World:
             outcome = await purge(self.store, letters[:1])
         else:
             redriver = Redriver(self.store, MemoryHubReader(), lambda _s: self._handle, once)
-            outcome = await redriver.run(letters)
+            outcome = await redriver.redrive(letters)
         self.failed += [stored.letter.sequence for stored, _why in outcome.failed]
         self.reported.update(stored.letter.sequence for stored in outcome.done)
 

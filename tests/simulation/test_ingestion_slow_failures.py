@@ -14,8 +14,8 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared import settings
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.errors import BadEvent, BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
@@ -124,7 +124,7 @@ class World:
         while self.opened_after is None:
             batch = [Event(n, str(n), self.now, b"{}") for n in range(first, first + BATCH)]
             try:
-                await ingest.run(batch, line)
+                await ingest.ingest_batch(batch, line)
             except BreakerOpen:
                 return
             except ValueError:

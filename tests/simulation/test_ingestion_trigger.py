@@ -18,8 +18,8 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
@@ -396,7 +396,7 @@ class World:
         for client in (self.owners[partition_id], *zombies):
             self.counts["deliveries"] += 1
             self.busy.add(partition_id)
-            work = ingest.run(batch, self.pipeline(partition_id, client))
+            work = ingest.ingest_batch(batch, self.pipeline(partition_id, client))
             self.scheduler.start(work, self.delivered(partition_id, batch[-1].sequence + 1))
 
     def delivered(
@@ -425,9 +425,9 @@ class World:
                 line, consumer=replace(line.consumer, handle=self.sweep_of(partition_id))
             )
 
-        self.scheduler.start(self.watch.run(PARTITIONS, line_of), ended)
+        self.scheduler.start(self.watch.check_partitions(PARTITIONS, line_of), ended)
         retention = EffectRetention(self.store, KEEP, self.elapsed)
-        self.scheduler.start(retention.run(), ended)
+        self.scheduler.start(retention.clean_up(), ended)
 
     def run(self, seconds: float, *, produces: bool = True, skips_tail: bool = False) -> None:
         end = self.now + timedelta(seconds=seconds)

@@ -203,33 +203,31 @@ MUTANTS = [
     # --- the breaker
     Mutant(
         "ingestion_breaker",
-        "breaker.breaker.trip",
+        "breaker.state.trip",
         "breaker.mode is not BreakerMode.CLOSED",
         "False",
         first_seed=120,
     ),
     Mutant(
         "ingestion_breaker",
-        "breaker.breaker.trip",
+        "breaker.state.trip",
         "breaker.epoch + 1",
         "breaker.epoch",
     ),
-    Mutant("ingestion_breaker", "breaker.breaker.close", "or breaker.epoch != epoch", ""),
+    Mutant("ingestion_breaker", "breaker.state.close", "or breaker.epoch != epoch", ""),
     Mutant(
         "ingestion_breaker",
-        "breaker.breaker._probe_is_due",
+        "breaker.state._probe_is_due",
         "or not _lasts(breaker.probe.until, times.probe_seconds, now)",
         "",
     ),
     Mutant(
         "ingestion_breaker",
-        "breaker.breaker.take_announcement",
+        "breaker.state.take_announcement",
         "_lasts(breaker.announce_at, times.announce_seconds, now)",
         "False",
     ),
-    Mutant(
-        "ingestion_breaker", "breaker.breaker.report_probe", "if failure is not None", "if False"
-    ),
+    Mutant("ingestion_breaker", "breaker.state.report_probe", "if failure is not None", "if False"),
     Mutant(
         "ingestion_breaker",
         "events.breaker_client.BreakerClient.after_batch",

@@ -247,7 +247,7 @@ class World:
             lambda run: Job(run.token, (str(run.date),)),
             lambda day, number: f"{day}-{number}-{next(self._tokens)}",
         )
-        self._start(host, run_manager.run(DATASET), lambda _error: None)
+        self._start(host, run_manager.advance_runs(DATASET), lambda _error: None)
 
     def night(self) -> None:
         host = Host(self)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shared.sampling.model import NOTICES
 from spark_jobs.engine import Engine
-from spark_jobs.job import Done, Request, run
+from spark_jobs.job import Done, Request, run_job
 from spark_jobs.model import Shape, Totals
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import Chunk
@@ -83,7 +83,7 @@ def compute(
         until=until,
         **more,
     )
-    return run(LocalFiles(str(data)), LocalStore(output), engine, request)
+    return run_job(LocalFiles(str(data)), LocalStore(output), engine, request)
 
 
 def batches_of_task(

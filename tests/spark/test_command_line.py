@@ -24,7 +24,7 @@ from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
-from spark_jobs.job import Request, run
+from spark_jobs.job import Request, run_job
 from spark_jobs.model import Shape
 from spark_jobs.options import parse
 from spark_jobs.publish.stores import LocalStore
@@ -313,7 +313,9 @@ def test_inputs_that_spark_opens_belong_together_and_to_no_others(
         put(tmp_path / name, "2017-05-15", [event("2017-05-15T09:00:00", name)])
     names = [(tmp_path / "2026-11-25" / name).as_uri() for name in ("events", "metrics")]
     source = ClusterFiles(spark, names)
-    done = run(source, LocalStore(tmp_path / "out"), Engine(spark), Request(Shape(), "run", TODAY))
+    done = run_job(
+        source, LocalStore(tmp_path / "out"), Engine(spark), Request(Shape(), "run", TODAY)
+    )
     assert set(done.manifest.entries) == {"2017-05-15"}
     assert [trend.event for trend in done.trends] == ["2026-11-25/events", "2026-11-25/metrics"]
     both = [f"abfss://{name}@a.dfs.core.windows.net" for name in "em"]
@@ -447,7 +449,7 @@ def test_spark_reads_an_input_that_only_it_reaches(spark: SparkSession, tmp_path
     source = ClusterFiles(spark, [(tmp_path / "in").as_uri()])
     assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
     store = LocalStore(tmp_path / "out")
-    done = run(source, store, Engine(spark), Request(Shape("Amount"), "run", TODAY))
+    done = run_job(source, store, Engine(spark), Request(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     with pytest.raises(JobError, match="does not exist"):

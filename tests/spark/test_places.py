@@ -10,7 +10,7 @@ import pytest
 
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.estimates import Sums
-from spark_jobs.job import Request, run
+from spark_jobs.job import Request, run_job
 from spark_jobs.model import OTHER, BlobDate, DaySums, HourSums, Series, Shape, Totals
 from spark_jobs.publish.results import merged
 from spark_jobs.publish.stores import LocalStore
@@ -115,7 +115,7 @@ class Names(Counting):
 
 def test_a_run_says_how_many_series_it_added_up(tmp_path: Path) -> None:
     request = Request(Shape(), "run", date(2017, 7, 1), kept_events={"e"})
-    done = run(Files("files", {DAY: 3}), LocalStore(tmp_path), Names(), request)
+    done = run_job(Files("files", {DAY: 3}), LocalStore(tmp_path), Names(), request)
     assert [trend.event for trend in done.trends] == [OTHER, "a", "b", "c", "e"]
     (note,) = done.notes
     assert note.startswith("1 series of the kind event are added up as (other)")

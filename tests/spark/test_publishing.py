@@ -15,7 +15,7 @@ from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine, Partials
 from spark_jobs.errors import JobError
-from spark_jobs.job import Done, Request, run
+from spark_jobs.job import Done, Request, run_job
 from spark_jobs.model import BlobDate, DaySums, Extracted, Series, Shape, Totals
 from spark_jobs.publish import publishing
 from spark_jobs.publish.stores import LocalStore
@@ -82,7 +82,7 @@ def compute(
     days = [f"2017-05-{int(day):02d}" for day in sizes]
     found = Files("files", dict(zip(days, sizes.values(), strict=True)))
     request = Request(SHAPE, run_id, date(2017, 7, 1))
-    return run(found, LocalStore(output), engine or Counting(), request)
+    return run_job(found, LocalStore(output), engine or Counting(), request)
 
 
 def counts(trends: Sequence[Trend]) -> dict[int, int]:
@@ -256,9 +256,9 @@ def test_a_failure_after_publishing_loses_no_published_result(
     found = Files("files", {DAY: 7, "2017-05-16": 8})
     if call == ("create",) or kind is KeyboardInterrupt:
         with pytest.raises(kind):
-            run(found, store, Counting(), request)
+            run_job(found, store, Counting(), request)
     else:
-        done = run(found, store, Counting(), request)
+        done = run_job(found, store, Counting(), request)
         assert any("503" in note for note in done.notes)
     assert (tmp_path / "partials/20170620T020000-b").exists()
     for path in (tmp_path / "manifests").iterdir():
@@ -327,7 +327,7 @@ def test_a_date_is_not_replaced_by_one_with_fewer_files_and_fewer_records(
     def night(files: Mapping[str, int], run_id: str, *, replace: bool = False) -> Done:
         day = date(2017, 5, 15)
         request = Request(SHAPE, run_id, date(2017, 7, 1), day, day, replace=replace)
-        return run(Files("files", files), LocalStore(tmp_path), Counting(), request)
+        return run_job(Files("files", files), LocalStore(tmp_path), Counting(), request)
 
     night(published, "first")
     done = night(found, "second")
@@ -357,7 +357,7 @@ def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     request = Request(Shape("Items"), "second", date(2017, 7, 1))
     with pytest.raises(JobError, match="'measurement': 'Amount'"):
-        run(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request)
+        run_job(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request)
 
 
 def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) 
     compute(tmp_path, {"15": 3, "16": 4}, "first")
     found = Files("files", {DAY: 3, "2017-05-16": 5})
     request = Request(SHAPE, "second", date(2017, 7, 1), since=date(2017, 5, 16))
-    done = run(found, LocalStore(tmp_path), Counting("other"), request)
+    done = run_job(found, LocalStore(tmp_path), Counting("other"), request)
     assert counts(done.trends) == {15: 3, 16: 5}
     assert {entry.engine for entry in done.manifest.entries.values()} == {"other"}
 
@@ -386,6 +386,6 @@ def test_dates_without_files_within_a_range_count_as_read(tmp_path: Path) -> Non
 
 def test_today_is_not_complete(tmp_path: Path) -> None:
     request = Request(SHAPE, "run", date(2017, 5, 15))
-    (trend,) = run(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
+    (trend,) = run_job(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
     assert not trend.complete
     assert trend.verdict == "uncertain"

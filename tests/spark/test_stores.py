@@ -16,7 +16,7 @@ from azure.storage.blob import BlobServiceClient
 from spark_jobs.azure_blobs import BlobStore, open_container
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
-from spark_jobs.job import Request, run
+from spark_jobs.job import Request, run_job
 from spark_jobs.model import Shape
 from spark_jobs.publish.stores import LocalStore, Store, marker_beside, require, store_of
 from spark_jobs.read.sources import LocalFiles
@@ -128,7 +128,7 @@ def test_a_job_publishes_to_a_storage_account(
     store = SharedStore(blob_store.container, blob_store.prefix, blob_store.root, folder)
     for run_id in ("first", "second"):
         request = Request(Shape("Amount"), run_id, date(2017, 7, 1))
-        done = run(LocalFiles(str(tmp_path / "in")), store, Engine(spark), request)
+        done = run_job(LocalFiles(str(tmp_path / "in")), store, Engine(spark), request)
     assert [(trend.adjusted_count, trend.quarantined) for trend in done.trends] == [(3, 1)]
     assert store.names("manifests") == ["000000001.json", "000000002.json"]
     assert store.names("results/second") == ["report.json", "sums.jsonl", "trends.jsonl"]
@@ -167,7 +167,7 @@ def test_all_files_are_below_an_output_folder_with_any_name(
     output = tmp_path / "out" / "ä b%20c#d"
     for run_id in ("first", "second"):
         request = Request(Shape("Amount"), run_id, date(2017, 7, 1))
-        run(LocalFiles(str(tmp_path / "in")), LocalStore(output), Engine(spark), request)
+        run_job(LocalFiles(str(tmp_path / "in")), LocalStore(output), Engine(spark), request)
     assert [folder.name for folder in (tmp_path / "out").iterdir()] == [output.name]
     for folder in ("partials", "quarantine", "results"):
         assert sorted(path.name for path in (output / folder).iterdir()) == ["first", "second"]

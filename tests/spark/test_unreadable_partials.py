@@ -21,7 +21,7 @@ from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import PREFIX, last_warning
 from spark_jobs import event_trends
 from spark_jobs.engine import Engine, Partials
-from spark_jobs.job import Done, Request, run
+from spark_jobs.job import Done, Request, run_job
 from spark_jobs.model import DaySums, Extracted, Totals
 from spark_jobs.publish.stores import LocalStore
 from tests.spark.telemetry import compute, event, put
@@ -141,7 +141,7 @@ def night(
     found = Files("files", {f"2017-05-{day}": size for day, size in sizes.items()})
     since, until = (date.fromisoformat(f"2017-05-{day}") for day in dates)
     request = Request(SHAPE, run_id, date(2017, 7, 1), since, until)
-    return run(found, LocalStore(output), engine, request)
+    return run_job(found, LocalStore(output), engine, request)
 
 
 def test_a_date_in_another_format_with_some_files_deleted_is_not_read_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from shared.autoscaling.messages import decode_action, decode_samples, encode_ac
 from shared.autoscaling.store.tables import TABLE_NAME as SCALING
 from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.breaker.approval import issue, verify
-from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions, encode_reading
 from shared.ingestion.store.breakers import BreakerStore

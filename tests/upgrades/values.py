@@ -24,8 +24,8 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.decoding.readings import Reading
 from shared.ingestion.model import (
     Checkpoint,

@@ -147,7 +147,7 @@ def test_each_number_that_a_user_declares_has_bounds(declaration: type) -> None:
         ("SwitchCost", Goal, "switch_cost"),
         ("LatePenalty", Goal, "late_penalty"),
         ("InstanceRatePerMinute", Throughput, "rate_per_instance_minute"),
-        ("DeadTimeMinutes", Throughput, "dead_time_minutes"),
+        ("DeadTimeMinutes", Throughput, "start_up_minutes"),
         ("PlanningStepSeconds", QueueAge, "step_seconds"),
     ],
 )

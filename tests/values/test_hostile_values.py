@@ -235,7 +235,9 @@ async def test_an_arrival_is_scheduled_or_unreadable(
         fields = {**fields, "subject": f"/blobServices/default/containers/sales/blobs/{path}"}
     with suppress(UnreadableMessage):
         arrival = decode_arrival(json.dumps(fields))
-        (message,) = await telemetry_arrived.run(arrival, [period], Sending(), NOW, set())
+        (message,) = await telemetry_arrived.schedule_data_set(
+            arrival, [period], Sending(), NOW, set()
+        )
         assert decode_work(body_of(message)).dataset == arrival.container
 
 

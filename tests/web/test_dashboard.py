@@ -270,13 +270,11 @@ async def test_a_page_without_any_decision_names_the_functions_to_check(world: W
 
 async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: World) -> None:
     await world.minute()
-    assert "throughput of an instance" not in (await dashboard(Request(), world.board)).body
+    assert "rate per instance" not in (await dashboard(Request(), world.board)).body
     world.resource = resource(throughput=Throughput(rate_per_instance_minute=41.5))
     world.board = replace(world.board, resources={"plan-1": world.resource})
     html = (await dashboard(Request(), world.board)).body
-    assert (
-        "throughput of an instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
-    )
+    assert "rate per instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
 
 
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:
@@ -306,7 +304,7 @@ async def test_nan_and_infinity_never_appear_in_the_json(world: World) -> None:
 
 
 async def count_lines(recent: RecentLog, world: World, hours: float) -> int:
-    return len(await recent.lines("plan-1", world.now - timedelta(hours=hours)))
+    return len(await recent.entries("plan-1", world.now - timedelta(hours=hours)))
 
 
 async def test_reading_a_short_time_span_leaves_no_gap_in_a_longer_one(world: World) -> None:
@@ -325,7 +323,7 @@ async def test_reading_a_short_time_span_leaves_no_gap_in_a_longer_one(world: Wo
 async def test_a_log_that_exceeds_the_cache_is_not_read_in_full_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.web.board.CACHED_LINES_MAX", 10)
+    monkeypatch.setattr("shared.web.board.CACHED_ENTRIES_MAX", 10)
     recent = RecentLog(world.store)
     for _ in range(20):
         await world.minute()

@@ -12,9 +12,9 @@ import pytest
 
 from local.twins.autoscaling import MemoryStateStore
 from shared.ingestion.breaker.announcement import open_breaker
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
-from shared.ingestion.operating.breaker import BreakerView
+from shared.ingestion.operating.breaker_controller import BreakerView
 from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
 from shared.web.board import Board, RecentLog, Shown, cached

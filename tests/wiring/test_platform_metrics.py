@@ -1,4 +1,4 @@
-"""The app counts finished messages by default where it knows the namespace."""
+"""The app counts completed messages by default where it knows the namespace."""
 
 from __future__ import annotations
 

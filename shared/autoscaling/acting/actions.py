@@ -334,9 +334,9 @@ def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliat
 
 
 def _manual_change(resource: Resource, changed: Desired, now: datetime) -> Reconciliation:
-    line = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
+    written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
     action = action_of(resource.name, changed) if changed.pending else None
-    return Reconciliation(changed, action, line)
+    return Reconciliation(changed, action, written)
 
 
 def _overdue(
@@ -357,8 +357,8 @@ def _overdue(
     resent = replace(desired, sent_at=now, retry_at=None)
     error = desired.last_error or "no answer"
     reason = f"epoch {desired.epoch} is not confirmed yet ({error}): sent again"
-    line = entry(resource, resent, EntryKind.RESENT, now, reason)
-    return Reconciliation(resent, action_of(resource.name, resent), line)
+    written = entry(resource, resent, EntryKind.RESENT, now, reason)
+    return Reconciliation(resent, action_of(resource.name, resent), written)
 
 
 def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:

@@ -63,7 +63,7 @@ def missing_data(capacity: int, context: Context) -> Limit | None:
     """Apply the ``Missing`` rule of each metric without recent samples.
 
     Holds apply first, then bans on scale-in, then fallback capacities, the highest one last. So a
-    fallback capacity wins over a hold. The metric that the throughput is learned from is exempt,
+    fallback capacity wins over a hold. The metric that the rate is learned from is exempt,
     because decisions do not use it.
     """
     seen, guards, silent = context.seen, context.resource.guards, []

@@ -1,4 +1,4 @@
-"""Converts the counts of Azure Monitor to the finished messages from which a resource learns."""
+"""Converts the counts of Azure Monitor to the completed messages from which a resource learns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INCOMING, ABANDONED, SUBSCRIPTIONS = "+incoming", "+abandoned", "+subscriptions"
 """The names of readings that only the collector needs. Declared metrics cannot have such names."""
 HELPERS = (INCOMING, ABANDONED, SUBSCRIPTIONS)
 READINGS = {
-    COMPLETED: "finished messages",
+    COMPLETED: "completed messages",
     INCOMING: "incoming messages",
     SUBSCRIPTIONS: "the number of subscriptions of the topic",
     ABANDONED: "abandoned deliveries",
@@ -45,7 +45,7 @@ without any.
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 ESTIMATED = "estimated from the backlog, and the default rule plans with the low end of it"
-MEANWHILE = f"Meanwhile the throughput of an instance stays as it was counted, or is {ESTIMATED}"
+MEANWHILE = f"Meanwhile the rate per instance stays as it was counted, or is {ESTIMATED}"
 
 
 class MessageCounts:
@@ -86,7 +86,7 @@ class MessageCounts:
         metrics: Sequence[Metric],
         failures: Mapping[str, str] = NOTHING,
     ) -> Iterable[Metric]:
-        """The samples of the resource, with the finished messages from which it can learn.
+        """The samples of the resource, with the completed messages from which it can learn.
 
         ``failures`` maps the name of each failed reading to the reason.
         """
@@ -126,7 +126,7 @@ class MessageCounts:
     def _of_subscription(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
     ) -> Sequence[MetricValue]:
-        """The finished messages of one of several subscriptions."""
+        """The completed messages of one of several subscriptions."""
         history = with_readings(
             self._histories.get(resource.name, ShareHistory()),
             _last(by_name.get(backlog_name(resource) or "")),
@@ -139,8 +139,8 @@ class MessageCounts:
                 resource,
                 "counts_shared",
                 f"the topic has {count[-1].value:g} subscriptions, which Azure Monitor counts "
-                "together: finished messages count once the share of this one is learned from its "
-                f"backlog. Until then the throughput of an instance is {ESTIMATED}",
+                "together: completed messages count once the share of this one is learned from its "
+                f"backlog. Until then the rate per instance is {ESTIMATED}",
             )
         return values
 
@@ -151,8 +151,8 @@ class MessageCounts:
             self._tell(
                 resource,
                 "counts_unavailable",
-                f"finished messages are not counted, because {why_not_counted(resource)}. "
-                f"The throughput of an instance is {ESTIMATED}. To count them, add the resource "
+                f"completed messages are not counted, because {why_not_counted(resource)}. "
+                f"The rate per instance is {ESTIMATED}. To count them, add the resource "
                 f"ID of the namespace to {NAMESPACES_SETTING}, and assign the app the role "
                 "Monitoring Reader on it",
             )
@@ -176,8 +176,8 @@ class MessageCounts:
         if before is None or minute > before + REMEMBERED:
             text = (
                 "the workers abandoned more deliveries than they completed in the minute up to "
-                f"{minute:%H:%M} UTC: the throughput is not learned from such minutes. Check the "
-                "workers and what they depend on"
+                f"{minute:%H:%M} UTC: the rate per instance is not learned from such minutes. "
+                "Check the workers and what they depend on"
             )
             log_action(log, "counts_abandoned", resource.name, text)
 

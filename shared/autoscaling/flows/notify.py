@@ -10,13 +10,13 @@ from datetime import datetime
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.operating.conditions import LINES, conditions, state_unreadable
-from shared.autoscaling.operating.notices import events
+from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
+from shared.autoscaling.operating.log_news import events
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed
 
-LINES_MAX = 20_000
+ENTRIES_MAX = 20_000
 """The most log entries that are read. Fifty metrics with a decision every 15 s write as many in an
 hour and a half.
 """
@@ -35,18 +35,18 @@ async def collect_news(
     """
 
     async def observed(resource: Resource) -> Observed:
-        lines = await store.log(resource.name, LINES_MAX, since=since)
-        recent = list(events(lines))
+        entries = await store.log(resource.name, ENTRIES_MAX, since=since)
+        recent = list(events(entries))
         try:
             snapshot = replace(await store.load(resource.name), read_at=now)
         except StateUnreadable as error:
             return Observed(recent, [state_unreadable(resource.name, str(error))], [resource.name])
-        if not any(line.kind is EntryKind.DECISION for line in lines):
-            lines = await store.log(resource.name, LINES)
-        return Observed(recent, conditions(resource, snapshot, lines, at_maximum_minutes))
+        if not any(each.kind is EntryKind.DECISION for each in entries):
+            entries = await store.log(resource.name, ENTRIES)
+        return Observed(recent, conditions(resource, snapshot, entries, at_maximum_minutes))
 
     answers = await asyncio.gather(*map(observed, resources))
-    unattributed = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
+    unattributed = events(await store.log(UNATTRIBUTED, ENTRIES_MAX, since=since))
     return Observed(
         [*[news for answer in answers for news in answer.events], *unattributed],
         [found for answer in answers for found in answer.conditions],

@@ -6,7 +6,7 @@ import logging
 
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.common import log_action, until_won
-from shared.autoscaling.operating.overrides import Change, check, line, starting
+from shared.autoscaling.operating.overrides import Change, check, override_entry, starting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 
@@ -26,6 +26,6 @@ async def set_override(resource: Resource, change: Change, store: StateStore) ->
 
 async def _attempt(resource: Resource, change: Change, store: StateStore) -> LogEntry:
     snapshot = await store.load(resource.name)
-    entry = line(resource, change, snapshot.read_at)
+    entry = override_entry(resource, change, snapshot.read_at)
     await store.put_override(snapshot, starting(change, snapshot.read_at), entry)
     return entry

@@ -113,8 +113,8 @@ async def _free(
         return  # another action, or one that the app never decided
     reason = "the message of the action was moved to the poison queue"
     failed = fail(desired, snapshot.read_at, reason, timing)
-    line = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)
-    await store.commit(snapshot, snapshot.state.with_desired(failed), [line])
+    written = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)
+    await store.commit(snapshot, snapshot.state.with_desired(failed), [written])
 
 
 def _line_time(inserted_at: datetime, now: datetime) -> datetime:

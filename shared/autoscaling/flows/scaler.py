@@ -100,9 +100,9 @@ class Scaler:
         if settled is None:
             return EntryKind(desired.status)
         reason = f"{OUTCOMES.get(settlement.kind, '')}{settlement.reason}"
-        line = entry(resource, settled, settlement.kind, now, reason)
-        await self.store.commit(snapshot, snapshot.state.with_desired(settled), [line])
-        _log(line)
+        written = entry(resource, settled, settlement.kind, now, reason)
+        await self.store.commit(snapshot, snapshot.state.with_desired(settled), [written])
+        _log(written)
         return settlement.kind
 
     async def _superseded(
@@ -117,12 +117,12 @@ class Scaler:
         if desired is None or (reopened := reopen(desired, action.target, now)) == desired:
             return
         reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
-        line = entry(resource, reopened, EntryKind.REOPENED, now, reason)
-        await self.store.commit(snapshot, snapshot.state.with_desired(reopened), [line])
-        _log(line)
+        written = entry(resource, reopened, EntryKind.REOPENED, now, reason)
+        await self.store.commit(snapshot, snapshot.state.with_desired(reopened), [written])
+        _log(written)
 
     async def _ignore(self, action: ScaleAction, snapshot: Snapshot, reason: str) -> EntryKind:
-        line = LogEntry(
+        written = LogEntry(
             resource_name=action.resource_name,
             time=snapshot.read_at,
             kind=EntryKind.IGNORED,
@@ -131,12 +131,12 @@ class Scaler:
             desired=action.target,
             epoch=action.epoch,
         )
-        await self.store.record(line)
-        _log(line)
+        await self.store.record(written)
+        _log(written)
         return EntryKind.IGNORED
 
 
-def _log(line: LogEntry) -> None:
-    level = logging.WARNING if line.kind is EntryKind.FAILED else logging.INFO
-    text = f"epoch {line.epoch} to {line.desired}: {line.reason}"
-    log_action(log, f"action_{line.kind}", line.resource_name, text, level)
+def _log(written: LogEntry) -> None:
+    level = logging.WARNING if written.kind is EntryKind.FAILED else logging.INFO
+    text = f"epoch {written.epoch} to {written.desired}: {written.reason}"
+    log_action(log, f"action_{written.kind}", written.resource_name, text, level)

@@ -83,12 +83,12 @@ async def _attempt(
     decision, decided_on = step.decision, step.decided_on
     if decision is not None and decided_on is not None and decision.is_change:
         step = replace(step, decision=await threads.explain(resource, decided_on, decision))
-    lines = _lines(resource, step, now)
+    entries = _entries(resource, step, now)
     if refused:
-        lines.append(_refusal(resource, metrics[0], refused, now))
+        entries.append(_refusal(resource, metrics[0], refused, now))
     if attempt:  # after a clock was set back, the log may already have an entry of this time and ID
-        lines = [replace(line, entry_id=f"{line.entry_id}-{attempt}") for line in lines]
-    await store.commit(snapshot, step.state.with_rules(stands.rules), lines)
+        entries = [replace(each, entry_id=f"{each.entry_id}-{attempt}") for each in entries]
+    await store.commit(snapshot, step.state.with_rules(stands.rules), entries)
     log_standing(log, snapshot, stands)
     _log_left_out(resource, step.stale, refused)
     if step.decision is None:
@@ -109,14 +109,14 @@ def _nothing_accepted(
     return _pending_action(resource, snapshot) if step.duplicates else None
 
 
-def _lines(resource: Resource, step: Transition, now: datetime) -> list[LogEntry]:
-    confirmed, lines = (step.decided_on or step.state).desired, []
+def _entries(resource: Resource, step: Transition, now: datetime) -> list[LogEntry]:
+    confirmed, entries = (step.decided_on or step.state).desired, []
     if step.confirmed and confirmed is not None:
         reason = f"the capacity reads {confirmed.target}, as requested by epoch {confirmed.epoch}"
-        lines = [entry(resource, confirmed, EntryKind.CONFIRMED, now, reason)]
+        entries = [entry(resource, confirmed, EntryKind.CONFIRMED, now, reason)]
     if step.decision is not None and step.decided_by is not None:
-        lines.append(_entry(step, step.decision, step.decided_by))
-    return lines
+        entries.append(_entry(step, step.decision, step.decided_by))
+    return entries
 
 
 def _refusal(

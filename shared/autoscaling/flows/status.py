@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import LINES, conditions, state_unreadable
+from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     ResourceStatus,
@@ -16,7 +16,7 @@ from shared.autoscaling.operating.shown import (
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 
-LINES_MAX = 1000
+ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
 
 
@@ -39,15 +39,15 @@ async def read_one(
     resource: Resource, store: StateStore, at_maximum_minutes: float
 ) -> ResourceStatus:
     """The status of one resource, with its newest decision. Raises StateUnreadable."""
-    lines = await store.log(resource.name, LINES)
+    entries = await store.log(resource.name, ENTRIES)
     snapshot = await store.load(resource.name)
-    if lines and lines[0].time > snapshot.read_at:  # written before the store's clock was set back
-        lines = await store.log(resource.name, LINES_MAX)
-    found = conditions(resource, snapshot, lines, at_maximum_minutes)
-    return presenting.status(resource, snapshot, lines, found)
+    if entries and entries[0].time > snapshot.read_at:  # before the store's clock was set back
+        entries = await store.log(resource.name, ENTRIES_MAX)
+    found = conditions(resource, snapshot, entries, at_maximum_minutes)
+    return presenting.status(resource, snapshot, entries, found)
 
 
 async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:
     """The newest entries of the decision log, newest first."""
-    lines = await store.log(resource.name, min(limit, LINES_MAX))
-    return [presenting.decision_line(line) for line in lines]
+    entries = await store.log(resource.name, min(limit, ENTRIES_MAX))
+    return [presenting.decision_entry(each) for each in entries]

@@ -1,9 +1,9 @@
-"""Estimates the throughput per instance from the course of the backlog alone. Pure.
+"""Estimates the rate per instance from the course of the backlog alone. Pure.
 
 The model uses these symbols:
 
 - λ: the arrivals, in items per minute.
-- μ: the throughput of a busy instance, in items per minute.
+- μ: the rate per busy instance, in items per minute.
 - n: the capacity, in instances.
 
 While all instances are busy, the backlog grows by λ - μ·n items per minute. Only a change of n
@@ -25,7 +25,7 @@ assumptions:
 - The plan is large enough for its load: twice the maximum number of instances could serve it.
 - Apart from that, a slow instance is more likely than a fast one. This is the safe assumption.
 
-Decisions use the low end of the posterior. If the assumed throughput is too high, work becomes late
+Decisions use the low end of the posterior. If the assumed rate is too high, work becomes late
 without any sign in the backlog. If it is too low, only a few instances are idle.
 """
 
@@ -71,17 +71,17 @@ IDLE_SHARE = 0.05
 GAP_MAX = 30.0
 """The uncertainty about the arrivals grows for at most this many minutes without a busy queue."""
 DRAIN_GROWTH_MAX = 1.5
-"""A single interval raises the lower bound of the throughput by at most this factor, because the
+"""A single interval raises the lower bound of the rate by at most this factor, because the
 backlog also falls when messages are purged.
 """
 DRAIN_TOLERANCE = 0.05
-"""The tolerance of that lower bound. A throughput that is lower by more than about this share is
+"""The tolerance of that lower bound. A rate that is lower by more than about this share is
 unlikely.
 """
 LOAD_INSTANCES_MAX = 2.0
 """The load is assumed to need at most this many times the maximum number of instances."""
 CAUTION = 1.25
-"""Decisions use the throughput that lies this many standard deviations below the likely one."""
+"""Decisions use the rate that lies this many standard deviations below the likely one."""
 CELLS = 40
 CELL_SPAN = 1000.0
 INFORMATION_SPAN = 5.0
@@ -97,7 +97,7 @@ Samples = Sequence[MetricValue]
 
 
 def low_end(likely: float, deviation: float) -> float:
-    """The throughput that decisions use. ``deviation`` is the standard deviation of log μ."""
+    """The rate that decisions use. ``deviation`` is the standard deviation of log μ."""
     return likely * math.exp(-CAUTION * deviation)
 
 
@@ -246,7 +246,7 @@ def _regressed(
 
 @lru_cache(maxsize=256)
 def posterior(trend: BacklogTrend) -> RateEstimate | None:
-    """The estimate of the throughput; None before any work was seen in the queue."""
+    """The estimate of the rate per instance; None before any work was seen in the queue."""
     trend = _sound(trend)
     scale = max(trend.drained, trend.needed)
     if not trend.busy or scale < RATE_MIN:
@@ -265,7 +265,7 @@ def posterior(trend: BacklogTrend) -> RateEstimate | None:
 
 
 def _range(trend: BacklogTrend, scale: float) -> tuple[float, float, float]:
-    """The value of the regression, and the lowest and highest throughput that are plausible."""
+    """The value of the regression, and the lowest and highest rate that are plausible."""
     low = max(0.8 * trend.drained if trend.drained > 0 else 0.6 * trend.needed, RATE_MIN)
     high = CELL_SPAN * scale
     if trend.information <= 0:

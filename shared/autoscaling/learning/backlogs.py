@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
-from shared.autoscaling.policies.queue_age import DEAD_TIME_MINUTES
+from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import Resource, members, named_metrics, said
 from shared.autoscaling.state import ScalingState, Stall
 from shared.values.measurements import (
@@ -36,7 +36,7 @@ COUNTS_LATE_MAX = timedelta(minutes=10)
 
 
 def backlog_name(resource: Resource) -> str | None:
-    """The backlog from whose slope the throughput per instance is learned; None unless there is
+    """The backlog from whose slope the rate per instance is learned; None unless there is
     exactly one.
 
     It is the ``backlog_metric`` of the policies. If they name none, it is the backlog that they say
@@ -190,12 +190,12 @@ def fall_limit(resource: Resource, state: ScalingState) -> timedelta:
     the next one takes effect, and the time in which ``COMPLETIONS`` items are usually finished.
     """
     estimate = rate_estimate(resource.throughput, state.learned)
-    dead = known_throughput(resource.throughput, state.learned, estimate).dead_time_minutes
-    dead = DEAD_TIME_MINUTES if dead is None else dead
+    start_up = known_throughput(resource.throughput, state.learned, estimate).start_up_minutes
+    start_up = START_UP_MINUTES if start_up is None else start_up
     minutes = [
         LIMIT_MIN / timedelta(minutes=1),
         resource.goal.age_limit_minutes,
-        resource.cooldown.scale_out_seconds / 60 + dead,
+        resource.cooldown.scale_out_seconds / 60 + start_up,
     ]
     if estimate is not None:
         minutes.append(COMPLETIONS / (estimate.likely * _instances(state)))
@@ -209,7 +209,7 @@ def _instances(state: ScalingState) -> float:
 
 def _in_process(resource: Resource, state: ScalingState, value: float) -> bool:
     """True if all counted items may be in process. Brokers count these items, too, and how long one
-    takes is not known before the throughput is.
+    takes is not known before the rate per instance is.
     """
     unknown = rate_estimate(resource.throughput, state.learned) is None
     return unknown and value <= _instances(state)

@@ -1,7 +1,7 @@
-"""Adds the counts of finished messages that Azure Monitor provides to a resource. Pure.
+"""Adds the counts of completed messages that Azure Monitor provides to a resource. Pure.
 
-Azure Monitor counts the finished messages of every Service Bus queue and topic. With these counts,
-the app learns the throughput per instance without a change of the workers. Azure Monitor does not
+Azure Monitor counts the completed messages of every Service Bus queue and topic. With these counts,
+the app learns the rate per instance without a change of the workers. Azure Monitor does not
 distinguish the subscriptions of a topic. So the counts of a topic are those of a subscription only
 if the topic has no other subscription.
 """
@@ -38,10 +38,10 @@ def namespace_ids(hosts: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, 
 
 
 def with_counts(resource: Resource, namespace_ids: Mapping[str, str]) -> Resource:
-    """The resource, with a metric that counts its finished messages.
+    """The resource, with a metric that counts its completed messages.
 
     ``namespace_ids`` maps each connection to the resource ID of its namespace. Nothing is added if
-    the throughput is set by hand, if another metric counts items, or if the policy does not read
+    the rate is set by hand, if another metric counts items, or if the policy does not read
     exactly one backlog of Service Bus.
     """
     backlog = counted_backlog(resource)
@@ -65,9 +65,9 @@ def count_of(backlog: Source, namespace_id: str, metric: str) -> AzureMonitorMet
 
 
 def counted_backlog(resource: Resource) -> Source | None:
-    """The backlog whose finished messages Azure Monitor can count.
+    """The backlog whose completed messages Azure Monitor can count.
 
-    None if the throughput is set by hand, if another metric counts items, or if there is no such
+    None if the rate is set by hand, if another metric counts items, or if there is no such
     backlog.
     """
     throughput = resource.throughput
@@ -86,9 +86,9 @@ def counting_series(resource: Resource) -> Series | None:
 
 
 def why_not_counted(resource: Resource) -> str:
-    """Why Azure Monitor does not count the finished messages of a resource.
+    """Why Azure Monitor does not count the completed messages of a resource.
 
-    The throughput of the resource must not be set by hand.
+    The rate of the resource must not be set by hand.
     """
     backlog = counted_backlog(resource)
     if backlog is not None:

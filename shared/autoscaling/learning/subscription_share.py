@@ -7,9 +7,9 @@ were busy, the backlog of the subscription grows by
     growth = p·incoming - μ·n
 
 Here, ``incoming`` is the number of messages that the topic received in that minute, and μ is the
-throughput of an instance in messages per minute. A linear regression of ``growth`` on ``incoming``
+rate per instance in messages per minute. A linear regression of ``growth`` on ``incoming``
 and n, without a constant, gives p and its standard error. It requires that ``incoming`` and n are
-not always proportional to each other. The number of finished messages of a minute is then
+not always proportional to each other. The number of completed messages of a minute is then
 p·incoming - growth.
 """
 
@@ -74,7 +74,7 @@ def _appended(samples: Samples, value: MetricValue | None) -> Samples:
 def finished(
     history: ShareHistory, incoming: Sequence[MetricValue]
 ) -> tuple[ShareHistory, tuple[MetricValue, ...]]:
-    """The history with the new busy minutes, and the number of finished messages of each minute.
+    """The history with the new busy minutes, and the number of completed messages of each minute.
 
     While the share is unknown, the second part is empty.
     """

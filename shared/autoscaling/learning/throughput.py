@@ -1,12 +1,12 @@
-"""The throughput per instance and the dead time of a scale-out. Pure.
+"""The rate per instance and the start-up time of a scale-out. Pure.
 
-The throughput μ is the number of items that one busy instance finishes in a minute. The app takes
-the throughput from the best available source:
+The rate μ is the number of items that one busy instance finishes in a minute. The app takes
+the rate per instance from the best available source:
 
-1. *Settings.* A throughput that is set by hand is used as it is.
+1. *Settings.* A rate that is set by hand is used as it is.
 2. *Counts.* A metric counts the items that were finished, or the items that arrived. Such counts
    are precise, and no change of the capacity is needed to learn from them.
-3. *Backlog.* backlog_rate.py estimates the throughput from the course of the backlog. This estimate
+3. *Backlog.* backlog_rate.py estimates the rate from the course of the backlog. This estimate
    is less precise. But an estimate from only a few counts is uncertain, too. Until the estimate
    from counts is certain, the app uses the estimate with the smaller relative error.
 
@@ -27,8 +27,9 @@ work.
 after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
 the instances may not have worked at all. Outliers are left out: see outliers.py.
 
-*Dead time.* The dead time is the mean wait from the request for a scale-out to its confirmation,
-plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt are measured.
+*Start-up time.* The start-up time is the mean wait from the request for a scale-out to its
+confirmation, plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt are
+measured.
 """
 
 from __future__ import annotations
@@ -60,18 +61,18 @@ OBSERVATIONS_MIN = 2.9
 to slightly less than 3, because older intervals weigh less.
 """
 ROUGH_ERROR = 0.3
-"""With fewer intervals, this relative error is assumed. It is so high that the throughput counts as
+"""With fewer intervals, this relative error is assumed. It is so high that the rate counts as
 uncertain.
 """
-DEAD_TIMES_MIN = 3
-DEAD_TIME_MINUTES_MAX = 30
+START_UPS_MIN = 3
+START_UP_MINUTES_MAX = 30
 DECISION_MINUTES = 1.0
 """This time is added to the measured wait, because a decision uses a sample that describes the
 previous minute.
 """
-DEAD_TIME_WEIGHT_MIN = 0.02
-"""The newest dead time has at least this weight in the mean. So the mean covers about the last 50
-dead times.
+START_UP_WEIGHT_MIN = 0.02
+"""The newest start-up time has at least this weight in the mean. So the mean covers about the last
+50 start-up times.
 """
 INTERVALS_WEIGHT = 0.99
 """Before a new interval is added, the sums are multiplied by this factor. So the sums cover about
@@ -98,7 +99,7 @@ Samples are kept for only somewhat longer.
 
 
 def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
-    """The throughput per instance from the best source there is; None before any work was seen."""
+    """The rate per instance from the best source there is; None before any work was seen."""
     rate = fixed.rate_per_instance_minute
     if rate is not None:
         return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
@@ -115,7 +116,7 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
 def known_throughput(
     fixed: Throughput, learned: Learned, estimate: RateEstimate | None
 ) -> Throughput:
-    """The throughput per instance and the dead time.
+    """The rate per instance and the start-up time.
 
     A value that is set by hand is used as it is. Otherwise, the learned value is used if it is
     certain enough. If there is neither, the field is None.
@@ -128,15 +129,15 @@ def known_throughput(
     if fixed.rate_per_instance_minute is None and estimate is not None and estimate.sure:
         error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
         known = replace(known, rate_per_instance_minute=estimate.low, relative_error=error)
-    if fixed.dead_time_minutes is None and learned.dead_times >= DEAD_TIMES_MIN:
+    if fixed.start_up_minutes is None and learned.dead_times >= START_UPS_MIN:
         minutes = learned.dead_time_minutes + DECISION_MINUTES
-        known = replace(known, dead_time_minutes=minutes)
+        known = replace(known, start_up_minutes=minutes)
     return known
 
 
 @lru_cache(maxsize=256)
 def counted_rate(work: BusyIntervals) -> RateEstimate | None:
-    """The throughput according to the items that were counted in busy intervals.
+    """The rate per instance according to the items that were counted in busy intervals.
 
     The result is None if there is no such interval, or if the intervals contradict each other too
     much.
@@ -153,11 +154,11 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     return found if found.sure else None
 
 
-# --- the dead time ----------------------------------------------------------------------------
+# --- the start-up time ----------------------------------------------------------------------------
 
 
-def learn_dead_time(state: ScalingState) -> ScalingState:
-    """The state after learning from the dead time of the last confirmed change.
+def learn_start_up_time(state: ScalingState) -> ScalingState:
+    """The state after learning from the start-up time of the last confirmed change.
 
     Each change is used only once. An action that was deferred or given up is not used, because the
     wait for its confirmation had another cause.
@@ -170,9 +171,9 @@ def learn_dead_time(state: ScalingState) -> ScalingState:
     learned = replace(learned, epoch=desired.epoch)
     waited_minutes = (desired.changed_at - desired.requested_at).total_seconds() / 60
     out = desired.target > desired.previous
-    if out and not desired.attempts and 0 < waited_minutes <= DEAD_TIME_MINUTES_MAX:
+    if out and not desired.attempts and 0 < waited_minutes <= START_UP_MINUTES_MAX:
         count = learned.dead_times + 1
-        weight = max(1 / count, DEAD_TIME_WEIGHT_MIN)
+        weight = max(1 / count, START_UP_WEIGHT_MIN)
         mean = learned.dead_time_minutes + weight * (waited_minutes - learned.dead_time_minutes)
         learned = replace(learned, dead_times=count, dead_time_minutes=mean)
     return replace(state, learned=learned)

@@ -30,7 +30,7 @@ from shared.notifications.conditions import Condition
 from shared.values.measurements import CAPACITY_METRIC
 from shared.values.news import NewsKind, Severity
 
-LINES = 50
+ENTRIES = 50
 """The number of the newest log entries that are searched."""
 PENDING_MAX = timedelta(minutes=5)
 """Actions that are pending for longer are shown. App Service adds instances within a few minutes.
@@ -48,19 +48,19 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 
 def conditions(
-    resource: Resource, snapshot: Snapshot, lines: Sequence[LogEntry], at_maximum_minutes: float
+    resource: Resource, snapshot: Snapshot, entries: Sequence[LogEntry], at_maximum_minutes: float
 ) -> list[Condition]:
-    """What is wrong at the time of the snapshot. ``lines`` are the newest log entries, newest
+    """What is wrong at the time of the snapshot. ``entries`` are the newest log entries, newest
     first.
     """
     now, name = snapshot.read_at, resource.name
-    state, entry = as_of(snapshot.state, now), newest(lines, now)
+    state, entry = as_of(snapshot.state, now), newest(entries, now)
     decided = entry if entry and entry.kind is EntryKind.DECISION else None
     found = [
         *_action(state, decided, now),
         *_silent(resource, state, now),
         *_unfallen(resource, state, now),
-        *_unreadable(snapshot.unreadable, _until(lines, now), now),
+        *_unreadable(snapshot.unreadable, _until(entries, now), now),
         *_mode(resource, state, now),
     ]
     if decided is not None:
@@ -80,15 +80,15 @@ def state_unreadable(name: str, reason: str) -> Condition:
     return Condition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE)
 
 
-def newest(lines: Sequence[LogEntry], now: datetime) -> LogEntry | None:
-    """The newest decision until ``now``, or else the newest entry. The lines are newest first."""
-    seen = _until(lines, now)
-    decisions = (line for line in seen if line.kind is EntryKind.DECISION)
+def newest(entries: Sequence[LogEntry], now: datetime) -> LogEntry | None:
+    """The newest decision until ``now``, or else the newest entry. The entries are newest first."""
+    seen = _until(entries, now)
+    decisions = (each for each in seen if each.kind is EntryKind.DECISION)
     return next(decisions, next(iter(seen), None))
 
 
-def _until(lines: Sequence[LogEntry], now: datetime) -> Sequence[LogEntry]:
-    return ([line for line in lines if line.time <= now] or lines)[:LINES]
+def _until(entries: Sequence[LogEntry], now: datetime) -> Sequence[LogEntry]:
+    return ([each for each in entries if each.time <= now] or entries)[:ENTRIES]
 
 
 def _policy(decided: LogEntry) -> Iterator[Condition]:
@@ -209,14 +209,15 @@ def waiting(
 
 
 def _unreadable(
-    rows: Sequence[str], lines: Sequence[LogEntry], now: datetime
+    rows: Sequence[str], entries: Sequence[LogEntry], now: datetime
 ) -> Iterator[Condition]:
     if rows:
         what = f"decisions ignore {len(rows)} row(s) that cannot be read"
         yield Condition("", WARNING, what, "; ".join(rows), DEPLOY, NewsKind.UNREADABLE)
-    broken = [line for line in lines if line.kind is EntryKind.UNREADABLE]
-    if recent := [line.reason for line in broken if now - line.time <= RECENT]:
-        what = f"{len(recent)} line(s) of the decision log cannot be read"
+    broken = [each for each in entries if each.kind is EntryKind.UNREADABLE]
+    if recent := [each.reason for each in broken if now - each.time <= RECENT]:
+        many = "entry" if len(recent) == 1 else "entries"
+        what = f"{len(recent)} {many} of the decision log cannot be read"
         yield Condition("", WARNING, what, recent[0], DEPLOY)
 
 

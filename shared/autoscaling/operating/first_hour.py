@@ -1,4 +1,4 @@
-"""Describes what a new deployment does before the throughput of an instance is known. Pure."""
+"""Describes what a new deployment does before the rate per instance is known. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WAITS = "The app estimates it from the backlog. A policy that needs it waits unt
 def first_hour(resource: Resource) -> str:
     """A text that explains how the app learns the throughput.
 
-    The text is empty if the throughput is set by hand, or if the resource reads no queue.
+    The text is empty if the rate per instance is set by hand, or if the resource reads no queue.
     """
     queues = [name for name, source in resource.metrics.items() if source.counts_backlog]
     if not queues or resource.throughput.rate_per_instance_minute is not None:
         return ""
-    unset = "The throughput of an instance is not set."
+    unset = "The rate per instance is not set."
     if backlog_name(resource) is None:
         return f"{unset} It cannot be learned either, because {why_not_counted(resource)}."
     plans = any(isinstance(member, QueueAge) for member in members(resource.policy))
@@ -35,9 +35,9 @@ def _counts(resource: Resource) -> str:
     if series is not None:
         namespace = series.resource_id.rpartition("/")[2]
         return (
-            f"Azure Monitor counts finished messages in {namespace}, one to four minutes late. "
+            f"Azure Monitor counts completed messages in {namespace}, one to four minutes late. "
             "Three counted minutes in which all instances are busy make it sure."
         )
     if declared is not None:
         return f"The metric {declared} makes it sure sooner."
-    return f"Finished messages are not counted: {why_not_counted(resource)}."
+    return f"Completed messages are not counted: {why_not_counted(resource)}."

@@ -62,7 +62,7 @@ def starting(change: Change, now: datetime) -> Override | None:
     return replace(change.override, expires_at=now + change.lasts)
 
 
-def line(resource: Resource, change: Change, now: datetime) -> LogEntry:
+def override_entry(resource: Resource, change: Change, now: datetime) -> LogEntry:
     """The entry of the decision log: the override, its author and its reason."""
     override = starting(change, now)
     text = f"{described(override)} by {change.by}"

@@ -62,11 +62,12 @@ Shown = dict[str, Any]
 def status(
     resource: Resource,
     snapshot: Snapshot,
-    lines: Sequence[LogEntry],
+    entries: Sequence[LogEntry],
     found: Iterable[Condition],
 ) -> ResourceStatus:
-    """The status of a resource: capacity, desired state, mode, override, throughput, metrics, the
-    newest decision, and what is wrong (``found``). ``lines`` are the newest entries of the log.
+    """The status of a resource: capacity, desired state, mode, override, rate per instance,
+    metrics, the newest decision, and what is wrong (``found``). ``entries`` are the newest entries
+    of the log.
     """
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
@@ -74,7 +75,7 @@ def status(
     desired, override, rules = state.desired, effective_override(state, now), state.rules
     estimate = rate_estimate(resource.throughput, state.learned)
     silent = silences(resource, state, now)
-    decided = newest(lines, now)
+    decided = newest(entries, now)
     return {
         "name": resource.name,
         "target": shown(PlanShown, resource.target, format_time),
@@ -100,13 +101,13 @@ def status(
         else None,
         "metrics": list(_metrics(resource, state, silent, now)),
         "unfallen": list(_unfallen(resource, state, now)),
-        "newest": decision_line(decided) if decided else None,
+        "newest": decision_entry(decided) if decided else None,
         "unreadable": list(snapshot.unreadable),
         "conditions": [each.to_json() for each in found],
     }
 
 
-def decision_line(entry: LogEntry) -> DecisionEntry:
+def decision_entry(entry: LogEntry) -> DecisionEntry:
     """One entry of the log, with all recommendations, the guards that applied, and the evidence."""
     return {
         "id": entry.entry_id,
@@ -158,7 +159,7 @@ def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> 
     return {
         "as_of": format_time(now),
         "points": points(entries, step_seconds),
-        "events": [decision_line(e) for e in entries if e.applies or e.kind is not DECISION],
+        "events": [decision_entry(e) for e in entries if e.applies or e.kind is not DECISION],
     }
 
 

@@ -66,7 +66,7 @@ class RulesShown(TypedDict):
 
 
 class EstimateShown(TypedDict):
-    """The throughput of one instance, in items a minute."""
+    """The rate per instance, in items a minute."""
 
     said: str
     certainty: str

@@ -1,7 +1,7 @@
 """Defines when a metric is silent, and how its silence affects decisions. All functions are pure.
 
 A metric that decisions use is silent after ``Missing.after_seconds`` and the usual lag of its
-source. A count of finished or incoming items may arrive minutes late, because only the throughput
+source. A count of finished or incoming items may arrive minutes late, because only the rate
 per instance is learned from it. Such a metric is silent once its newest sample is too old to learn
 from. If it comes from Azure Monitor, it is never silent, because Azure Monitor publishes no values
 while no messages arrive. In both cases, an own rule for the missing metric takes precedence.
@@ -58,7 +58,7 @@ def _meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime
         return "The plan cannot be read, so decisions use its last known capacity."
     if name == resource.throughput.counted_metric:
         return (
-            "Decisions do not use this metric. Meanwhile the throughput per instance stays as it "
+            "Decisions do not use this metric. Meanwhile the rate per instance stays as it "
             "was counted before, or is estimated from the backlog."
         )
     override = effective_override(state, now)

@@ -27,8 +27,8 @@ class BacklogTarget(Policy):
     The recommended capacity is n = ⌈q / (μ·W)⌉ instances, with these symbols:
 
     - q: the backlog, in items: the ``statistic`` of the metric's window.
-    - μ: the throughput of a busy instance, in items per minute: ``rate_per_instance_minute``, or
-      else the throughput of the resource.
+    - μ: the rate per busy instance, in items per minute: ``rate_per_instance_minute``, or
+      else the rate of the resource.
     - W: the time to finish the backlog, in minutes: ``drain_minutes``, or else ``share`` times the
       age limit of the goal.
 

@@ -167,8 +167,8 @@ class Fallback(Composite):
     A policy lacks an input if ``missing`` of its recommendation is not empty. A combination lacks
     what its members lack, unless the other members are enough (see ``Combination``).
 
-    Some policies, such as BacklogTarget, hold the capacity until the throughput of an instance is
-    known. To learn the throughput from the backlog, the app needs changes of the capacity. So
+    Some policies, such as BacklogTarget, hold the capacity until the rate per instance is
+    known. To learn the rate from the backlog, the app needs changes of the capacity. So
     another policy must make the first changes.
     """
 

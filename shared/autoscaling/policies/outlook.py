@@ -185,9 +185,9 @@ def _spread(recent: list[float], arrived: float, end: float, start: float) -> No
 
 
 ORDER_AHEAD_STEPS = 2
-"""A policy scales out if work would be late within the dead time plus this many steps."""
+"""A policy scales out if work would be late within the start-up time plus this many steps."""
 PLAN_AHEAD_STEPS = 4
-"""The costs of a scale-out are compared over the dead time plus this many steps."""
+"""The costs of a scale-out are compared over the start-up time plus this many steps."""
 RETURN_TRIP = 2.0
 """An instance that is added must be removed again, so it costs two changes."""
 
@@ -206,7 +206,7 @@ class Outlook:
     """The present state of a queue, and the instances that run and that are ordered.
 
     ``ordered`` is the target of the pending action, or the capacity if no action is pending.
-    ``dead`` is the dead time of a new action, and ``arrival`` is the number of steps until the
+    ``dead`` is the start-up time of a new action, and ``arrival`` is the number of steps until the
     pending action takes effect. Both are at least 1. ``share`` is the share of the age limit that
     is used.
     """

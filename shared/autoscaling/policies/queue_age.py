@@ -38,7 +38,7 @@ PATIENCE_STEPS = 4.0
 T is this number times κ, the cost of a change, but at least ``PATIENCE_STEPS_MIN`` (see QueueAge).
 """
 AGE_SHARE_MIN = 0.8
-"""However uncertain the throughput is, the policy plans with at least this share of the age limit,
+"""However uncertain the rate is, the policy plans with at least this share of the age limit,
 unless ``age_share`` is lower.
 """
 LONG_STEPS = 30.0
@@ -61,10 +61,10 @@ ROUNDING = 1e-9
 whole number.
 """
 UNSURE_GROWTH_MAX = 4
-"""While the throughput is uncertain, one action multiplies the capacity by at most this factor."""
-NOT_KNOWN = "the throughput of an instance is not known yet"
-DEAD_TIME_MINUTES = 3.0
-"""The dead time that the policy assumes until the actual dead time is known."""
+"""While the rate is uncertain, one action multiplies the capacity by at most this factor."""
+NOT_KNOWN = "the rate per instance is not known yet"
+START_UP_MINUTES = 3.0
+"""The start-up time that the policy assumes until the actual start-up time is known."""
 SECONDS_BELOW = 30
 """If a step is shorter than this many seconds, the reasons of decisions state times in seconds
 instead of minutes.
@@ -87,11 +87,11 @@ class QueueAge(Composite):
 
     - n: the capacity, in instances. The *ordered* capacity is the target of the pending action, or
       n if no action is pending.
-    - μ: the throughput, in items per instance-step.
+    - μ: the rate, in items per instance-step.
     - q: the backlog divided by μ, in instance-steps.
     - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
-    - D: the dead time from the request for an instance until this instance works, in steps, rounded
-      up.
+    - D: the start-up time from the request for an instance until this instance works, in steps,
+      rounded up.
     - L: the age limit, in steps, rounded down.
     - s: the share of the age limit that the policy plans with: ``age_share`` less the relative
       error of μ, but at least ``AGE_SHARE_MIN``.
@@ -150,7 +150,7 @@ class QueueAge(Composite):
     step_seconds: Annotated[float, Bounds(0.1, STEP_SECONDS_MAX)] = 60
     """The length of a step, which must not exceed the age limit. κ and P refer to such steps."""
     age_share: Share = 0.95
-    """The share of the age limit that the policy plans with if the throughput is known exactly."""
+    """The share of the age limit that the policy plans with if the rate is known exactly."""
     caution: Annotated[float, Bounds(0, 1000)] = 4.0
     """An instance is removed only if its removal is expected to save the cost of this many return
     trips.
@@ -208,7 +208,7 @@ class QueueAge(Composite):
 
         The result is None before the backlog has a second sample.
 
-        ``rate`` is the throughput μ, in items per instance-step.
+        ``rate`` is the rate μ, in items per instance-step.
         """
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
@@ -218,8 +218,8 @@ class QueueAge(Composite):
         )
         if arrivals is None:
             return None
-        known = seen.throughput.dead_time_minutes
-        dead = (DEAD_TIME_MINUTES if known is None else known) * steps_per_minute
+        known = seen.throughput.start_up_minutes
+        dead = (START_UP_MINUTES if known is None else known) * steps_per_minute
         arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
             waited = (seen.now - pending.requested_at).total_seconds() / self.step_seconds
@@ -243,7 +243,7 @@ class QueueAge(Composite):
 class _Choice:
     """Chooses between scale-out, scale-in and holding, and explains the choice.
 
-    ``items`` is the throughput μ in items per instance-step.
+    ``items`` is the rate μ in items per instance-step.
     """
 
     policy: QueueAge
@@ -254,7 +254,7 @@ class _Choice:
 
     @property
     def per_minute(self) -> float:
-        """The throughput μ in items per instance-minute."""
+        """The rate μ in items per instance-minute."""
         return self.items * self.steps_per_minute
 
     def made(self) -> Recommendation:
@@ -285,7 +285,7 @@ class _Choice:
             return self._hold(f"{come}, and a new request would not reduce late work")
         if wanted == self._maximum < seen.limits.maximum and wanted == outlook.ordered:
             wait = f"no more instances are requested until {wanted} are running"
-            return self._hold(f"the throughput is still uncertain: {wait}")
+            return self._hold(f"the rate per instance is still uncertain: {wait}")
         if wanted == outlook.ordered:
             late = f"the work that will be late within the next {ahead}"
             return self._hold(f"{late} costs less than another instance would")
@@ -301,7 +301,7 @@ class _Choice:
 
     @property
     def _maximum(self) -> int:
-        """The highest capacity to request now. It is limited while the throughput is uncertain."""
+        """The highest capacity to request now. It is limited while the rate is uncertain."""
         seen = self.seen
         if seen.estimate is None or seen.estimate.sure:
             return seen.limits.maximum

@@ -95,10 +95,10 @@ def no_samples(seen: Observation, rule: str, metric: str) -> Recommendation:
     return stay(seen, rule, f"there are no samples of {metric}", metric, metric=metric, samples=0)
 
 
-RATE_UNKNOWN = "the throughput of an instance is not known"
+RATE_UNKNOWN = "the rate per instance is not known"
 
 
 def no_rate(seen: Observation, rule: str) -> Recommendation:
-    """Recommend the current capacity, because the throughput is not known."""
+    """Recommend the current capacity, because the rate per instance is not known."""
     remedy = "set throughput.rate_per_instance_minute, or wait until the app has learned it"
     return stay(seen, rule, f"{RATE_UNKNOWN}; {remedy}", "throughput.rate_per_instance_minute")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Limits
@@ -44,17 +46,17 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScheduleEntry:
     """Applies a profile from ``start`` until just before ``end``, in local time of the time zone.
 
-    ``weekdays`` and ``dates`` state the days on which the rule starts. If one of them is empty, it
+    ``weekdays`` and ``dates`` state the days on which the entry starts. If one of them is empty, it
     excludes no day. Two dates alone are refused, because they may be meant as a period. If ``end``
-    is not later than ``start``, the rule ends on the next day. If both are equal, the rule applies
-    for a whole day.
+    is not later than ``start``, the entry ends on the next day. If both are equal, the entry
+    applies for a whole day.
 
     When clocks are set back, a time that occurs twice means its first occurrence. When clocks are
-    set forward, a skipped time means the end of the gap. So adjoining rules never overlap and leave
-    no gap.
+    set forward, a skipped time means the end of the gap. So adjoining entries never overlap and
+    leave no gap.
     """
 
     profile: Profile
@@ -63,7 +65,7 @@ class Rule:
     end: time = MIDNIGHT
     dates: tuple[Days, ...] = ()
     time_zone: str | None = None
-    """The time zone of the rule, such as Europe/Zurich. By default, it is that of the schedule."""
+    """The time zone of the entry, such as Europe/Zurich. By default, it is that of the schedule."""
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
@@ -84,7 +86,7 @@ class Rule:
         return problems + ([] if self.time_zone is None else _zone_problems(self.time_zone))
 
     def starts_on(self, day: date) -> bool:
-        """True if the rule applies from ``start`` on this local day."""
+        """True if the entry applies from ``start`` on this local day."""
         if self.weekdays and WEEKDAYS[day.weekday()] not in self.weekdays:
             return False
         return not self.dates or any(_within(day, days) for days in self.dates)
@@ -106,8 +108,17 @@ class Rule:
                 yield self.span(day, default_zone)
 
     def holds(self, now: datetime, default_zone: str) -> bool:
-        """True if the rule applies at ``now``."""
+        """True if the entry applies at ``now``."""
         return any(start <= now < end for start, end in self.spans(now, default_zone, 0))
+
+
+class Rule(ScheduleEntry):
+    """The earlier name of ScheduleEntry."""
+
+    def __new__(cls, *given: Any, **named: Any) -> ScheduleEntry:  # type: ignore[misc]
+        """A ScheduleEntry, with a DeprecationWarning."""
+        warnings.warn("Rule was renamed: use ScheduleEntry", DeprecationWarning, stacklevel=2)
+        return ScheduleEntry(*given, **named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +129,18 @@ class Schedule(Composite):
     is the active profile.
 
     The profiles of Azure Monitor work alike: a fixed date takes precedence over a recurrence, and a
-    recurrence over the default. Put the rules in this order to get the same result. Unlike there, a
-    profile may have a policy of its own, and the number of rules is not limited.
+    recurrence over the default. Put the entries in this order to get the same result. Unlike there,
+    a profile may have a policy of its own, and the number of entries is not limited.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[ScheduleEntry, ...]
     default: Profile
     policy: PolicyFunction | None = None
     time_zone: str = "UTC"
 
     def problems(self) -> list[str]:
-        """The problems of all rules and profiles. Each begins with the place of its source."""
-        problems = each_of("rules", self.rules, Rule)
+        """The problems of all entries and profiles. Each begins with the place of its source."""
+        problems = each_of("rules", self.rules, ScheduleEntry)
         if isinstance(self.default, Profile):
             problems += [f"default: {problem}" for problem in self.default.problems()]
         else:
@@ -139,7 +150,7 @@ class Schedule(Composite):
 
     def active(self, now: datetime) -> Profile:
         """The profile that is active at ``now``."""
-        holding = (rule.profile for rule in self.rules if rule.holds(now, self.time_zone))
+        holding = (entry.profile for entry in self.rules if entry.holds(now, self.time_zone))
         return next(holding, self.default)
 
     def until(self, now: datetime) -> datetime | None:
@@ -147,8 +158,8 @@ class Schedule(Composite):
         active = self.active(now)
         edges = {
             edge
-            for rule in self.rules
-            for span in rule.spans(now, self.time_zone)
+            for entry in self.rules
+            for span in entry.spans(now, self.time_zone)
             for edge in span
             if edge > now
         }

@@ -32,13 +32,13 @@ class SeasonalFloor(Composite):
     The floor is ⌈``headroom``·λ / μ⌉ instances, with these symbols:
 
     - λ: the highest load in items per minute that the weekly profile expects from now until
-      ``lead_minutes`` later, by default until the dead time later. So instances work when the load
-      rises, and the floor falls after the load has fallen.
-    - μ: the throughput of a busy instance, in items per minute: ``rate_per_instance_minute``, or
-      else the throughput of the resource.
+      ``lead_minutes`` later, by default until the start-up time later. So instances work when the
+      load rises, and the floor falls after the load has fallen.
+    - μ: the rate per busy instance, in items per minute: ``rate_per_instance_minute``, or
+      else the rate of the resource.
 
     The floor never lowers a recommendation, because a forecast alone is no reason to scale in. If
-    there is no throughput, no weekly profile, or no known hour in that time, the recommendation of
+    there is no rate, no weekly profile, or no known hour in that time, the recommendation of
     ``policy`` applies, and the reason says what is missing.
 
     Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning": the base load is
@@ -95,7 +95,7 @@ class SeasonalFloor(Composite):
         """The known hour with the highest expected load; None if no hour is known."""
         lead = self.lead_minutes
         if lead is None:
-            lead = seen.throughput.dead_time_minutes or 0
+            lead = seen.throughput.start_up_minutes or 0
         zone = ZoneInfo(profile.time_zone)
         lead = min(lead, LEAD_MINUTES_MAX)
         steps = [*range(0, ceil(lead), 60), lead]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.notifications.conditions import Condition
 from shared.notifications.ports import Notifier
 from shared.values.news import News, NewsKind, Severity, stamp

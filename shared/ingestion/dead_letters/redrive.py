@@ -50,7 +50,7 @@ class Redriver:
     """Handles the events of dead letters again.
 
     ``handler_of`` gives the handler for a stream's events. The resulting messages are left in the
-    outbox and sent when it is drained.
+    outbox and sent from there.
     """
 
     store: EventStore
@@ -59,7 +59,7 @@ class Redriver:
     retry: Retrying
     outages: Outages = ()
 
-    async def run(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
+    async def redrive(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
         """Handle each event, and replace its dead letter by the effect. Raises the errors that hold
         a partition, because while a dependency is down, a failure says nothing about the event."""
         outcome = DeadLetterResult()

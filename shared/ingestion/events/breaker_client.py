@@ -12,7 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.ingestion.breaker.breaker import (
+from shared.ingestion.breaker.failure_window import (
+    WINDOW_SECONDS_MAX,
+    Health,
+    Tally,
+    TripRule,
+    bucket_start,
+    count,
+    health,
+    oldest_bucket,
+)
+from shared.ingestion.breaker.state import (
     LONG_AGO,
     Admission,
     Breaker,
@@ -25,16 +35,6 @@ from shared.ingestion.breaker.breaker import (
     take_announcement,
     trip,
     unannounced,
-)
-from shared.ingestion.breaker.failure_window import (
-    WINDOW_SECONDS_MAX,
-    Health,
-    Tally,
-    TripRule,
-    bucket_start,
-    count,
-    health,
-    oldest_bucket,
 )
 from shared.ingestion.errors import RowChanged
 from shared.ingestion.ports import Announcer

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
-from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
@@ -268,7 +268,7 @@ class HandlerCalls:
         report = await work(replace(consumer, handle=handle, evidence=self.evidence))
         log_report(self.pipeline, report)
         if not report.nothing_to_send:
-            await drain(self.pipeline)
+            await send_outbox(self.pipeline)
 
     async def _report_end(self, after: Exception | None = None) -> None:
         try:
@@ -302,10 +302,10 @@ class HandlerCalls:
             await breaker.after_doubt(doubt.since, reason)
 
 
-async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
+async def ingest_batch(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
     """Account for a batch.
 
-    Raises the same errors as ``process_batch.run``. Also raises BreakerOpen if the breaker holds
+    Raises the same errors as ``process_batch``. Also raises BreakerOpen if the breaker holds
     the partition, and OutOfTime if the batch takes longer than ``pipeline.seconds_max``.
 
     While the breaker probes, events are processed in small groups, and the result of each group is
@@ -325,7 +325,7 @@ async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
             raise BreakerOpen(f"{pipeline.name} is held: the breaker is {admission.reason}")
         part = waiting[: admission.events_max]
         waiting = waiting[len(part) :]
-        work = partial(process_batch.run, part)
+        work = partial(process_batch.process_batch, part)
         await HandlerCalls(pipeline, admission.events_max is not None, ends).watch(work)
 
 
@@ -339,26 +339,28 @@ async def _new(events: list[Event], pipeline: PartitionPipeline) -> list[Event]:
     accounted_for = saved.checkpoint.sequence if saved.checkpoint else -1
     first_new = bisect_right(events, accounted_for, key=attrgetter("sequence"))
     if first_new:
-        await process_batch.run(events[:first_new], pipeline.consumer)
+        await process_batch.process_batch(events[:first_new], pipeline.consumer)
     return events[first_new:]
 
 
-async def sweep(pipeline: PartitionPipeline, events_max: int | None) -> None:
+async def ingest_undelivered(pipeline: PartitionPipeline, events_max: int | None) -> None:
     """Account for events that were never delivered. As in a batch, the handler's calls are counted,
     the breaker can stop them, and the messages of the events are sent.
 
     ``events_max`` is how many events the breaker admits; None means all of them.
     """
-    work = partial(process_batch.sweep, events_max=events_max)
+    work = partial(process_batch.process_undelivered, events_max=events_max)
     ends = pipeline.elapsed() + pipeline.seconds_max
     await HandlerCalls(pipeline, events_max is not None, ends).watch(work)
 
 
-async def drain(pipeline: PartitionPipeline) -> int:
+async def send_outbox(pipeline: PartitionPipeline) -> int:
     """Send the messages that this process is responsible for, and those that other processes left
     behind."""
     consumer = pipeline.consumer
-    return await outbox.drain(consumer.stream, consumer.store, pipeline.sender, consumer.leases)
+    return await outbox.send_messages(
+        consumer.stream, consumer.store, pipeline.sender, consumer.leases
+    )
 
 
 def log_report(pipeline: PartitionPipeline, report: Report) -> None:

@@ -68,7 +68,7 @@ class OutboxLeases:
     elapsed: Callable[[], float] = time.monotonic
     sending: bool = False
     again: bool = False
-    """Whether ``drain`` was called while another call of it was sending."""
+    """Whether ``send_messages`` was called while another call of it was sending."""
 
     def committed(self, effects: Iterable[Effect]) -> None:
         self.mine.update([(each.sequence, 0) for each in effects if each.messages])
@@ -103,7 +103,7 @@ class OutboxLeases:
                 self.mine.pop(sequence, None)
 
 
-async def drain(
+async def send_messages(
     stream: Stream,
     store: EventStore,
     sender: OutboxSender,

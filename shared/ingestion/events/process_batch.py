@@ -88,7 +88,7 @@ class LastCommit:
     begun: bool = False
     """Whether the stream is known to have a checkpoint."""
     at_work: int = 0
-    """How many batches and sweeps of this stream are running in this process."""
+    """How many calls for this stream are running in this process."""
     in_doubt: int | None = None
     """The first event that was in doubt at the end of the last batch."""
     doubt: Doubt | None = None
@@ -133,7 +133,7 @@ class Consumer:
 
 @dataclass(slots=True)
 class Report:
-    """What one call of ``run`` or ``sweep`` committed."""
+    """What one call of ``process_batch`` or ``process_undelivered`` committed."""
 
     effects: int = 0
     messages: int = 0
@@ -188,7 +188,7 @@ class _Pass:
         return gaps
 
 
-async def run(events: Sequence[Event], consumer: Consumer) -> Report:
+async def process_batch(events: Sequence[Event], consumer: Consumer) -> Report:
     """Account for a batch and for the events that are missing before it.
 
     Some errors hold the partition: the checkpoint must not move past the event that failed. This
@@ -250,14 +250,14 @@ async def _begun(
     return saved
 
 
-async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
+async def process_undelivered(consumer: Consumer, events_max: int | None = None) -> Report:
     """Account for events that the hub has but that were not delivered.
 
     A stream without a checkpoint is skipped.
 
     ``events_max`` is the maximum number of sequence numbers to cover. The checkpoint is read before
     the state of the hub. In the opposite order the checkpoint could be ahead of that state, and a
-    healthy hub would look as if it had been recreated. Raises the same errors as ``run``.
+    healthy hub would look as if it had been recreated. Raises the same errors as ``process_batch``.
     """
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.errors import NotFound
 from shared.ingestion.events import outbox
-from shared.ingestion.events.process_batch import Consumer, Report, run
+from shared.ingestion.events.process_batch import Consumer, Report, process_batch
 from shared.ingestion.model import REPLAY_SEPARATOR, Checkpoint, Effect, Event, Gap, Span, Stream
 from shared.ingestion.ports import Handler, HubReader, OutboxSender
 
@@ -85,7 +85,7 @@ async def replay(
     A replay that has begun continues after its checkpoint. Without a sender, the handler should be
     wrapped by ``without_messages``; otherwise its messages stay in the outbox. ``on_progress`` is
     called after each step. Raises NotFound if the hub has no event of the range any more, and the
-    errors that ``run`` raises.
+    errors that ``process_batch`` raises.
     """
     saved = await consumer.store.load(consumer.stream)
     newest = (await consumer.hub.state(consumer.stream)).last_enqueued
@@ -97,7 +97,7 @@ async def replay(
         span = Span(position, min(position + READ_AT_ONCE - 1, last))
         back = await consumer.hub.read_back(consumer.stream, span)
         if back.events:
-            so_far.add(await run(back.events, consumer))
+            so_far.add(await process_batch(back.events, consumer))
             on_progress(so_far)
         position = back.complete_to + 1
         await _send(consumer, sender)
@@ -114,7 +114,7 @@ async def _send(consumer: Consumer, sender: OutboxSender | None) -> None:
     attempt are sent at once."""
     if sender is not None:
         consumer.leases.lease = timedelta(0)
-        await outbox.drain(consumer.stream, consumer.store, sender, consumer.leases)
+        await outbox.send_messages(consumer.stream, consumer.store, sender, consumer.leases)
 
 
 async def _start(

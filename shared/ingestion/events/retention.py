@@ -75,7 +75,7 @@ class EffectRetention:
     due: float = 0
     """When to run next. The first run is at the start of the process."""
 
-    async def run(self) -> int:
+    async def clean_up(self) -> int:
         """Clean up all streams if the next run is due, and return how many effects were removed.
 
         A failure is logged and tried again later, because nothing depends on the cleanup. A row

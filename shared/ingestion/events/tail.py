@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
+from shared.ingestion.events.ingest import PartitionPipeline, ingest_undelivered, send_outbox
 from shared.ingestion.events.survey import check_same_hub, problem
 from shared.values.concurrency import TaskRunner
 from shared.values.leases import is_held
@@ -49,7 +49,7 @@ class TailWatch:
     run_tasks: TaskRunner
     seen: dict[str, StreamProgress] = field(default_factory=dict)
 
-    async def run(
+    async def check_partitions(
         self,
         partition_ids: Sequence[str],
         pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
@@ -82,7 +82,7 @@ class TailWatch:
         them. If no batch is delivered any more, nothing else would probe an open breaker, so this
         check probes it.
         """
-        await drain(pipeline)
+        await send_outbox(pipeline)
         key = pipeline.consumer.stream.key
         before, now = self.seen.pop(key, None), await _progress(pipeline)
         if now is None:
@@ -96,7 +96,7 @@ class TailWatch:
         log.warning(
             "[tail_found] %s: no event was delivered after event %s", pipeline.name, now.checkpoint
         )
-        await sweep(pipeline, admission.events_max)
+        await ingest_undelivered(pipeline, admission.events_max)
 
 
 async def _is_at_work(pipeline: PartitionPipeline) -> bool:

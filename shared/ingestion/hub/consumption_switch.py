@@ -17,7 +17,7 @@ from azure.mgmt.web.models import StringDictionary
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import transport_for
-from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.ports import Announcer, ConsumptionSwitch
 from shared.values.redaction import redacting

@@ -9,7 +9,7 @@ from shared.ingestion.ports import HubReader
 from shared.values.checks import check
 
 
-async def run(
+async def check_hub(
     hub: HubReader, name: str, groups: Sequence[str], timeout_seconds: float
 ) -> list[dict[str, Any]]:
     """One result for the hub and for each group, like those of ``check_connections``.

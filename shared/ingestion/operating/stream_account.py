@@ -34,7 +34,7 @@ class StreamAccount:
     further."""
 
 
-async def run(accounts: EventStore) -> list[StreamAccount]:
+async def stream_accounts(accounts: EventStore) -> list[StreamAccount]:
     """The accounts of all streams, including those of replays. Raises StoreUnavailable."""
     streams = await accounts.streams()
     checkpoints = {each: (await accounts.load(each)).checkpoint for each in streams}

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.metering import of_breaker
 from shared.ingestion.store.rows import (

@@ -35,7 +35,7 @@ class ClaimStore(Protocol):
 class Recompute(Protocol):
     """Processes a data set for a period. Processing it twice must be harmless."""
 
-    async def run(self, work: DatasetWork) -> None: ...
+    async def recompute(self, work: DatasetWork) -> None: ...
 
 
 class QueueReader(Protocol):

@@ -108,7 +108,7 @@ async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
     sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
     periods = [Period(), Period(DAY / 12)]
     for _ in range(3):
-        await telemetry_arrived.run(ARRIVED, periods, sender, now, set())
+        await telemetry_arrived.schedule_data_set(ARRIVED, periods, sender, now, set())
     assert [message.message_id for message in queue.messages] == [
         f"insights-logs-appevents:2026-03-01{late}",
         f"insights-logs-appevents:2026-03-01T22:00Z/PT2H{late}",
@@ -119,14 +119,14 @@ async def test_an_arrival_whose_message_the_queue_refuses_is_not_taken_as_schedu
     link = MemoryLink(MemoryQueue(), [Fault.REFUSED])
     sender = BatchSender(link, no_sleep, lambda: "never used")
     with pytest.raises(MessagesRefused, match="a message is wrong"):
-        await telemetry_arrived.run(ARRIVED, [Period()], sender, NOW, set())
+        await telemetry_arrived.schedule_data_set(ARRIVED, [Period()], sender, NOW, set())
 
 
 async def test_telemetry_dated_in_the_future_is_refused() -> None:
     sender = BatchSender(MemoryLink(MemoryQueue()), no_sleep, lambda: "never used")
     ahead = BlobArrived("c", "y=2026/m=03/d=04/x", "e", NOW)
     with pytest.raises(UnreadableMessage, match="which is in the future"):
-        await telemetry_arrived.run(ahead, [Period()], sender, NOW, set())
+        await telemetry_arrived.schedule_data_set(ahead, [Period()], sender, NOW, set())
 
 
 async def test_a_path_without_a_date_is_logged_once_for_each_data_set(
@@ -136,7 +136,7 @@ async def test_a_path_without_a_date_is_logged_once_for_each_data_set(
     undated: set[str] = set()
     for container, path in [("a", "x.json"), ("a", "y.json"), ("b", "z.json"), ("c", PATH)]:
         arrival = BlobArrived(container, path, "e", NOW)
-        await telemetry_arrived.run(arrival, [Period()], sender, NOW, undated)
+        await telemetry_arrived.schedule_data_set(arrival, [Period()], sender, NOW, undated)
     first, second = caplog.messages
     assert first.startswith("[undated] data set a: the path 'x.json' has no date")
     assert second.startswith("[undated] data set b: the path 'z.json'")
@@ -148,6 +148,6 @@ async def no_sleep(_seconds: float) -> None: ...
 def test_an_event_in_the_poison_queue_is_logged_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert "neither JSON" in poison.run("not json", "m1")
-    assert poison.run(json.dumps(CLOUD), "m2") == poison.UNEXPLAINED
+    assert "neither JSON" in poison.log_poison("not json", "m1")
+    assert poison.log_poison(json.dumps(CLOUD), "m2") == poison.UNEXPLAINED
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

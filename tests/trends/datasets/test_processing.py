@@ -185,7 +185,7 @@ class ProcessingRig:
         self.work = decode_work(json.dumps(GOOD_WORK))
 
     async def process(self, holder: str) -> bool:
-        return await process_dataset.run(
+        return await process_dataset.process_data_set(
             self.work, holder, self.claims, self.recompute, self.sender, HOUR
         )
 
@@ -210,7 +210,7 @@ async def test_a_redelivered_message_retries_the_work_after_a_failure() -> None:
     rig = ProcessingRig()
 
     class Broken:
-        async def run(self, _work: DatasetWork) -> None:
+        async def recompute(self, _work: DatasetWork) -> None:
             raise RuntimeError("no cluster")
 
     good, rig.recompute = rig.recompute, Broken()  # type: ignore[assignment]
@@ -403,7 +403,7 @@ async def test_all_problems_with_the_queues_are_reported_together() -> None:
         }
     )
     with pytest.raises(EntitiesMisconfigured) as wrong:
-        await CheckOnce("in", "out", [DAILY, TWO_HOURLY], reader).run()
+        await CheckOnce("in", "out", [DAILY, TWO_HOURLY], reader).check()
     text = str(wrong.value)
     assert len(wrong.value.problems) == 4
     for part in (
@@ -414,7 +414,7 @@ async def test_all_problems_with_the_queues_are_reported_together() -> None:
     ):
         assert part in text
     with pytest.raises(LinkFailed, match="queue none"):
-        await CheckOnce("none", "out", [DAILY], reader).run()
+        await CheckOnce("none", "out", [DAILY], reader).check()
 
 
 class ForbiddenQueueReader(MemoryQueueReader):
@@ -434,11 +434,11 @@ async def test_the_check_is_repeated_until_it_passes() -> None:
     check = CheckOnce("bad", "out", [DAILY], MemoryQueueReader(queues))
     for _ in range(2):
         with pytest.raises(EntitiesMisconfigured):
-            await check.run()
+            await check.check()
     check.processing = "in"
-    await check.run()
+    await check.check()
     check.processing = "bad"
-    await check.run()
+    await check.check()
 
 
 async def test_a_missing_right_to_read_queues_is_logged_once(
@@ -446,8 +446,8 @@ async def test_a_missing_right_to_read_queues_is_logged_once(
 ) -> None:
     reader = ForbiddenQueueReader()
     check = CheckOnce("in", "out", [DAILY], reader)
-    await check.run()
-    await check.run()
+    await check.check()
+    await check.check()
     assert (reader.asked, len(caplog.records)) == (1, 1)
 
 

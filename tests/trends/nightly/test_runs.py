@@ -18,8 +18,8 @@ from shared.trends.nightly.model import (
     RunPolicy,
     RunState,
 )
-from shared.trends.nightly.notices import run_notice
 from shared.trends.nightly.runs import RunAction
+from shared.trends.nightly.trend_news import run_notice
 from shared.values.news import Severity
 from tests.builders import NOW
 

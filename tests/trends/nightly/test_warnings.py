@@ -32,9 +32,9 @@ async def test_the_same_warning_on_several_nights_is_notified_once_and_logged_ea
     for number in range(3):
         day = date(2026, 2, 26) + timedelta(days=number)
         await store.ask("events", Demand(day, NOW, "nightly run"))
-        await run_manager.run("events")
+        await run_manager.advance_runs("events")
         submitter.statuses[token(day, 1)] = JobStatus(JobPhase.SUCCEEDED, warning=WARNING)
-        await run_manager.run("events")
+        await run_manager.advance_runs("events")
         (run,) = store.runs("events", day)
         assert (run.state, run.warning, run.untold) == (RunState.SUCCEEDED, WARNING, False)
     (news,) = notifier.news

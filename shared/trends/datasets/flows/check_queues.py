@@ -25,7 +25,7 @@ class CheckOnce:
     reader: QueueReader
     passed: bool = field(default=False, init=False)
 
-    async def run(self) -> None:
+    async def check(self) -> None:
         """Raises EntitiesMisconfigured with all problems, and the errors of ``reader``. If the app
         may not read the settings of queues, a warning is logged and the check counts as passed."""
         if self.passed:

@@ -15,7 +15,7 @@ UNEXPLAINED = (
 )
 
 
-def run(body: str, message_id: str) -> str:
+def log_poison(body: str, message_id: str) -> str:
     """Log the event, and return the reason."""
     try:
         _ = decode_arrival(body).observed_at

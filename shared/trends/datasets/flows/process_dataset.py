@@ -19,7 +19,7 @@ not renewed its claim for this time no longer runs.
 """
 
 
-async def run(
+async def process_data_set(
     work: DatasetWork,
     holder: str,
     claims: ClaimStore,
@@ -45,7 +45,7 @@ async def run(
         reason = f"message {claim.holder} has not renewed its claim since {claim.taken_at}"
         _log("taken_over", work, reason)
         claim = await claims.change(claim, holder, done=False)
-    await recompute.run(work)
+    await recompute.recompute(work)
     await claims.change(claim, holder, done=True)
     _log("processed", work, f"for message {holder}")
     return True

@@ -26,7 +26,7 @@ UNDATED = (
 )
 
 
-async def run(
+async def schedule_data_set(
     arrival: BlobArrived,
     periods: Sequence[Period],
     sender: MessageSender,

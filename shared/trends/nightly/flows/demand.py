@@ -10,8 +10,8 @@ from shared.notifications.ports import Notifier
 from shared.trends.nightly.dates import completed_dates, demands_for, recent_dates
 from shared.trends.nightly.errors import InputUnreadable, NightFailed
 from shared.trends.nightly.model import Ledger
-from shared.trends.nightly.notices import night_notice
 from shared.trends.nightly.ports import InputReader, RunStore
+from shared.trends.nightly.trend_news import night_notice
 
 log = logging.getLogger(__name__)
 

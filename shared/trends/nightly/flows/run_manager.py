@@ -17,9 +17,9 @@ from shared.trends.nightly import runs
 from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
 from shared.trends.nightly.metering import of_dates
 from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
-from shared.trends.nightly.notices import run_notice
 from shared.trends.nightly.ports import JobSubmitter, RunStore
 from shared.trends.nightly.runs import RunAction
+from shared.trends.nightly.trend_news import run_notice
 from shared.values.metering import Meter, no_meter
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class RunManager:
         failure: Exception | None = None
         for dataset in datasets:
             try:
-                await self.run(dataset)
+                await self.advance_runs(dataset)
             except Exception as error:
                 extra = {"action": "trends_unread", "dataset": dataset}
                 log.exception("[trends_unread] %s: its runs cannot be read", dataset, extra=extra)
@@ -51,7 +51,7 @@ class RunManager:
         if failure is not None:
             raise failure
 
-    async def run(self, dataset: str) -> list[Run]:
+    async def advance_runs(self, dataset: str) -> list[Run]:
         """Take the next step for each date, and return the runs that changed.
 
         A failure for one date does not affect the other dates.

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
-from shared.ingestion.breaker.breaker import (
+from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.breaker.state import (
     LONG_AGO,
     Breaker,
     BreakerMode,
@@ -20,7 +21,6 @@ from shared.ingestion.breaker.breaker import (
     close,
     isolate,
 )
-from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import (
     HubMissing,
     HubUnavailable,

@@ -16,23 +16,23 @@ EVENTS = {
 }
 
 
-def events(lines: Iterable[LogEntry]) -> Iterator[News]:
+def events(entries: Iterable[LogEntry]) -> Iterator[News]:
     """The news of those log entries that operators are notified of."""
-    for line in lines:
-        if line.kind not in EVENTS:
+    for each in entries:
+        if each.kind not in EVENTS:
             continue
-        kind, severity = EVENTS[line.kind]
-        changed = line.current is not None and line.current != line.desired
-        what = f"{line.current} → {line.desired}" if changed else str(line.kind).replace("_", " ")
-        if changed and line.kind is EntryKind.FAILED:
+        kind, severity = EVENTS[each.kind]
+        changed = each.current is not None and each.current != each.desired
+        what = f"{each.current} → {each.desired}" if changed else str(each.kind).replace("_", " ")
+        if changed and each.kind is EntryKind.FAILED:
             what += " failed"
         yield News(
-            news_id=f"{line.resource_name}/{line.kind}/{line.entry_id}",
+            news_id=f"{each.resource_name}/{each.kind}/{each.entry_id}",
             kind=kind,
-            subject=line.resource_name,
-            time=line.time,
-            headline=f"{line.resource_name}: {what}",
-            text=line.reason,
+            subject=each.resource_name,
+            time=each.time,
+            headline=f"{each.resource_name}: {what}",
+            text=each.reason,
             severity=severity,
-            data={"current": line.current, "desired": line.desired, "epoch": line.epoch},
+            data={"current": each.current, "desired": each.desired, "epoch": each.epoch},
         )

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import DeadLetter, Gap, Stream
-from shared.ingestion.operating.breaker import NOT_BEGUN, Backlog
+from shared.ingestion.operating.breaker_controller import NOT_BEGUN, Backlog
 from shared.ingestion.operating.stream_account import all_gaps
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.notifications.conditions import Condition
@@ -29,7 +29,7 @@ first ones have been reported.
 """
 
 
-async def run(accounts: EventStore, letters: EventStore, since: datetime) -> list[News]:
+async def news_since(accounts: EventStore, letters: EventStore, since: datetime) -> list[News]:
     """A notification for each dead letter and each gap written after ``since``, even if its batch
     began before.
     """
