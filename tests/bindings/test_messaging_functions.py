@@ -106,7 +106,7 @@ async def test_a_claim_is_held_by_a_message_and_not_by_its_copies(app: App) -> N
         raise OSError("storage is down")
 
     body = schedule_processing("sales", Period(), NOW).body
-    app.module.app.nightly.recompute = Mock(run=fail)
+    app.module.app.nightly.recompute = Mock(recompute=fail)
     with pytest.raises(OSError, match="storage is down"):
         await app.deliver(7, body)
     app.module.app.nightly.recompute = app.recompute
