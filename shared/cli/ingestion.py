@@ -24,7 +24,7 @@ from shared.cli.command import Answer, Misused, command, group, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.decoding.readings import Reading, encode_reading
+from shared.ingestion.decoding.readings import DecodedReading, encode_reading
 from shared.ingestion.errors import BadEvent, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import (
@@ -212,7 +212,7 @@ async def send_reading(
         raise Misused(f"VALUE is {value}, which JSON cannot hold")
     connection = app.ingestion.connection
     at = time or app.now()
-    body = encode_reading(Reading(resource, metric, at, value))
+    body = encode_reading(DecodedReading(resource, metric, at, value))
     try:
         decode(body, app.ingestion.metric_subscriptions)
     except BadEvent as error:

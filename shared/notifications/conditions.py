@@ -1,4 +1,4 @@
-"""`Condition`: what is wrong now, as the page, the status and the notifier show it."""
+"""`LastingCondition`: what is wrong now, as the page, the status and the notifier show it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ConditionShown(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class LastingCondition:
     """Something that is wrong now. The fields are those of ``ConditionShown`` and ``News``."""
 
     subject: str

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.values.news import News
 
@@ -83,7 +83,7 @@ class Observed:
     """
 
     events: Sequence[News] = ()
-    conditions: Sequence[Condition] = ()
+    conditions: Sequence[LastingCondition] = ()
     unread: Sequence[str] = ()
 
 

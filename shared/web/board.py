@@ -32,7 +32,7 @@ from shared.autoscaling.operating.shown import (
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.values.durations import SHORT_PATTERN
 from shared.values.text import DateText
 from shared.web.given import Given, Line, Name
@@ -100,7 +100,7 @@ class Shown:
     """The content of a part of the page, as a value that JSON can represent, and what is wrong."""
 
     content: Any
-    conditions: Sequence[Condition] = ()
+    conditions: Sequence[LastingCondition] = ()
 
 
 Panel = Callable[[], Awaitable[Shown]]
@@ -140,7 +140,7 @@ class Newest(Given):
     limit: int = Field(50, ge=1, le=status.ENTRIES_MAX, description="the most entries")
 
 
-class Span(Given):
+class HistoryHours(Given):
     hours: float = Field(3, ge=0.01, le=72, description="how far back")
 
 
@@ -265,7 +265,7 @@ async def resource_decisions(board: Board, path: OfResource, query: Newest) -> l
 
 
 @operation("GET", "resources/{name}/history", 404)
-async def resource_history(board: Board, path: OfResource, query: Span) -> History:
+async def resource_history(board: Board, path: OfResource, query: HistoryHours) -> History:
     """Up to 360 points of capacity and metrics."""
     found = find(board.resources, path.name)
     snapshot = await board.store.load(found.name)

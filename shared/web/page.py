@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field
 
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.values.news import Severity
-from shared.web.board import Board, Shown, Span, card
+from shared.web.board import Board, HistoryHours, Shown, card
 from shared.web.http import SECURITY_HEADERS, Reply, in_time
 from shared.web.operation import failure, operation
 from shared.web.rendering import render
@@ -25,14 +25,14 @@ SHOWN_IN = {"hub": "breakers", "set-aside": "dead-letters"}
 """The panels that have no heading of their own, and the panel that shows them."""
 
 
-class OfPage(Span):
+class OfDashboard(HistoryHours):
     model_config = ConfigDict(extra="ignore")  # other programs add parameters to a link
 
     live: bool = Field(False, description="only the content of the page, which changes")
 
 
 @operation("GET", "dashboard", is_timed=False, told_by={503: SettingsProblems})
-async def dashboard(board: Board, query: OfPage) -> Reply:
+async def dashboard(board: Board, query: OfDashboard) -> Reply:
     """The dashboard, as HTML."""
     # Each part that cannot be read shows its error. The status is 503 if no part can be read.
     resources, panels = board.resources.items(), board.panels.items()
@@ -69,7 +69,7 @@ async def dashboard(board: Board, query: OfPage) -> Reply:
     return _html(status, text, policy)
 
 
-def attention(parts: Mapping[str, Shown]) -> list[tuple[str, Condition]]:
+def attention(parts: Mapping[str, Shown]) -> list[tuple[str, LastingCondition]]:
     """The conditions of the parts, the most severe first, each with a link to its part."""
     found = [
         (f"#{SHOWN_IN.get(anchor, anchor)}", each)
@@ -85,7 +85,9 @@ async def _read(name: str, severity: Severity, part: Awaitable[Shown]) -> Shown:
         return await in_time(part)
     except Exception as error:
         said = failure(name, error)
-        return Shown({"error": said}, [Condition(name, severity, f"{name}: {said}", "", SEE_LOG)])
+        return Shown(
+            {"error": said}, [LastingCondition(name, severity, f"{name}: {said}", "", SEE_LOG)]
+        )
 
 
 def _html(status: int, text: str, policy: str) -> Reply:

@@ -28,7 +28,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Desired, ScalingState
 from shared.autoscaling.transition import advance
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
+from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
 from shared.ingestion.model import Stream, split
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
@@ -55,7 +55,7 @@ MANY = (
 
 
 def test_a_message_with_a_single_sample_keeps_the_form_of_older_versions() -> None:
-    reading = Reading("plan-1", "backlog", NOW, 5)
+    reading = DecodedReading("plan-1", "backlog", NOW, 5)
     (message,) = to_effect(STREAM, 7, Decoded((reading,))).messages
     assert json.loads(message.body) == json.loads(ONE)
     assert decode_samples(ONE) == Samples("plan-1", (decode_metric(ONE),))
@@ -64,9 +64,9 @@ def test_a_message_with_a_single_sample_keeps_the_form_of_older_versions() -> No
 
 def test_the_samples_of_one_resource_form_one_message() -> None:
     readings = [
-        Reading("plan-1", "backlog", ago(60), 5),
-        Reading("plan-1", "other", NOW, 7),
-        Reading("plan-1", "backlog", NOW, 6),
+        DecodedReading("plan-1", "backlog", ago(60), 5),
+        DecodedReading("plan-1", "other", NOW, 7),
+        DecodedReading("plan-1", "backlog", NOW, 6),
     ]
     (message,) = to_effect(STREAM, 7, Decoded(tuple(readings))).messages
     assert json.loads(message.body) == json.loads(MANY)
@@ -82,7 +82,7 @@ def test_outbox_rows_of_an_older_version_are_sent() -> None:
     ]
 
 
-def texts_of(readings: Sequence[Reading]) -> list[str]:
+def texts_of(readings: Sequence[DecodedReading]) -> list[str]:
     """The messages as they are put into the queue, each small enough for it."""
     effect = to_effect(STREAM, 7, Decoded(tuple(readings)))
     texts = [text for message in effect.messages for text in split(message.body)]
@@ -105,7 +105,7 @@ def test_an_event_of_11900_readings_becomes_a_few_messages_with_the_samples_that
 
 def test_all_readings_of_many_metrics_and_resources_are_sent() -> None:
     readings = [
-        Reading(f"plan-{n % 3}", f"{'long' * 20}-{n % 119}", ago(n / 1000), n / 7)
+        DecodedReading(f"plan-{n % 3}", f"{'long' * 20}-{n % 119}", ago(n / 1000), n / 7)
         for n in range(9000)
     ]
     metrics = [metric for text in texts_of(readings) for metric in decode_samples(text).metrics]

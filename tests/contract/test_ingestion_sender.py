@@ -13,7 +13,7 @@ from azure.storage.queue.aio import QueueClient
 from local.azurite import Azurite
 from shared.autoscaling.messages import decode_samples
 from shared.azure.queues import StorageQueueSender
-from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
+from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
 from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
 from shared.ingestion.events.process_batch import process_batch
@@ -24,7 +24,7 @@ from tests.contract.faulty_network import Fault, Network
 from tests.ingestion.test_process_batch import STREAM, Rig, events
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-READINGS = [Reading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
+READINGS = [DecodedReading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
 
 
 async def test_each_resource_gets_as_few_messages_as_possible_on_a_queue_that_is_created(

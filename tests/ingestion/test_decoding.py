@@ -22,8 +22,8 @@ from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import (
     BODY_CHARACTERS_MAX,
+    DecodedReading,
     MetricSubscriptions,
-    Reading,
     SubscribedMetric,
 )
 from shared.ingestion.errors import BadEvent
@@ -75,14 +75,14 @@ def values(event_body: bytes, subscriptions: MetricSubscriptions = INTERESTS) ->
 
 
 def test_the_apps_own_metric_json_is_decoded_to_a_reading() -> None:
-    assert decode(own(), INTERESTS).readings == (Reading("plan-1", "pushed", AT, 5),)
+    assert decode(own(), INTERESTS).readings == (DecodedReading("plan-1", "pushed", AT, 5),)
 
 
 def test_a_record_yields_the_subscribed_aggregates_at_the_records_time() -> None:
     decoded = decode(body(record()), INTERESTS)
     assert decoded.readings == (
-        Reading("plan-1", "backlog", AT, 31.5),
-        Reading("plan-2", "most", AT, 63),
+        DecodedReading("plan-1", "backlog", AT, 31.5),
+        DecodedReading("plan-2", "most", AT, 63),
     )
 
 

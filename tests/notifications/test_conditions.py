@@ -39,7 +39,7 @@ from shared.ingestion.operating.breaker_controller import Backlog
 from shared.ingestion.operating.event_news import of_hub, of_letters
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.notifications import flow
-from shared.notifications.conditions import Condition, ConditionShown
+from shared.notifications.conditions import ConditionShown, LastingCondition
 from shared.notifications.ports import Observed
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import UNREADABLE, Trend
@@ -223,14 +223,14 @@ async def test_the_table_has_every_condition_that_the_code_can_tell_of_a_resourc
 ) -> None:
     tree = ast.parse(inspect.getsource(of_resource))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    told = {call.lineno for call in calls if ast.unparse(call.func) == "Condition"}
+    told = {call.lineno for call in calls if ast.unparse(call.func) == "LastingCondition"}
     seen = set[int]()
 
-    def recorded(*args: Any, **fields: Any) -> Condition:
+    def recorded(*args: Any, **fields: Any) -> LastingCondition:
         seen.add(sys._getframe(1).f_lineno)
-        return Condition(*args, **fields)
+        return LastingCondition(*args, **fields)
 
-    monkeypatch.setattr(of_resource, "Condition", recorded)
+    monkeypatch.setattr(of_resource, "LastingCondition", recorded)
     for case in CASES:
         await status.read_all([resource(**case.declared)], Kept(case), MINUTES)
     assert seen == told
@@ -245,7 +245,7 @@ LETTERS = [
 ]
 LOST = Trend("2026-02-28", "checkout", "AppEvents", verdict="events lost", reason="half of them")
 HELD = [Backlog(str(n), None, f"recreated {n}", is_held=n > 0) for n in range(3)]
-OTHERS: list[tuple[str, str, list[Condition], str, str, str, str | None]] = [
+OTHERS: list[tuple[str, str, list[LastingCondition], str, str, str, str | None]] = [
     ("breakers", "#breakers", open_breaker("metric_ingest", OPEN),
      "Circuit breaker metric_ingest is half open: 12 failures in 30 s", "Events wait in the hub",
      "Close it when the cause is fixed.", "breaker.opened"),
@@ -266,7 +266,7 @@ OTHERS: list[tuple[str, str, list[Condition], str, str, str, str | None]] = [
 async def test_each_other_condition_is_the_same_on_the_page_and_in_the_news(
     panel: str,
     href: str,
-    found: list[Condition],
+    found: list[LastingCondition],
     what: str,
     meaning: str,
     todo: str,
@@ -290,7 +290,7 @@ async def test_each_other_condition_is_the_same_on_the_page_and_in_the_news(
 
 
 async def test_the_page_lists_the_most_severe_conditions_first() -> None:
-    def panel(*conditions: Condition) -> Panel:
+    def panel(*conditions: LastingCondition) -> Panel:
         async def shown() -> Shown:
             return Shown([], conditions)
 

@@ -25,7 +25,7 @@ from shared.autoscaling.state import ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.ingestion.operating import event_news as failed_events
 from shared.notifications import flow
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.notifications.notifiers import LogNotifier
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
@@ -36,7 +36,7 @@ from shared.values.news import News, NewsKind, Severity
 from tests.builders import NOW, ago, as_message, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
-STALE = Condition("a/backlog", Severity.WARNING, "no sample", kind=NewsKind.SOURCE_STALE)
+STALE = LastingCondition("a/backlog", Severity.WARNING, "no sample", kind=NewsKind.SOURCE_STALE)
 INTERVALS = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))
 
 
@@ -59,7 +59,7 @@ class World:
         self.recipient = Recipient()
         self.records = MemoryNotificationStore(lambda: self.now)
         self.happened: list[News] = []
-        self.lasting: list[Condition] = []
+        self.lasting: list[LastingCondition] = []
         self.broken = False
 
     async def source(self, since: datetime, _now: datetime) -> Observed:
@@ -157,7 +157,9 @@ async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source()
 
 async def test_a_condition_is_reported_even_if_another_source_fails() -> None:
     world = World()
-    world.lasting = [Condition("a", Severity.WARNING, "at its maximum", kind=NewsKind.AT_MAXIMUM)]
+    world.lasting = [
+        LastingCondition("a", Severity.WARNING, "at its maximum", kind=NewsKind.AT_MAXIMUM)
+    ]
 
     async def broken(_since: datetime, _now: datetime) -> Observed:
         raise OSError("table gone")

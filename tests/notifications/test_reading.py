@@ -18,7 +18,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.notifications import flow
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
 from shared.notifications.selection import (
     OVERLAP,
@@ -131,7 +131,7 @@ async def test_conditions_of_unread_subjects_last_and_those_of_other_subjects_en
         return observed["latest"]
 
     lasting = [
-        Condition(subject, Severity.WARNING, "no sample", kind=NewsKind.SOURCE_STALE)
+        LastingCondition(subject, Severity.WARNING, "no sample", kind=NewsKind.SOURCE_STALE)
         for subject in ("plan-1/backlog", "plan-10/backlog", "plan-1")
     ]
     for latest in (Observed((), lasting), Observed((), (), ["plan-1"])):
@@ -289,7 +289,9 @@ async def test_a_grouped_condition_that_could_not_be_recorded_is_sent_again() ->
     world = World()
     world.records = Failing(lambda: world.now)
     world.lasting = [
-        Condition(str(n), Severity.WARNING, f"silent: {n}", "why", kind=NewsKind.SOURCE_STALE)
+        LastingCondition(
+            str(n), Severity.WARNING, f"silent: {n}", "why", kind=NewsKind.SOURCE_STALE
+        )
         for n in range(20)
     ]
     assert [news.data["count"] for news in await world.minute()] == [20]

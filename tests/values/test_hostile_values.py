@@ -319,7 +319,7 @@ async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None
 @given(st.one_of(texts, numbers.map(str)))
 async def test_a_number_in_a_query_is_read_or_refused(text: str) -> None:
     with suppress(Refused):
-        assert 0.01 <= web.in_query(Request(query={"hours": text}), board.Span).hours <= 72
+        assert 0.01 <= web.in_query(Request(query={"hours": text}), board.HistoryHours).hours <= 72
     with suppress(Refused):
         asked = Request(query={"limit": text})
         assert 1 <= web.in_query(asked, dead_letters_http.OfPage).limit <= 200

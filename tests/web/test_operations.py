@@ -18,12 +18,12 @@ from shared.ingestion.errors import (
     RowUnreadable,
     StoreUnavailable,
 )
-from shared.web.board import OverrideGiven, Span
+from shared.web.board import HistoryHours, OverrideGiven
 from shared.web.dead_letters_http import OfPage, Older, Place
 from shared.web.given import Given, in_body, in_path, in_query
 from shared.web.http import Refused, Request
 from shared.web.operation import Operation, operation
-from shared.web.page import OfPage as OfDashboard
+from shared.web.page import OfDashboard
 from tests.builders import NOW
 
 
@@ -87,9 +87,9 @@ def test_a_text_in_an_address_states_a_value_only_in_one_plain_form() -> None:
     for text in ("+5", " 5", "5 ", "5.0", "5e0", "1_0", "0x5", "\u0665", "", "true", "9" * 5000):
         assert "limit = " in refusal(in_query, Request(query={"limit": text}), OfPage)
     for text, hours in (("1", 1), ("0.25", 0.25), ("1e1", 10), ("2.5E-1", 0.25)):
-        assert in_query(Request(query={"hours": text}), Span).hours == hours
+        assert in_query(Request(query={"hours": text}), HistoryHours).hours == hours
     for text in (".5", "5.", "1,5", "inf", "nan", "1e999", "\u0665", "true"):
-        assert "hours = " in refusal(in_query, Request(query={"hours": text}), Span)
+        assert "hours = " in refusal(in_query, Request(query={"hours": text}), HistoryHours)
     assert in_query(Request(query={"live": "true"}), OfDashboard).live is True
     assert in_query(Request(query={"live": "false"}), OfDashboard).live is False
     for text in ("True", "1", "yes", "on", ""):

@@ -26,7 +26,7 @@ from shared.autoscaling.operating.staleness import silences, silent_after_second
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, ScalingState
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.values.measurements import CAPACITY_METRIC
 from shared.values.news import NewsKind, Severity
 
@@ -49,7 +49,7 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 def conditions(
     resource: Resource, snapshot: Snapshot, entries: Sequence[LogEntry], at_maximum_minutes: float
-) -> list[Condition]:
+) -> list[LastingCondition]:
     """What is wrong at the time of the snapshot. ``entries`` are the newest log entries, newest
     first.
     """
@@ -73,11 +73,11 @@ def conditions(
     ]
 
 
-def state_unreadable(name: str, reason: str) -> Condition:
+def state_unreadable(name: str, reason: str) -> LastingCondition:
     """The condition that a row of the state cannot be read, so that no other one is known."""
     what = f"{name}: the state cannot be read, so nothing is decided"
     todo = "Deploy the version of the app that wrote the row, or correct or delete it."
-    return Condition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE)
+    return LastingCondition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE)
 
 
 def newest(entries: Sequence[LogEntry], now: datetime) -> LogEntry | None:
@@ -91,16 +91,20 @@ def _until(entries: Sequence[LogEntry], now: datetime) -> Sequence[LogEntry]:
     return ([each for each in entries if each.time <= now] or entries)[:ENTRIES]
 
 
-def _policy(decided: LogEntry) -> Iterator[Condition]:
+def _policy(decided: LogEntry) -> Iterator[LastingCondition]:
     if POLICY_UNANSWERED in decided.limited_by:
         what = "the policy does not answer, so the capacity is held"
         todo = "Find what the policy waits for, and restart the app."
-        yield Condition("", ERROR, what, decided.reason, todo, NewsKind.POLICY_UNANSWERED)
+        yield LastingCondition("", ERROR, what, decided.reason, todo, NewsKind.POLICY_UNANSWERED)
     elif decided.candidates and decided.candidates[0].rule == "error":
-        yield Condition("", ERROR, decided.candidates[0].reason, todo="Fix scaling_rules.py.")
+        yield LastingCondition(
+            "", ERROR, decided.candidates[0].reason, todo="Fix scaling_rules.py."
+        )
 
 
-def _action(state: ScalingState, decided: LogEntry | None, now: datetime) -> Iterator[Condition]:
+def _action(
+    state: ScalingState, decided: LogEntry | None, now: datetime
+) -> Iterator[LastingCondition]:
     """An action that is pending for long, or was refused although the policy still wants it."""
     desired, capacity = state.desired, known_capacity(state)
     wanted = decided.candidates[0].capacity if decided and decided.candidates else None
@@ -109,13 +113,13 @@ def _action(state: ScalingState, decided: LogEntry | None, now: datetime) -> Ite
     scaling, pending = f"scaling to {desired.target} instances was", now - desired.requested_at
     if desired.status is ActionStatus.FAILED and (not capacity or wanted != capacity.value):
         why = desired.last_error or "No reason was given."
-        yield Condition("", ERROR, f"{scaling} refused", why, CHECK)
+        yield LastingCondition("", ERROR, f"{scaling} refused", why, CHECK)
     elif desired.status is ActionStatus.PENDING and pending > PENDING_MAX:
         what = f"requested {pending / timedelta(minutes=1):.0f} min ago and is not confirmed"
-        yield Condition("", WARNING, f"{scaling} {what}", desired.last_error, CHECK)
+        yield LastingCondition("", WARNING, f"{scaling} {what}", desired.last_error, CHECK)
 
 
-def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Condition]:
+def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
     """Metrics without recent samples, and clocks that differ.
 
     Operators are notified of a metric that never had a sample once the first sample of any other
@@ -130,15 +134,15 @@ def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[
         is_told = seconds > silent_after_seconds(resource, name)
         lasting = f"for {seconds / 60:.0f} min" if is_told else "yet"
         kind = NewsKind.SOURCE_STALE if is_told else None
-        yield Condition(name, WARNING, f"no sample of {name} {lasting}", effect, CHECK, kind)
+        yield LastingCondition(name, WARNING, f"no sample of {name} {lasting}", effect, CHECK, kind)
     read = [name for name, source in resource.metrics.items() if not source.pushed]
     ages = [_age_seconds(state, name, now) for name in (CAPACITY_METRIC, *read)]
     if CAPACITY_METRIC not in silent and ages[0] - min(ages) > BEHIND_SECONDS_MAX:
         what = f"no sample of {CAPACITY_METRIC} for {ages[0]:.0f} s, although other sources have"
-        yield Condition(CAPACITY_METRIC, WARNING, what, todo=CHECK)
+        yield LastingCondition(CAPACITY_METRIC, WARNING, what, todo=CHECK)
     if difference := clocks.told(state):
         meaning = "Samples are dated by the clock of the storage account."
-        yield Condition("clock", WARNING, difference, meaning, kind=NewsKind.SOURCE_STALE)
+        yield LastingCondition("clock", WARNING, difference, meaning, kind=NewsKind.SOURCE_STALE)
 
 
 def _age_seconds(state: ScalingState, name: str, now: datetime) -> float:
@@ -148,21 +152,23 @@ def _age_seconds(state: ScalingState, name: str, now: datetime) -> float:
 
 def _late(
     resource: Resource, state: ScalingState, decided: LogEntry, now: datetime
-) -> Iterator[Condition]:
+) -> Iterator[LastingCondition]:
     age, capacity = age_minutes(decided.evidence), known_capacity(state)
     if age is None or age <= resource.goal.age_limit_minutes or now - decided.time > RECENT:
         return
     what, maximum = "the oldest item has waited longer than the age limit", resource.limits.maximum
     if capacity and capacity.value >= maximum:
         todo = "Raise the maximum, or find out why the instances are slow."
-        yield Condition("", ERROR, f"{what}, at the maximum of {maximum} instances", todo=todo)
+        yield LastingCondition(
+            "", ERROR, f"{what}, at the maximum of {maximum} instances", todo=todo
+        )
     else:
-        yield Condition("", WARNING, what)
+        yield LastingCondition("", WARNING, what)
 
 
 def _at_maximum(
     resource: Resource, state: ScalingState, decided: LogEntry, now: datetime, lasting: timedelta
-) -> Iterator[Condition]:
+) -> Iterator[LastingCondition]:
     """The condition that the resource has long been at its maximum and the policy recommends no
     less. The first sample of a run of equal capacities is always kept.
     """
@@ -176,13 +182,13 @@ def _at_maximum(
         what = f"at its maximum of {limits.maximum} for {minutes:.0f} min"
         meaning = f"The policy recommends {policy.capacity}: {policy.reason}"
         todo = "Raise the maximum, or find the cause of the load."
-        yield Condition("", WARNING, what, meaning, todo, NewsKind.AT_MAXIMUM)
+        yield LastingCondition("", WARNING, what, meaning, todo, NewsKind.AT_MAXIMUM)
 
 
-def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Condition]:
+def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
     for each in unfallen(resource, state):
         meaning = waiting(resource, state, each, now)
-        yield Condition(
+        yield LastingCondition(
             each.stall.metric, WARNING, each.text, *meaning, kind=NewsKind.BACKLOG_UNFALLEN
         )
 
@@ -210,18 +216,18 @@ def waiting(
 
 def _unreadable(
     rows: Sequence[str], entries: Sequence[LogEntry], now: datetime
-) -> Iterator[Condition]:
+) -> Iterator[LastingCondition]:
     if rows:
         what = f"decisions ignore {len(rows)} row(s) that cannot be read"
-        yield Condition("", WARNING, what, "; ".join(rows), DEPLOY, NewsKind.UNREADABLE)
+        yield LastingCondition("", WARNING, what, "; ".join(rows), DEPLOY, NewsKind.UNREADABLE)
     broken = [each for each in entries if each.kind is EntryKind.UNREADABLE]
     if recent := [each.reason for each in broken if now - each.time <= RECENT]:
         many = "entry" if len(recent) == 1 else "entries"
         what = f"{len(recent)} {many} of the decision log cannot be read"
-        yield Condition("", WARNING, what, recent[0], DEPLOY)
+        yield LastingCondition("", WARNING, what, recent[0], DEPLOY)
 
 
-def _mode(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Condition]:
+def _mode(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
     """Copies of the app with different rules, and an override or a mode other than active.
 
     Operators are not notified of old copies during a deployment.
@@ -231,13 +237,13 @@ def _mode(resource: Resource, state: ScalingState, now: datetime) -> Iterator[Co
         what = "copies of the app run with different rules"
         todo = "If no deployment is under way, stop that copy."
         kind = NewsKind.RULES_DIFFER if now - rules.activated_at > DEPLOYMENT else None
-        yield Condition("", WARNING, what, beside, todo, kind)
+        yield LastingCondition("", WARNING, what, beside, todo, kind)
     mode, reason = effective_mode(resource, state, now)
     if override := effective_override(state, now):
         what = f"{described(override)} ({override.reason})"
-        yield Condition("", INFO, what, "An operator's override is in force.")
+        yield LastingCondition("", INFO, what, "An operator's override is in force.")
     elif mode is Mode.DRY_RUN:
         what = "dry run: decisions are logged, but the capacity does not change"
-        yield Condition("", INFO, what, todo="Set DryRun to false to let the app scale.")
+        yield LastingCondition("", INFO, what, todo="Set DryRun to false to let the app scale.")
     elif mode is not Mode.ACTIVE:
-        yield Condition("", INFO, f"{mode}: nothing is decided", reason)
+        yield LastingCondition("", INFO, f"{mode}: nothing is decided", reason)

@@ -47,7 +47,7 @@ from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
-from shared.notifications.conditions import Condition, explained
+from shared.notifications.conditions import LastingCondition, explained
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.redaction import redacted
 from shared.values.samples import format_time
@@ -63,7 +63,7 @@ def status(
     resource: Resource,
     snapshot: Snapshot,
     entries: Sequence[LogEntry],
-    found: Iterable[Condition],
+    found: Iterable[LastingCondition],
 ) -> ResourceStatus:
     """The status of a resource: capacity, desired state, mode, override, rate per instance,
     metrics, the newest decision, and what is wrong (``found``). ``entries`` are the newest entries

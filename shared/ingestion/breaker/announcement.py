@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shared.ingestion.breaker.state import Breaker, BreakerMode
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.notifications.ports import Notifier
 from shared.values.news import News, NewsKind, Severity, stamp
 from shared.values.redaction import redacting
 
 
-def open_breaker(name: str, breaker: Breaker) -> list[Condition]:
+def open_breaker(name: str, breaker: Breaker) -> list[LastingCondition]:
     """The condition that the breaker is not closed. Operators are notified of its opening."""
     if breaker.mode is BreakerMode.CLOSED:
         return []
     mode = str(breaker.mode).replace("_", " ")
     probe = f" The breaker sends a probe at {stamp(breaker.retry_at)}." if breaker.retry_at else ""
     return [
-        Condition(
+        LastingCondition(
             name,
             Severity.ERROR,
             what=f"Circuit breaker {name} is {mode}: {breaker.reason}",

@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.ingestion.decoding.readings import (
     Decoded,
-    Reading,
+    DecodedReading,
     SubscribedMetric,
     read_number,
     read_time,
@@ -53,12 +53,12 @@ def is_metric(item: object) -> bool:
 
 def read_records(
     records: Sequence[tuple[str, Record]], monitored: Monitored, found: Decoded
-) -> list[Reading]:
+) -> list[DecodedReading]:
     """The readings in the records of subscribed metrics. A bad record does not affect the others.
 
     Each record comes with its place in the event.
     """
-    readings: dict[tuple[SubscribedMetric, datetime], Reading] = {}
+    readings: dict[tuple[SubscribedMetric, datetime], DecodedReading] = {}
     unclear = set[tuple[SubscribedMetric, datetime]]()
     for place, record in records:
         subscribed = [
@@ -72,7 +72,7 @@ def read_records(
             except BadEvent as error:
                 found.reject(f"{place} ({record['metricName']})".lstrip(), error)
                 continue
-            reading = Reading(metric.resource_name, metric.name, time, value)
+            reading = DecodedReading(metric.resource_name, metric.name, time, value)
             if readings.setdefault((metric, time), reading) != reading:
                 unclear.add((metric, time))
                 found.note(_divided(record, metric, "something that they do not name"))

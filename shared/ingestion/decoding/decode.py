@@ -16,8 +16,8 @@ from typing import Any
 from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import (
     Decoded,
+    DecodedReading,
     MetricSubscriptions,
-    Reading,
     read_number,
     read_time,
 )
@@ -183,7 +183,7 @@ def _lines(body: bytes) -> list[str]:
     return lines
 
 
-def _own(fields: object, subscriptions: MetricSubscriptions) -> Reading:
+def _own(fields: object, subscriptions: MetricSubscriptions) -> DecodedReading:
     if not isinstance(fields, dict) or "schema_version" not in fields:
         raise BadEvent(
             "the event is neither metric JSON (an object with schema_version) nor records of Azure "
@@ -202,7 +202,7 @@ def _own(fields: object, subscriptions: MetricSubscriptions) -> Reading:
     if not isinstance(value, dict):
         raise BadEvent(f"value is {quoted(value)}; it must be an object with time and value")
     time = read_time(value.get("time"))
-    return Reading(resource_name, name, time, read_number(value.get("value"), "value"))
+    return DecodedReading(resource_name, name, time, read_number(value.get("value"), "value"))
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

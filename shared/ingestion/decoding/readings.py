@@ -36,7 +36,7 @@ REJECTION_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DecodedReading:
     """One value of one metric of one resource, with the time that its source gave."""
 
     resource_name: str
@@ -76,7 +76,7 @@ class Decoded:
     """The content of an event: its readings, the number of items of other metrics, and the problems
     with items of subscribed metrics."""
 
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[DecodedReading, ...] = ()
     ignored: int = 0
     rejected: tuple[str, ...] = ()
     """The first few problems."""
@@ -135,7 +135,7 @@ def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
     )
 
 
-def _newest(readings: Sequence[Reading]) -> Sequence[Reading]:
+def _newest(readings: Sequence[DecodedReading]) -> Sequence[DecodedReading]:
     """The newest readings of each metric, as many as are kept, in the order of the event."""
     if len(readings) <= READINGS_OF_A_METRIC_MAX:
         return readings
@@ -150,7 +150,7 @@ def _newest(readings: Sequence[Reading]) -> Sequence[Reading]:
 
 
 def _messages(
-    stream: Stream, sequence: int, readings: Sequence[Reading]
+    stream: Stream, sequence: int, readings: Sequence[DecodedReading]
 ) -> Iterator[OutboxMessage]:
     """As few messages as can hold all readings.
 
@@ -179,10 +179,10 @@ def _message(first_id: str, texts: Sequence[str]) -> OutboxMessage:
     return OutboxMessage(first_id, texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
 
 
-def encode_reading(reading: Reading) -> bytes:
+def encode_reading(reading: DecodedReading) -> bytes:
     """The body of an event with one reading, as a sender writes it."""
     return encode_samples([_metric(reading)]).encode()
 
 
-def _metric(reading: Reading) -> Metric:
+def _metric(reading: DecodedReading) -> Metric:
     return Metric(reading.resource_name, reading.name, MetricValue(reading.time, reading.value))

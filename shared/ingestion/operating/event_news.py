@@ -10,7 +10,7 @@ from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.operating.breaker_controller import NOT_BEGUN, Backlog
 from shared.ingestion.operating.stream_account import all_gaps
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.notifications.ports import Observed
 from shared.values.news import News, NewsKind, Severity
 
@@ -56,7 +56,7 @@ def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observ
         unread = any(each.events is None and each.remark != NOT_BEGUN for each in backlogs)
         return Observed(unread=[subject] if unread else [])
     places = f"{len(held)} of {len(backlogs)} partitions" if backlogs[1:] else backlogs[0].place
-    found = Condition(
+    found = LastingCondition(
         subject,
         Severity.ERROR,
         what=f"{hub}: {places} cannot be processed",
@@ -69,7 +69,7 @@ def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observ
     return Observed(conditions=[found])
 
 
-def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[Condition]:
+def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[LastingCondition]:
     """One condition for all dead letters. If there are ``letters_max``, there may be more."""
     if not letters:
         return []
@@ -78,7 +78,7 @@ def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[Co
     what = f"dead letters: {len(letters)}{more}"
     meaning = f"The newest: {newest.error}"
     todo = "Fix the cause, then run python -m shared dead-letters redrive."
-    return [Condition("dead letters", Severity.WARNING, what, meaning, todo)]
+    return [LastingCondition("dead letters", Severity.WARNING, what, meaning, todo)]
 
 
 async def _search_start(stream: Stream, accounts: EventStore) -> int | None:

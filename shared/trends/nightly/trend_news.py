@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
-from shared.notifications.conditions import Condition
+from shared.notifications.conditions import LastingCondition
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.sampling.verdict import LOST, VerdictKind
 from shared.trends.nightly.model import Run, RunPolicy, RunState
@@ -51,7 +51,7 @@ def trend_notices(trends: Iterable[Trend]) -> Iterator[News]:
             yield _lost(trend).news(midnight, news_id)
 
 
-def trend_conditions(trends: Iterable[Trend]) -> Iterator[Condition]:
+def trend_conditions(trends: Iterable[Trend]) -> Iterator[LastingCondition]:
     """What is wrong with the newest day of each series."""
     newest = {each.series: each for each in sorted(trends, key=lambda each: each.date)}
     for trend in newest.values():
@@ -60,14 +60,14 @@ def trend_conditions(trends: Iterable[Trend]) -> Iterator[Condition]:
         elif trend.verdict == UNREADABLE:
             what = f"{trend.name}: the trend of {trend.date} cannot be read"
             todo = "Deploy the version of the app that wrote it, which can read it."
-            yield Condition(trend.name, Severity.WARNING, what, trend.reason, todo)
+            yield LastingCondition(trend.name, Severity.WARNING, what, trend.reason, todo)
 
 
-def _lost(trend: Trend) -> Condition:
+def _lost(trend: Trend) -> LastingCondition:
     of_sum = trend.verdict == VerdictKind.MEASUREMENT_LOST
     what = f"values of {trend.measurement}" if of_sum else "events"
     sent = f"sending {trend.measurement}" if of_sum else "emitting events"
-    return Condition(
+    return LastingCondition(
         trend.name,
         Severity.ERROR,
         what=f"{trend.name}: {what} of {trend.date} are missing",
