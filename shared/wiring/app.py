@@ -114,6 +114,7 @@ class App:
             "setting_unknown": checks.warnings(self.settings),
             "host_json_doubtful": checks.host_json_warnings(self.settings),
             "rule_doubtful": misread_totals(self.resources.values()),
+            "rule_renamed": self.checked.renamed,
         }
 
     def log_warnings(self) -> None:

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
+from warnings import catch_warnings, simplefilter, warn_explicit
 
 from shared import settings as settings_module
 from shared.autoscaling import removed
@@ -56,6 +57,8 @@ class Checked:
     periods: Sequence[Period] = ()
     outages: tuple[type[Exception], ...] = ()
     handling: Handling | None = None
+    renamed: Sequence[str] = ()
+    """Names that scaling_rules.py still uses although they were replaced."""
 
 
 def check(environ: Mapping[str, str] | None = None) -> Checked:
@@ -63,7 +66,8 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     loaded, all_problems = settings_module.parse(environ)
     all_problems += _attempt(all_problems, partial(_host_json_problems, loaded)) or []
     before = len(all_problems)
-    declared = _attempt(all_problems, partial(_declared_resources, loaded))
+    renamed: list[str] = []
+    declared = _attempt(all_problems, partial(_declared_resources, loaded, renamed))
     if len(all_problems) == before:  # scaling_rules.resources() returned, so check what it returned
         all_problems += _attempt(all_problems, partial(problems, declared)) or []
     data_set_periods = _attempt(all_problems, partial(periods, loaded))
@@ -84,7 +88,9 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         raise SettingsError(dict.fromkeys(all_problems))
     namespaces = namespace_ids(_bus_hosts(loaded, declared), loaded.service_bus_namespace_ids)
     resources = {each.name: with_counts(each, namespaces) for each in declared}
-    return Checked(loaded, resources, data_set_periods or (), outage_classes or (), own_handling)
+    return Checked(
+        loaded, resources, data_set_periods or (), outage_classes or (), own_handling, renamed
+    )
 
 
 def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]:
@@ -214,10 +220,19 @@ def _exception_class(name: str) -> type[Exception] | str:
     return f"OutageErrors = {name!r}: must be an exception class"
 
 
-def _declared_resources(loaded: Settings) -> Sequence[Resource]:
-    import scaling_rules  # noqa: PLC0415  an error in the user's file is reported as a problem
+def _declared_resources(loaded: Settings, renamed: list[str]) -> Sequence[Resource]:
+    """The user's declarations. What they use under an earlier name is added to ``renamed``."""
+    with catch_warnings(record=True) as raised:
+        simplefilter("always", DeprecationWarning)
+        import scaling_rules  # noqa: PLC0415  an error in the user's file is reported as a problem
 
-    return scaling_rules.resources(loaded)
+        declared = scaling_rules.resources(loaded)
+    for each in raised:
+        if each.category is DeprecationWarning and Path(each.filename).name == "scaling_rules.py":
+            renamed.append(f"scaling_rules.py, line {each.lineno}: {each.message}")
+        else:
+            warn_explicit(each.message, each.category, each.filename, each.lineno)
+    return declared
 
 
 def _host_json_problems(loaded: Settings) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from shared import settings
 from shared.autoscaling.deciding.validation import failing_policies
 from shared.cli import command
-from shared.cli.command import FAILED, WRONG, Answer
+from shared.cli.command import DONE, FAILED, WRONG, Answer
 from shared.ingestion.errors import HubUnavailable, NotFound
 from shared.settings import SettingsError
 from shared.wiring.app import App
@@ -22,19 +22,23 @@ from tests.builders import resource
 ROOT = Path(__file__).parents[2]
 
 
-def validated(rules: str, folder: Path) -> str:
+def validated(rules: str, folder: Path, code: int = WRONG) -> str:
     """What ``validate`` prints about these rules."""
     (folder / "scaling_rules.py").write_text(rules)
     done = subprocess.run(
         [sys.executable, "-m", "shared", "validate"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+        },
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == WRONG
-    return done.stderr
+    assert done.returncode == code
+    return done.stdout if code == DONE else done.stderr
 
 
 @pytest.mark.parametrize(
@@ -78,6 +82,21 @@ def test_an_error_in_the_rules_names_the_line_and_the_remedy(
     rules: str, message: str, tmp_path: Path
 ) -> None:
     assert message in validated(rules, tmp_path)
+
+
+def test_validate_names_the_line_of_each_name_that_was_replaced(tmp_path: Path) -> None:
+    rules = """from shared.autoscaling import *
+WORKERS = Throughput(60, dead_time_minutes=2)
+NIGHT = Profile("night", 1, 2)
+def resources(settings):
+    late = Rule(NIGHT, weekdays=WORKDAYS)
+    policy = Schedule([late], default=NIGHT)
+    plan = AppServicePlan(ONE, "group", "plan")
+    return [Resource("plan", plan, {"backlog": StorageQueue("jobs")}, policy, throughput=WORKERS)]
+""".replace("ONE", repr("00000000-0000-0000-0000-000000000001"))
+    told = validated(rules, tmp_path, DONE)
+    assert "scaling_rules.py, line 5: Rule was renamed: use ScheduleEntry" in told
+    assert "scaling_rules.py, line 2: dead_time_minutes" in told
 
 
 def test_validate_warns_of_a_policy_that_returns_something_else() -> None:
