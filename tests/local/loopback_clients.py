@@ -11,7 +11,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import (
     HttpResponseError,
 )
-from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.web.aio import WebSiteManagementClient as WebClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as BusClient
 
@@ -38,23 +38,8 @@ class AsyncLoopback(AioHttpTransport):  # type: ignore[misc]
             request.url = url
 
 
-class SyncLoopback(RequestsTransport):  # type: ignore[misc]
-    def send(self, request: Any, **config: Any) -> Any:
-        url = request.url
-        request.url = over_http(url)
-        try:
-            return super().send(request, **config)
-        finally:
-            request.url = url
-
-
 def over_http(url: str) -> str:
     return url.replace("https://127.0.0.1", "http://127.0.0.1", 1)
-
-
-class Token:
-    def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
-        return AccessToken("any", int(time.time()) + 3600)
 
 
 class AsyncToken:
