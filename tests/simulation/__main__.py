@@ -21,7 +21,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 NAMES = (
     "ingestion",
     "ingestion_fleet",
-    "ingestion_balancing",
     "ingestion_breaker",
     "ingestion_redrive",
     "ingestion_sql",

@@ -17,10 +17,8 @@ from collections.abc import (
     Coroutine,
     Generator,
     Iterable,
-    Iterator,
     Sequence,
 )
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -37,6 +35,7 @@ from shared.ingestion.errors import (
     HubSilent,
     HubUnavailable,
     IngestionError,
+    RowChanged,
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox
@@ -46,23 +45,21 @@ from shared.ingestion.model import (
     Commit,
     Effect,
     Event,
-    HubState,
     OutboxMessage,
     Ownership,
     OwnershipClaim,
-    Span,
     Stream,
     message_id,
 )
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
-from shared.ingestion.ports import ReadBack
-from shared.ingestion.store.events import StoredCheckpoint, StoredMessage
+from shared.ingestion.store.events import StoredCheckpoint
 from shared.ingestion.store.owners import OwnershipSnapshot, OwnershipStore
 from shared.ingestion.store.rows import CommitLimits
 from shared.values.concurrency import TaskRunner
 from tests.builders import NOW
+from tests.simulation.faults import failing_as, once, pausing, stream_of
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
 
 T = TypeVar("T")
@@ -80,6 +77,7 @@ NOTICED_SECONDS = 20
 broken."""
 BACK_SECONDS = 600
 LATE_SECONDS_MAX = 40
+STOP_RATE = 0.04
 BATCH_MAX = 150
 LANES_MAX = 4
 LOST = "(lost)"
@@ -87,19 +85,6 @@ LOST = "(lost)"
 GOOD, BAD, FULL, TOO_LARGE = b"good", b"bad", b"full", b"too large"
 """The kinds of events. They become an effect, a dead letter, the largest effect that fits into a
 transaction, and an effect with one row more, which becomes a dead letter."""
-
-
-def stream_of(partition_id: str) -> Stream:
-    return Stream("ns", "hub", "$Default", partition_id)
-
-
-@contextmanager
-def failing_as(error: Exception) -> Iterator[None]:
-    """Turn an outage of the scheduler into this error."""
-    try:
-        yield
-    except Outage as outage:
-        raise error from outage
 
 
 @dataclass
@@ -115,6 +100,8 @@ class Instance:
     consumers: dict[tuple[str, int], Consumer] = field(default_factory=dict)
 
 
+@pausing("load", error=StoreUnavailable, replies=False)
+@pausing("take", "sent", error=StoreUnavailable)
 class Store(MemoryIngestionStore):
     """Remembers every commit. A call that failed before it arrived may arrive late."""
 
@@ -122,12 +109,6 @@ class Store(MemoryIngestionStore):
         super().__init__(lambda: world.store_now, world.limits.rows_max)
         self.world = world
         self.commits: dict[Stream, list[Commit]] = {}
-        self.late = self.refused = 0
-
-    async def load(self, stream: Stream) -> StoredCheckpoint:
-        with failing_as(StoreUnavailable("load")):
-            await pause()
-            return await super().load(stream)
 
     async def commit(
         self, stream: Stream, saved: StoredCheckpoint, commit: Commit
@@ -145,34 +126,18 @@ class Store(MemoryIngestionStore):
     async def _apply(
         self, stream: Stream, saved: StoredCheckpoint, commit: Commit
     ) -> StoredCheckpoint:
-        try:
-            answer = await super().commit(stream, saved, commit)
-        except CommitRefused:
-            self.refused += 1
-            raise
+        answer = await super().commit(stream, saved, commit)
         self.commits.setdefault(stream, []).append(commit)
         return answer
 
     async def _arrive(self, stream: Stream, saved: StoredCheckpoint, commit: Commit) -> None:
-        self.late += 1
         try:
             await self._apply(stream, saved, commit)
         except CommitRefused:
             return
 
-    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        with failing_as(StoreUnavailable("take")):
-            await pause()
-            await super().take(stream, messages)
-            await pause()
 
-    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        with failing_as(StoreUnavailable("sent")):
-            await pause()
-            await super().sent(stream, messages)
-            await pause()
-
-
+@pausing("owners", error=StoreUnavailable)
 class Owners(MemoryOwnershipStore):
     """Remembers every row that was written. Claims may arrive late, too."""
 
@@ -180,14 +145,9 @@ class Owners(MemoryOwnershipStore):
         super().__init__(lambda: world.store_now)
         self.world = world
         self.written: list[Ownership] = []
+        self.refused: set[tuple[str, str]] = set()
+        """The partitions and owners whose last write was refused."""
         self.in_flight: Counter[str] = Counter()
-
-    async def owners(self) -> OwnershipSnapshot:
-        with failing_as(StoreUnavailable("owners")):
-            await pause()
-            seen = await super().owners()
-            await pause()
-        return seen
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
         self.in_flight[claim.partition_id] += 1
@@ -203,7 +163,12 @@ class Owners(MemoryOwnershipStore):
             except BaseException:
                 self.world.arrive_late(self._arrive(claim))
                 raise
-            row = await self._apply(claim)
+            self.refused.discard((claim.partition_id, claim.owner))
+            try:
+                row = await self._apply(claim)
+            except RowChanged:
+                self.refused.add((claim.partition_id, claim.owner))
+                raise
             await pause()
         return row
 
@@ -248,6 +213,7 @@ class OwnersAsReached(OwnershipStore):
             raise StoreUnavailable("cut off")
 
 
+@pausing("read_back", "state", error=HubUnavailable, replies=False)
 class Hub(MemoryHubReader):
     """Partitions with owner levels. A reader under a lower level is refused, usually at once."""
 
@@ -260,16 +226,6 @@ class Hub(MemoryHubReader):
         with failing_as(HubUnavailable("properties")):
             await pause()
         return tuple(str(n) for n in range(self.world.partitions))
-
-    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-        with failing_as(HubUnavailable("read")):
-            await pause()
-            return await super().read_back(stream, span)
-
-    async def state(self, stream: Stream) -> HubState:
-        with failing_as(HubUnavailable("properties")):
-            await pause()
-            return await super().state(stream)
 
     async def receive(
         self,
@@ -389,7 +345,6 @@ class World:
         self.poison = self.random.choice(["none", "few", "first", "last", "all"])
         self.received: dict[str, list[str]] = {}
         self.late: list[tuple[datetime, Coroutine[Any, Any, None]]] = []
-        self.deaths = self.sleeps = self.grown = self.cuts = self.lost = self.silences = 0
         self.back_seconds = 0
         self.silent_until: dict[str, datetime] = {}
         self.two_read_since: dict[str, datetime] = {}
@@ -457,7 +412,6 @@ class World:
         instance.tasks.remove(task)
 
     def kill(self, instance: Instance) -> None:
-        self.deaths += 1
         del self.instances[instance.name]
         for task in instance.tasks:
             if task in self.scheduler.tasks:
@@ -470,13 +424,11 @@ class World:
         instance.asleep_until = self.now + timedelta(
             seconds=self.random.uniform(1, SLEEP_SECONDS_MAX)
         )
-        self.sleeps += 1
 
     def cut_off(self) -> None:
         instance = self.random.choice(list(self.instances.values()))
         seconds = self.random.uniform(1, CUT_OFF_SECONDS_MAX)
         instance.cut_off_until = self.now + timedelta(seconds=seconds)
-        self.cuts += 1
 
     def silence(self) -> None:
         """Silence one partition, or all of them, as if the consumer group were deleted for a
@@ -486,7 +438,6 @@ class World:
         if self.random.random() < 0.5:
             partitions = [self.random.choice(partitions)]
         self.silent_until |= dict.fromkeys(partitions, until)
-        self.silences += 1
 
     def arrive_late(self, call: Coroutine[Any, Any, None]) -> None:
         if self.random.random() < 0.5:
@@ -502,6 +453,11 @@ class World:
         while True:
             with failing_as(RuntimeError("an outage outside of any call")):
                 await processor.cycle()
+                refused = {p for p, owner in self.owners.refused if owner == instance.name}
+                kept = refused & processor.held.keys()
+                assert not kept, f"{instance.name} reads partitions that the store refused: {kept}"
+                if self.scheduler.fault_rate and self.random.random() < STOP_RATE:
+                    await processor.stop()  # and start again
             until = self.now + timedelta(seconds=CYCLE_SECONDS * self.random.uniform(0.8, 1.2))
             while self.now < until:
                 await pause(sheltered=True)
@@ -641,13 +597,12 @@ class World:
         elif chance < 0.107:
             self.enqueue(str(self.partitions), 1)
             self.partitions += 1
-            self.grown += 1
         elif chance < 0.112:
             self.cut_off()
         elif chance < 0.116:
             self.silence()
         elif chance < 0.120:
-            self.lost += self.owners.lose(str(self.random.randrange(self.partitions)))
+            self.owners.lose(str(self.random.randrange(self.partitions)))
         elif chance < 0.121:
             self.back_seconds += BACK_SECONDS
 
@@ -660,19 +615,9 @@ class World:
         return max(*ends, *(until + noticed for until in self.silent_until.values()))
 
     def close(self) -> None:
-        for task in self.scheduler.tasks:
-            task.work.close()
+        self.scheduler.close()
         for _, call in self.late:
             call.close()
-
-
-async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
-    return await attempt()
-
-
-async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    for piece in work:
-        await piece()
 
 
 def interleaved(random: Random, lanes_max: int) -> TaskRunner:

@@ -19,7 +19,7 @@ from shared.ingestion.store.sql import SqlRows
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.sql_schema import metadata
 from tests.simulation.seeds import seeds
-from tests.simulation.test_ingestion import STREAM, Store, World, check_world
+from tests.simulation.test_ingestion import STREAM, RememberingStore, World, check_world, faulty
 
 T = TypeVar("T")
 
@@ -29,7 +29,8 @@ async def inline(work: Callable[[], T]) -> T:
     return work()
 
 
-class Both(MemoryIngestionStore):
+@faulty
+class Both(RememberingStore):
     """The in-memory adapter and SQLite side by side: both must return or refuse the same."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
@@ -87,16 +88,12 @@ def _with(saved: StoredCheckpoint, version: object) -> StoredCheckpoint:
     return StoredCheckpoint(saved.checkpoint, saved.read_at, version)
 
 
-class BothStores(Store, Both):
-    """Adds the scheduler's pauses and faults before and after each call."""
-
-
 @contextmanager
-def world(seed: int, fault_rate: float) -> Iterator[tuple[World, BothStores]]:
-    made: list[BothStores] = []
+def world(seed: int, fault_rate: float) -> Iterator[tuple[World, Both]]:
+    made: list[Both] = []
 
-    def make(clock: Callable[[], datetime], rows_max: int) -> Store:
-        made.append(BothStores(clock, rows_max))
+    def make(clock: Callable[[], datetime], rows_max: int) -> Both:
+        made.append(Both(clock, rows_max))
         return made[0]
 
     try:
@@ -128,14 +125,3 @@ def check_seed(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(12))
 def test_the_sql_store_behaves_like_the_in_memory_adapter(seed: int) -> None:
     check_seed(seed)
-
-
-def test_the_simulation_causes_refused_commits() -> None:
-    refusals = 0
-    for seed in range(2):
-        with world(seed, 0.05) as (hostile, store):
-            hostile.run(1500)
-            refusals += store.refusals
-            for task in hostile.scheduler.tasks:
-                task.work.close()
-    assert refusals > 3
