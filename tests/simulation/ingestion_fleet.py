@@ -81,7 +81,7 @@ STOP_RATE = 0.04
 BATCH_MAX = 150
 LANES_MAX = 4
 LOST = "(lost)"
-"""The owner that is recorded for a deleted row."""
+"""The owner that is recorded for a deleted row, with the epoch of the last commit."""
 GOOD, BAD, FULL, TOO_LARGE = b"good", b"bad", b"full", b"too large"
 """The kinds of events. They become an effect, a dead letter, the largest effect that fits into a
 transaction, and an effect with one row more, which becomes a dead letter."""
@@ -188,7 +188,9 @@ class Owners(MemoryOwnershipStore):
         on_its_way = self.in_flight[partition_id] or self.world.late
         if on_its_way or partition_id not in self.by_partition:
             return False
-        self.written.append(replace(self.delete(partition_id), owner=LOST, epoch=0))
+        checkpoint = self.world.store.rows[stream_of(partition_id)].checkpoint
+        committed = checkpoint.epoch if checkpoint else 0
+        self.written.append(replace(self.delete(partition_id), owner=LOST, epoch=committed))
         return True
 
 

@@ -46,7 +46,9 @@ def check_epochs(world: World) -> None:
     owners: set[tuple[str, int, str]] = set()
     for row in world.owners.written:
         before = newest.get(row.partition_id)
-        if before and LOST not in (row.owner, before.owner):
+        if before and before.owner == LOST:
+            assert row.epoch > before.epoch, "an epoch of a commit was claimed again"
+        elif before and row.owner != LOST:
             assert row.epoch >= before.epoch, "an epoch went back"
             same = row.owner in ("", before.owner) or row.epoch > before.epoch
             assert same, f"two owners of {row.partition_id} under {row.epoch}"
