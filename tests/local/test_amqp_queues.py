@@ -11,9 +11,12 @@ from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
     MessagingEntityNotFoundError,
+    ServiceBusConnectionError,
     ServiceBusError,
+    ServiceBusServerBusyError,
 )
 
+from local.amqp_broker import faults
 from tests.local.amqp_rig import (
     SIDE_BY_SIDE,
     Rig,
@@ -31,6 +34,7 @@ from tests.local.amqp_rig import (
 pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
 
 LOCK = timedelta(seconds=30)
+QUICK_RETRIES = {"retry_total": 3, "retry_backoff_factor": 0.01}
 Ask = Callable[[SimpleNamespace], Awaitable[Any]]
 
 
@@ -156,6 +160,42 @@ async def test_closing_a_receiver_does_not_count_as_a_failed_delivery_of_prefetc
     await rig.open(again)
     (second,) = await received(again, 1)
     assert (str(second), second.delivery_count) == ("b", 0)
+
+
+@scenario
+async def test_duplicate_detection_drops_a_resent_batch(rig: Rig) -> None:
+    plain = await rig.queue()
+    detecting = await rig.queue(duplicate_window=timedelta(hours=1))
+    client = await rig.another_client(**QUICK_RETRIES)
+    for queue, expected in ((plain, 4), (detecting, 2)):
+        sender = client.get_queue_sender(queue)
+        await rig.open(sender)
+        rig.inside().faults.arm(faults.drop_after_accept(queue))
+        await sender.send_messages([message(each, message_id=each) for each in "ab"])
+        assert rig.counts(queue).active == expected
+
+
+@scenario
+async def test_a_throttled_sender_receives_the_server_busy_error(rig: Rig) -> None:
+    queue = await rig.queue()
+    sender, receiver = await rig.links(queue)
+    rig.inside().faults.arm(faults.throttle(), times=2)
+    for _ in range(2):
+        with pytest.raises(ServiceBusServerBusyError):
+            await sender.send_messages(message("refused"))
+    await sender.send_messages(message("taken"))
+    assert await bodies(receiver, 1) == ["taken"]
+
+
+@scenario
+async def test_a_detached_link_reports_an_error_and_can_be_opened_again(rig: Rig) -> None:
+    queue = await rig.queue()
+    sender, receiver = await rig.links(queue)
+    rig.inside().faults.arm(faults.detach())
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.send_messages(message("lost"))
+    await sender.send_messages(message("after"))
+    assert await bodies(receiver, 1) == ["after"]
 
 
 NOT_SUPPORTED: dict[str, Ask] = {

@@ -91,19 +91,11 @@ def test_invalid_queries_are_refused_like_in_azure(changes: dict[str, str], mess
     assert message in json.loads(reply.body)["message"]
 
 
-def test_a_batch_returns_each_resource_and_refuses_what_azure_refuses() -> None:
+def test_a_batch_returns_each_resource_and_refuses_those_of_another_subscription() -> None:
     monitor = Monitor()
     monitor.record(1, 3)
     (value,) = json.loads(monitor.batch([BUS]).body)["values"]
     assert (value["resourceid"], value["resourceregion"]) == (BUS, "westeurope")
-    elsewhere = BUS.replace("000000000001", "000000000002")
-    for ids, changes, message in (
-        ([BUS] * 51, {}, "1 to 50"),
-        ([elsewhere], {}, "is not in subscription"),
-        ([BUS], {"metricnamespace": None}, "is not of the type"),
-        ([BUS.replace("/bus", "/other")], {}, "was not found in region westeurope"),
-        ("nothing", {}, "1 to 50"),
-    ):
-        reply = monitor.batch(ids, **changes)
-        assert reply.status == 400
-        assert message in json.loads(reply.body)["error"]["message"]
+    reply = monitor.batch([BUS.replace("000000000001", "000000000002")])
+    assert reply.status == 400
+    assert "is not in subscription" in json.loads(reply.body)["error"]["message"]
