@@ -38,7 +38,7 @@ from tests.simulation.world import (
     World,
 )
 
-SEEDS = 60
+SEEDS = 30
 HOSTILE_SECONDS, CALM_SECONDS = 2400, 1800
 SETTLED_SECONDS = 1200
 """The most seconds until the capacity has followed the load, if only the clock was wrong."""

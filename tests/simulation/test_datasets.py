@@ -232,6 +232,6 @@ def check(world: World, seed: int) -> None:
         assert world.done[name] <= 1, f"seed {seed}: {name} was done more than once"
 
 
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_each_data_set_is_processed_once_and_by_one_message_at_a_time(seed: int) -> None:
     check_seed(seed)

@@ -188,7 +188,7 @@ def check_seed(seed: int) -> None:
         assert row.epoch >= 1
 
 
-@pytest.mark.parametrize("seed", seeds(100))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_each_opening_is_announced_and_the_breaker_closes_once_the_dependency_recovers(
     seed: int,
 ) -> None:

@@ -118,6 +118,6 @@ def check_seed(seed: int) -> None:
     assert sorted(sent) == sorted(message_id(STREAM, n) for n in store.redriven), f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_each_dead_letter_is_redriven_or_purged_exactly_once(seed: int) -> None:
     check_seed(seed)
