@@ -13,14 +13,12 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
-    ResourceNotFoundError,
     ServiceResponseTimeoutError,
 )
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.web.aio import WebSiteManagementClient as WebClient
 from azure.mgmt.web.models import AppServicePlan
 
-from local.azure_apis import arm_errors
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import LOST_REPLY
 from local.azure_apis.plans import P1V3, Plan, PlanId
@@ -109,28 +107,14 @@ async def capacity_of(client: WebClient, plan: PlanId = PLAN) -> int | None:
     return current.sku.capacity
 
 
-class TestPlans:
-    async def test_a_change_of_capacity_changes_nothing_else_in_the_plan(
-        self, arm: ArmStandIn
-    ) -> None:
-        before = arm.plan(PLAN)
-        async with arm_client(arm) as client:
-            changed = await scale(client, 4)
-            assert await capacity_of(client) == 4
-        assert changed.sku is not None
-        assert changed.sku.capacity == 4
-        after = arm.plan(PLAN)
-        assert (after.capacity, after.tags, after.sku) == (4, before.tags, before.sku)
-        assert arm.plan(OTHER).capacity == 7
-
-    async def test_a_put_removes_tags_that_it_omits(self, arm: ArmStandIn) -> None:
-        """As in Azure, a PUT with only a SKU removes the other properties."""
-        async with arm_client(arm) as client:
-            poller = await client.app_service_plans.begin_create_or_update(
-                "rg", "plan", AppServicePlan(BARE)
-            )
-            await poller.result()
-        assert arm.plan(PLAN).tags == {}
+async def test_a_put_removes_tags_that_it_omits(arm: ArmStandIn) -> None:
+    """As in Azure, a PUT with only a SKU removes the other properties."""
+    async with arm_client(arm) as client:
+        poller = await client.app_service_plans.begin_create_or_update(
+            "rg", "plan", AppServicePlan(BARE)
+        )
+        await poller.result()
+    assert arm.plan(PLAN).tags == {}
 
 
 class TestChangesOfAPlan:
@@ -206,35 +190,13 @@ class TestChangesOfAPlan:
         assert await statuses(2) != first
 
 
-class TestFaultsOfArm:
-    @pytest.mark.parametrize(
-        ("fault", "status", "error"),
-        [
-            (arm_errors.FORBIDDEN, 403, HttpResponseError),
-            (arm_errors.NOT_FOUND, 404, ResourceNotFoundError),
-            (arm_errors.throttled(17), 429, HttpResponseError),
-            (arm_errors.SERVER_ERROR, 500, HttpResponseError),
-        ],
-    )
-    async def test_a_fault_applies_only_to_the_next_requests(
-        self, arm: ArmStandIn, fault: Any, status: int, error: type[HttpResponseError]
-    ) -> None:
-        arm.fail_next(fault, times=2)
-        async with arm_client(arm) as client:
-            for _ in range(2):
-                with refused(status, error) as caught:
-                    await client.app_service_plans.get("rg", "plan")
-                assert caught.value.error is not None
-                assert caught.value.error.code
-            assert await capacity_of(client) == 1
-
-    async def test_a_lost_reply_hides_a_change_that_took_effect(self, arm: ArmStandIn) -> None:
-        arm.fail_next(LOST_REPLY)
-        async with arm_client(arm) as client:
-            with pytest.raises(ServiceResponseTimeoutError):
-                await scale(client, 4, read_timeout=0.2)
-            assert await capacity_of(client) == 4
-        assert [(put.accepted, put.status) for put in arm.puts] == [(True, None)]
+async def test_a_lost_reply_hides_a_change_that_took_effect(arm: ArmStandIn) -> None:
+    arm.fail_next(LOST_REPLY)
+    async with arm_client(arm) as client:
+        with pytest.raises(ServiceResponseTimeoutError):
+            await scale(client, 4, read_timeout=0.2)
+        assert await capacity_of(client) == 4
+    assert [(put.accepted, put.status) for put in arm.puts] == [(True, None)]
 
 
 @pytest.mark.parametrize(

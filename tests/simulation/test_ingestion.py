@@ -52,10 +52,8 @@ ROWS_MAX = (8, 100)
 takes."""
 
 
-faulty = pausing("load", "commit", "take", "sent", error=StoreUnavailable)
-
-
-class RememberingStore(MemoryIngestionStore):
+@pausing("load", "commit", "take", "sent", error=StoreUnavailable)
+class Store(MemoryIngestionStore):
     """Remembers every commit."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
@@ -68,10 +66,6 @@ class RememberingStore(MemoryIngestionStore):
         answer = await super().commit(stream, saved, commit)
         self.commits.append(commit)
         return answer
-
-
-@faulty
-class Store(RememberingStore): ...
 
 
 @pausing("read_back", "state", error=HubUnavailable)
@@ -103,16 +97,11 @@ HOLDING = (
 class World:
     """One partition, its readers, and a host that repeats, skips and reassigns."""
 
-    def __init__(
-        self,
-        seed: int,
-        fault_rate: float,
-        make_store: Callable[[Callable[[], datetime], int], RememberingStore] = Store,
-    ) -> None:
+    def __init__(self, seed: int, fault_rate: float) -> None:
         self.scheduler = Scheduler(seed, fault_rate)
         self.random = self.scheduler.random
         self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
-        self.store = make_store(self.now, self.limits.rows_max)
+        self.store = Store(self.now, self.limits.rows_max)
         self.hub = Hub(read_max=self.random.choice([3, 10]))
         self.txids = count()
         self.epoch = 0
@@ -383,10 +372,7 @@ def check_seed(seed: int) -> None:
     if seed % 10 == 9:
         check_recreated(seed)
         return
-    check_world(World(seed, fault_rate=(0.005, 0.02, 0.05)[seed % 3]), seed)
-
-
-def check_world(world: World, seed: int) -> None:
+    world = World(seed, fault_rate=(0.005, 0.02, 0.05)[seed % 3])
     world.run(1500)
     check_commits(world)
     world.calm()
