@@ -1,14 +1,11 @@
 """Event hubs over AMQP with the real azure-eventhub clients.
 
-If the environment variable EVENT_HUBS_EMULATOR holds the connection string of Microsoft's Event
-Hubs emulator, the scenarios run against the emulator. Its configuration must have a hub `telemetry`
-with 32 partitions and the consumer groups g1 to g5. Each scenario uses its own partition and reads
-only new events. Scenarios that move the clock, arm faults or inspect the broker are then skipped.
+Each scenario uses its own partition of the hub `telemetry` and reads only new events. It runs
+against Microsoft's emulator if that is named (see `tests.emulators.rig`). Scenarios that move the
+clock, arm faults or inspect the broker are then skipped.
 """
 
 import asyncio
-import itertools
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +20,7 @@ from azure.eventhub.exceptions import EventDataSendError, EventHubError
 from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.model.hub import Partition
 from local.amqp_broker.model.properties import HubProperties
-from tests.emulators.rig import EVENT_HUBS, Limit, skip
+from tests.emulators.rig import Hub, a_partition
 from tests.local.amqp_rig import SIDE_BY_SIDE, Test, side_by_side, side_by_side_test
 from tests.local.polling import until
 
@@ -67,22 +64,28 @@ class Reading:
 
 @dataclass
 class HubRig:
-    """Clients and their broker. `stand_in` is None if the broker is the emulator.
+    """Clients and their partition, which no other scenario uses."""
 
-    A scenario has exclusive use of the partition `partition_id` of the hub `telemetry`. Its events
-    are those after the sequence number `after`.
-    """
-
-    stand_in: AmqpStandIn | None
+    hub: Hub
     clock: VirtualClock
-    connection_string: str
-    partition_id: str
-    after: int
     stack: AsyncExitStack
 
     def inside(self) -> AmqpStandIn:
         """Return the stand-in, or skip the test if there is none."""
-        return self.stand_in or skip(Limit.INSIDE)
+        return self.hub.inside()
+
+    @property
+    def connection_string(self) -> str:
+        return self.hub.connection.connection_string
+
+    @property
+    def partition_id(self) -> str:
+        return self.hub.partition
+
+    @property
+    def after(self) -> int:
+        """The sequence number before the first event of the scenario."""
+        return self.hub.first - 1
 
     @property
     def partition(self) -> Partition:
@@ -94,13 +97,13 @@ class HubRig:
 
     def is_now(self, time: datetime) -> bool:
         """Whether a time is now: exactly by the virtual clock, approximately by the emulator's."""
-        if self.stand_in is not None:
+        if self.hub.stand_in is not None:
             return time == self.clock()
         return abs(datetime.now(UTC) - time) < timedelta(minutes=1)
 
     async def attached(self, count: int = 1) -> None:
         """Wait until this many readers are attached. The emulator does not show readers."""
-        if self.stand_in is not None:
+        if self.hub.stand_in is not None:
             await until(lambda: self.partition.reader_count == count, SECONDS_MAX)
 
     async def producer(self, name: str = "telemetry") -> Any:
@@ -129,26 +132,7 @@ class HubRig:
 
 async def hub_rig(stack: AsyncExitStack) -> HubRig:
     clock = VirtualClock(NOON)
-    if string := os.environ.get(EVENT_HUBS, ""):
-        partition_id = str(next(_partitions_taken))
-        return HubRig(None, clock, string, partition_id, await _end(partition_id), stack)
-    stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
-    properties = HubProperties(partition_count=2, consumer_groups=GROUPS)
-    stand_in.broker.declare_hub("telemetry", properties)
-    return HubRig(stand_in, clock, stand_in.connection_string, "0", -1, stack)
-
-
-async def _end(partition_id: str) -> int:
-    """The newest sequence number in the emulator, which keeps events of earlier runs."""
-    string = os.environ[EVENT_HUBS]
-    async with EventHubProducerClient.from_connection_string(
-        string, eventhub_name="telemetry"
-    ) as client:
-        facts = await client.get_partition_properties(partition_id)
-    return -1 if facts["is_empty"] else int(facts["last_enqueued_sequence_number"])
-
-
-_partitions_taken = itertools.count()
+    return HubRig(await stack.enter_async_context(a_partition(clock)), clock, stack)
 
 
 def scenario(work: Any) -> Test:
