@@ -18,7 +18,7 @@ from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection
 from tests.emulators.rig import Hub, a_partition
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
-from tests.local.half_open_hub import HalfOpenProxy
+from tests.local.half_open import HalfOpenProxy
 from tests.local.polling import until
 
 pytestmark = LEAVES_SOCKETS_OPEN
@@ -80,7 +80,7 @@ async def test_requests_over_a_connection_that_drops_all_packets_time_out(
 ) -> None:
     async with HalfOpenProxy(port_of(hub)) as proxy:
         connection = through(proxy, hub)
-        proxy.swallow()
+        proxy.swallow(new=True)
         partition_ids = EventHubReader(connection, "$Default", timeout_seconds=1).partition_ids()
         with pytest.raises(HubUnavailable, match="no answer within 1 s"):
             await asyncio.wait_for(partition_ids, SECONDS_MAX)
@@ -93,7 +93,7 @@ async def test_a_connection_that_is_silent_from_the_start_is_reported(
 ) -> None:
     async with HalfOpenProxy(port_of(hub)) as proxy:
         connection = through(proxy, hub)
-        proxy.swallow()
+        proxy.swallow(new=True)
         receiver = EventHubReceiver(connection, "$Default", wait_seconds=0.2, silent_seconds_max=2)
         with pytest.raises(HubUnavailable):
             await asyncio.wait_for(

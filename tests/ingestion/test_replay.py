@@ -17,7 +17,7 @@ from shared.ingestion.events.replay import ReplayRange, replay, replay_stream, w
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
 from shared.ingestion.store.events import StoredCheckpoint
 from tests.builders import NOW
-from tests.simulation.ingestion_fleet import once, one_by_one
+from tests.simulation.faults import once, one_by_one
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 SIDE = replay_stream(STREAM, "again")

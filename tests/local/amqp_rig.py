@@ -1,18 +1,16 @@
-"""Runs one scenario with the aio client and the sync client of azure-servicebus at the same time.
+"""Runs the scenarios of a module side by side, each with a client of azure-servicebus.
 
 Each client has its own stand-in with a clock that the scenario moves. If the environment variable
 SERVICE_BUS_EMULATOR holds the connection string of Microsoft's Service Bus emulator, the scenarios
 run against the emulator. Those that move the clock, arm faults or inspect the broker are then
-skipped.
+skipped. The clients are the async ones: the app uses no others.
 """
 
 import asyncio
 import gc
 import os
-import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,8 +18,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 
 from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.azure_apis.entities import EntityCounts
@@ -31,18 +29,11 @@ WAIT_SECONDS = 20
 NOTHING_SECONDS = 0.3
 """How long to wait for messages that should not arrive."""
 
-THREADS_MAX = 64
 AT_ONCE = 8
 AT_ONCE_IN_EMULATOR = 1
 """Microsoft's emulator accepts ten connections, and each sender or receiver opens one."""
 
-SWITCH_SECONDS = 0.0002
-"""Python's thread switch interval in these tests. A sync reader of an event hub spins while it has
-no partition. With Python's default, each step of the event loop would wait 5 ms for such a thread.
-"""
-
-Scenario = Callable[["Rig"], Awaitable[None]]
-MakeRig = Callable[[AsyncExitStack, str], Awaitable[Any]]
+MakeRig = Callable[[AsyncExitStack], Awaitable[Any]]
 Test = Callable[[], Awaitable[None]]
 Run = Callable[[], Awaitable[None]]
 
@@ -55,45 +46,10 @@ SIDE_BY_SIDE = [pytest.mark.asyncio(loop_scope="module"), *LEAVES_SOCKETS_OPEN]
 """Marks for a module of side-by-side tests, in addition to the fixture `side_by_side`."""
 
 
-class Threaded:
-    """Wraps a sync object. Its methods can be awaited; each call runs in a thread."""
-
-    def __init__(self, wrapped: Any) -> None:
-        self.wrapped = wrapped
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self.wrapped, name)
-        if name == "session":
-            return Threaded(attribute)
-        if not callable(attribute):
-            return attribute
-
-        async def call(*args: Any, **options: Any) -> Any:
-            return await asyncio.to_thread(attribute, *args, **options)
-
-        return call
-
-    async def __aenter__(self) -> "Threaded":
-        await asyncio.to_thread(self.wrapped.__enter__)
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await asyncio.to_thread(self.wrapped.__exit__, *exception)
-
-
-class ThreadedClient(Threaded):
-    """Wraps a sync client, whose senders and receivers are also wrapped."""
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.wrapped, name)
-        return lambda *args, **options: Threaded(method(*args, **options))
-
-
 @dataclass
 class Rig:
     """One client and its broker."""
 
-    kind: str
     client: Any
     bus: Bus
     clock: VirtualClock
@@ -136,19 +92,21 @@ class Rig:
         await self.open(sender, receiver)
         return sender, receiver
 
-    async def another_client(self, **options: Any) -> Any:
-        """A client of the same kind with other options."""
-        client = _client(self.kind, self.connection_string, keep_alive=0, **options)
+    async def another_client(self, **options: Any) -> ServiceBusClient:
+        """A client with other options."""
+        client = ServiceBusClient.from_connection_string(
+            self.connection_string, keep_alive=0, **options
+        )
         return await self.stack.enter_async_context(client)
 
 
-def both(scenario: Scenario) -> Test:
-    """A test that runs a scenario with both clients of Service Bus at the same time."""
-    return side_by_side_test(scenario, rig)
+def scenario(work: Callable[["Rig"], Awaitable[None]]) -> Test:
+    """A test that runs a scenario with a client of Service Bus."""
+    return side_by_side_test(work, rig)
 
 
-def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig) -> Test:
-    """A test that runs a scenario with clients of both kinds at the same time.
+def side_by_side_test(work: Callable[[Any], Awaitable[None]], make: MakeRig) -> Test:
+    """A test that runs a scenario with its own client and broker.
 
     The fixture `side_by_side` runs the scenarios of a module in parallel. They mostly wait for the
     SDK, which needs half a second to open a link and one second to close it.
@@ -158,11 +116,12 @@ def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig)
         await _running.pop(test)
 
     async def run() -> None:
-        await asyncio.gather(*(_run(scenario, make, kind) for kind in ("aio", "sync")))
+        async with AsyncExitStack() as stack:
+            await work(await make(stack))
 
-    test.__name__ = scenario.__name__
-    test.__doc__ = scenario.__doc__
-    test.__module__ = scenario.__module__
+    test.__name__ = work.__name__
+    test.__doc__ = work.__doc__
+    test.__module__ = work.__module__
     _scenarios[test] = run
     return test
 
@@ -170,9 +129,6 @@ def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig)
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Start all scenarios of the module that are selected."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
     emulated = any(os.environ.get(name) for name in (SERVICE_BUS, EVENT_HUBS))
     limit = asyncio.Semaphore(AT_ONCE_IN_EMULATOR if emulated else AT_ONCE)
     for item in request.session.items:
@@ -184,7 +140,6 @@ async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
         left.cancel()
     await asyncio.gather(*_running.values(), return_exceptions=True)
     _running.clear()
-    sys.setswitchinterval(interval)
     forget_open_sockets()
 
 
@@ -204,29 +159,14 @@ _scenarios: dict[Test, Run] = {}
 _running: dict[Test, asyncio.Task[None]] = {}
 
 
-async def _run(scenario: Callable[[Any], Awaitable[None]], make: MakeRig, kind: str) -> None:
-    async with AsyncExitStack() as stack:
-        try:
-            await scenario(await make(stack, kind))
-        except Exception as error:
-            error.add_note(f"with the {kind} client")
-            raise
-
-
-async def rig(stack: AsyncExitStack, kind: str) -> Rig:
-    """A client of this kind, closed with the stack. Without keep-alives it closes faster."""
-    options = {"retry_total": 0, "keep_alive": 0}
+async def rig(stack: AsyncExitStack) -> Rig:
+    """A client, closed with the stack. Without keep-alives it closes faster."""
     clock = VirtualClock()
     bus = await stack.enter_async_context(running_bus(clock))
-    string = bus.connection.connection_string
-    client = await stack.enter_async_context(_client(kind, string, **options))
-    return Rig(kind, client, bus, clock, stack)
-
-
-def _client(kind: str, connection_string: str, **options: Any) -> Any:
-    if kind == "aio":
-        return AsyncServiceBusClient.from_connection_string(connection_string, **options)
-    return ThreadedClient(ServiceBusClient.from_connection_string(connection_string, **options))
+    client = ServiceBusClient.from_connection_string(
+        bus.connection.connection_string, retry_total=0, keep_alive=0
+    )
+    return Rig(await stack.enter_async_context(client), bus, clock, stack)
 
 
 @asynccontextmanager

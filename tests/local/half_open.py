@@ -33,6 +33,10 @@ class HalfOpenProxy:
         assert self._server is not None, "the proxy is not started"
         return int(self._server.sockets[0].getsockname()[1])
 
+    def through(self, connection_string: str) -> str:
+        """The connection string with this proxy's port."""
+        return connection_string.replace(f":{self._to_port};", f":{self.port};", 1)
+
     def swallow(self, *, new: bool = False) -> None:
         """From now on, drop all bytes of existing connections, and of new ones if ``new``."""
         self._swallowed_up_to = self.accepted

@@ -11,11 +11,11 @@ from tests.local.amqp_rig import (
     SIDE_BY_SIDE,
     Rig,
     bodies,
-    both,
     first_message,
     message,
     nothing_comes,
     received,
+    scenario,
     side_by_side,
 )
 
@@ -24,7 +24,7 @@ pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
 WINDOW = timedelta(hours=48)
 
 
-@both
+@scenario
 async def test_every_subscription_gets_every_message(rig: Rig) -> None:
     topic = await rig.topic("mail", "log")
     sender = rig.client.get_topic_sender(topic)
@@ -36,7 +36,7 @@ async def test_every_subscription_gets_every_message(rig: Rig) -> None:
     assert await bodies(log, 2) == ["a", "b"]
 
 
-@both
+@scenario
 async def test_each_subscription_has_its_own_dead_letters(rig: Rig) -> None:
     topic = await rig.topic("mail", "log")
     sender = rig.client.get_topic_sender(topic)
@@ -51,14 +51,14 @@ async def test_each_subscription_has_its_own_dead_letters(rig: Rig) -> None:
     assert await bodies(dead, 1) == ["a"]
 
 
-@both
+@scenario
 async def test_a_missing_subscription_is_reported_as_not_found(rig: Rig) -> None:
     topic = await rig.topic("mail")
     with pytest.raises(MessagingEntityNotFoundError):
         await first_message(rig, rig.client.get_subscription_receiver(topic, "none"))
 
 
-@both
+@scenario
 async def test_forwarded_messages_keep_their_enqueued_sequence_number(rig: Rig) -> None:
     end = await rig.queue()
     start = await rig.queue(forward_to=end)
@@ -73,7 +73,7 @@ async def test_forwarded_messages_keep_their_enqueued_sequence_number(rig: Rig) 
     assert forwarded.message_id == "m"
 
 
-@both
+@scenario
 async def test_a_scheduled_message_is_delivered_when_it_is_due(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
@@ -89,7 +89,7 @@ async def test_a_scheduled_message_is_delivered_when_it_is_due(rig: Rig) -> None
     assert first.sequence_number > number
 
 
-@both
+@scenario
 async def test_a_message_id_is_accepted_once_within_a_window_of_two_days(rig: Rig) -> None:
     queue = await rig.queue(duplicate_window=WINDOW)
     sender, receiver = await rig.links(queue)
@@ -100,41 +100,3 @@ async def test_a_message_id_is_accepted_once_within_a_window_of_two_days(rig: Ri
     rig.advance(hours=0.1)
     await sender.send_messages(message("again", message_id="same"))
     assert await bodies(receiver, 3) == ["once", "other", "again"]
-
-
-@both
-async def test_a_scheduled_duplicate_is_dropped_when_it_is_sent(rig: Rig) -> None:
-    queue = await rig.queue(duplicate_window=WINDOW)
-    sender, receiver = await rig.links(queue)
-    due = rig.clock() + timedelta(hours=24)
-    for _ in range(3):
-        await sender.schedule_messages(message("day", message_id="dataset:day"), due)
-    assert rig.counts(queue).scheduled == 1
-    rig.advance(hours=25)
-    assert await bodies(receiver, 1) == ["day"]
-    await nothing_comes(receiver)
-
-
-@both
-async def test_a_message_to_a_topic_can_be_scheduled(rig: Rig) -> None:
-    topic = await rig.topic("mail")
-    sender = rig.client.get_topic_sender(topic)
-    mail = rig.client.get_subscription_receiver(topic, "mail")
-    await rig.open(sender, mail)
-    await sender.schedule_messages(message("later"), rig.clock() + timedelta(hours=1))
-    await nothing_comes(mail)
-    rig.advance(hours=1)
-    assert await bodies(mail, 1) == ["later"]
-
-
-@both
-async def test_a_message_that_cannot_be_forwarded_goes_to_the_transfer_dead_letters(
-    rig: Rig,
-) -> None:
-    queue = await rig.queue(forward_to="nowhere")
-    rig.inside()  # the emulator refuses to create such a queue
-    sender = rig.client.get_queue_sender(queue)
-    dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
-    await rig.open(sender, dead)
-    await sender.send_messages(message("lost"))
-    assert await bodies(dead, 1) == ["lost"]

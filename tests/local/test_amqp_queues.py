@@ -1,4 +1,4 @@
-"""Queues over AMQP with the real azure-servicebus clients, sync and aio."""
+"""Queues over AMQP with the real azure-servicebus client."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -11,30 +11,34 @@ from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
     MessagingEntityNotFoundError,
+    ServiceBusConnectionError,
     ServiceBusError,
+    ServiceBusServerBusyError,
 )
 
+from local.amqp_broker import faults
 from tests.local.amqp_rig import (
     SIDE_BY_SIDE,
     Rig,
     bodies,
-    both,
     first_message,
     first_send,
     message,
     nothing_comes,
     opened,
     received,
+    scenario,
     side_by_side,
 )
 
 pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
 
 LOCK = timedelta(seconds=30)
+QUICK_RETRIES = {"retry_total": 3, "retry_backoff_factor": 0.01}
 Ask = Callable[[SimpleNamespace], Awaitable[Any]]
 
 
-@both
+@scenario
 async def test_messages_are_received_in_order_and_removed_when_completed(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
@@ -54,7 +58,7 @@ async def test_messages_are_received_in_order_and_removed_when_completed(rig: Ri
     await nothing_comes(receiver)
 
 
-@both
+@scenario
 async def test_a_batch_is_unpacked_but_a_body_that_resembles_one_is_not(
     rig: Rig,
 ) -> None:
@@ -72,16 +76,7 @@ async def test_a_batch_is_unpacked_but_a_body_that_resembles_one_is_not(
     assert b"".join(messages[100].body) == encoded_message
 
 
-@both
-async def test_a_message_of_many_frames_arrives_complete(rig: Rig) -> None:
-    queue = await rig.queue()
-    text = "0123456789" * 25_000
-    sender, receiver = await rig.links(queue)
-    await sender.send_messages(message(text))
-    assert await bodies(receiver, 1) == [text]
-
-
-@both
+@scenario
 async def test_a_message_above_the_size_limit_is_refused_with_an_error(rig: Rig) -> None:
     queue = await rig.queue()
     sender, receiver = await rig.links(queue)
@@ -91,7 +86,7 @@ async def test_a_message_above_the_size_limit_is_refused_with_an_error(rig: Rig)
     assert await bodies(receiver, 1) == ["still here"]
 
 
-@both
+@scenario
 async def test_an_abandoned_message_is_redelivered_and_then_dead_lettered(rig: Rig) -> None:
     queue = await rig.queue(max_delivery_count=3)
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
@@ -112,7 +107,7 @@ async def test_an_abandoned_message_is_redelivered_and_then_dead_lettered(rig: R
     await nothing_comes(receiver)
 
 
-@both
+@scenario
 async def test_a_dead_lettered_message_keeps_the_reason_and_its_properties(rig: Rig) -> None:
     queue = await rig.queue()
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
@@ -128,7 +123,7 @@ async def test_a_dead_lettered_message_keeps_the_reason_and_its_properties(rig: 
     await dead.complete_message(dead_letter)
 
 
-@both
+@scenario
 async def test_a_message_is_redelivered_when_its_lock_expires(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
     sender, receiver = await rig.links(queue)
@@ -143,35 +138,7 @@ async def test_a_message_is_redelivered_when_its_lock_expires(rig: Rig) -> None:
     assert rig.counts(queue).active == 0
 
 
-@both
-async def test_renewing_a_lock_extends_it(rig: Rig) -> None:
-    queue = await rig.queue(lock_duration=LOCK)
-    sender, receiver = await rig.links(queue)
-    await sender.send_messages(message("slow"))
-    (slow,) = await received(receiver, 1)
-    token, before = slow.lock_token, slow.locked_until_utc
-    rig.advance(seconds=20)
-    until = await receiver.renew_message_lock(slow)
-    assert until == before + timedelta(seconds=20)
-    rig.advance(seconds=20)
-    await receiver.complete_message(slow)
-    assert rig.counts(queue).active == 0
-    with pytest.raises(MessageLockLostError):
-        await receiver._renew_locks(token)
-
-
-@both
-async def test_an_expired_message_is_dead_lettered_if_the_queue_says_so(rig: Rig) -> None:
-    queue = await rig.queue(dead_letters_expired=True)
-    sender, receiver = await rig.links(queue)
-    await sender.send_messages(message("old", time_to_live=timedelta(minutes=1)))
-    await sender.send_messages(message("new"))
-    rig.advance(minutes=1)
-    assert await bodies(receiver, 1) == ["new"]
-    assert rig.counts(queue).dead_letter == 1
-
-
-@both
+@scenario
 async def test_a_missing_entity_is_reported_as_not_found(rig: Rig) -> None:
     with pytest.raises(MessagingEntityNotFoundError):
         await first_send(rig, rig.client.get_queue_sender("none"))
@@ -179,7 +146,7 @@ async def test_a_missing_entity_is_reported_as_not_found(rig: Rig) -> None:
         await first_message(rig, rig.client.get_queue_receiver("none"))
 
 
-@both
+@scenario
 async def test_closing_a_receiver_does_not_count_as_a_failed_delivery_of_prefetched_messages(
     rig: Rig,
 ) -> None:
@@ -195,18 +162,40 @@ async def test_closing_a_receiver_does_not_count_as_a_failed_delivery_of_prefetc
     assert (str(second), second.delivery_count) == ("b", 0)
 
 
-@both
-async def test_received_messages_stay_locked_after_the_link_closes(rig: Rig) -> None:
-    queue = await rig.queue(lock_duration=LOCK)
-    sender, receiver = rig.client.get_queue_sender(queue), rig.client.get_queue_receiver(queue)
-    async with opened(sender, receiver):
-        await sender.send_messages(message("a"))
-        await received(receiver, 1)
-    again = rig.client.get_queue_receiver(queue)
-    await rig.open(again)
-    await nothing_comes(again)
-    rig.advance(seconds=31)
-    assert await bodies(again, 1) == ["a"]
+@scenario
+async def test_duplicate_detection_drops_a_resent_batch(rig: Rig) -> None:
+    plain = await rig.queue()
+    detecting = await rig.queue(duplicate_window=timedelta(hours=1))
+    client = await rig.another_client(**QUICK_RETRIES)
+    for queue, expected in ((plain, 4), (detecting, 2)):
+        sender = client.get_queue_sender(queue)
+        await rig.open(sender)
+        rig.inside().faults.arm(faults.drop_after_accept(queue))
+        await sender.send_messages([message(each, message_id=each) for each in "ab"])
+        assert rig.counts(queue).active == expected
+
+
+@scenario
+async def test_a_throttled_sender_receives_the_server_busy_error(rig: Rig) -> None:
+    queue = await rig.queue()
+    sender, receiver = await rig.links(queue)
+    rig.inside().faults.arm(faults.throttle(), times=2)
+    for _ in range(2):
+        with pytest.raises(ServiceBusServerBusyError):
+            await sender.send_messages(message("refused"))
+    await sender.send_messages(message("taken"))
+    assert await bodies(receiver, 1) == ["taken"]
+
+
+@scenario
+async def test_a_detached_link_reports_an_error_and_can_be_opened_again(rig: Rig) -> None:
+    queue = await rig.queue()
+    sender, receiver = await rig.links(queue)
+    rig.inside().faults.arm(faults.detach())
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.send_messages(message("lost"))
+    await sender.send_messages(message("after"))
+    assert await bodies(receiver, 1) == ["after"]
 
 
 NOT_SUPPORTED: dict[str, Ask] = {
@@ -220,7 +209,7 @@ NOT_SUPPORTED: dict[str, Ask] = {
 }
 
 
-@both
+@scenario
 async def test_unsupported_operations_are_refused_by_name(rig: Rig) -> None:
     rig.inside()
     queue, with_sessions = await rig.queue(), await rig.queue(requires_session=True)

@@ -17,11 +17,11 @@ from tests.local.amqp_rig import (
     WAIT_SECONDS,
     Rig,
     bodies,
-    both,
     first_message,
     message,
     opened,
     received,
+    scenario,
     side_by_side,
 )
 from tests.local.polling import until
@@ -41,7 +41,7 @@ async def session_queue(rig: Rig, *texts: str) -> str:
     return queue
 
 
-@both
+@scenario
 async def test_a_session_delivers_only_its_own_messages_in_order(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "b1", "a2", "b2")
     b = rig.client.get_queue_receiver(queue, session_id="b")
@@ -53,7 +53,7 @@ async def test_a_session_delivers_only_its_own_messages_in_order(rig: Rig) -> No
     assert await bodies(following, 2) == ["a1", "a2"]
 
 
-@both
+@scenario
 async def test_a_session_has_one_receiver_and_is_released_when_it_closes(rig: Rig) -> None:
     queue = await session_queue(rig, "a1")
     async with opened(first := rig.client.get_queue_receiver(queue, session_id="a")):
@@ -65,7 +65,7 @@ async def test_a_session_has_one_receiver_and_is_released_when_it_closes(rig: Ri
     assert again.delivery_count == 0
 
 
-@both
+@scenario
 async def test_a_session_lock_expires_unless_it_is_renewed(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "a2")
     await rig.open(late := rig.client.get_queue_receiver(queue, session_id="a"))
@@ -86,7 +86,7 @@ async def test_a_session_lock_expires_unless_it_is_renewed(rig: Rig) -> None:
     assert (str(again), again.delivery_count) == ("a2", 1)
 
 
-@both
+@scenario
 async def test_a_receiver_of_any_session_waits_until_one_has_messages(rig: Rig) -> None:
     queue = await session_queue(rig)
     sender = rig.client.get_queue_sender(queue)
@@ -104,7 +104,7 @@ async def test_a_receiver_of_any_session_waits_until_one_has_messages(rig: Rig) 
     assert await bodies(waiting, 1) == ["z1"]
 
 
-@both
+@scenario
 async def test_waiting_for_a_session_times_out(rig: Rig) -> None:
     queue = await session_queue(rig)
     waiting = rig.client.get_queue_receiver(
@@ -114,7 +114,7 @@ async def test_waiting_for_a_session_times_out(rig: Rig) -> None:
         await first_message(rig, waiting)
 
 
-@both
+@scenario
 async def test_session_receivers_and_session_queues_require_each_other(rig: Rig) -> None:
     with_sessions, without = await session_queue(rig), await rig.queue()
     sender = rig.client.get_queue_sender(with_sessions)

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 from azure.core.exceptions import AzureError
-from azure.data.tables import TableServiceClient
 from azure.storage.queue import QueueServiceClient
 
 import local.azurite
@@ -30,21 +29,6 @@ input()
 def queue_names(connection_string: str) -> list[str]:
     with QueueServiceClient.from_connection_string(connection_string, retry_total=0) as service:
         return [each.name for each in service.list_queues()]
-
-
-def test_data_in_a_folder_survive_a_restart(tmp_path: Path) -> None:
-    with Azurite(tmp_path) as azurite:
-        connection = azurite.connection_string
-        with QueueServiceClient.from_connection_string(connection) as service:
-            service.create_queue("kept").close()
-    with Azurite(tmp_path) as azurite:
-        assert queue_names(azurite.connection_string) == ["kept"]
-
-
-def test_the_table_service_answers(azurite: Azurite) -> None:
-    with TableServiceClient.from_connection_string(azurite.connection_string) as service:
-        service.create_table_if_not_exists("Probe").close()
-        assert "Probe" in {each.name for each in service.list_tables()}
 
 
 def test_the_emulator_ends_when_its_parent_is_killed() -> None:
@@ -86,15 +70,6 @@ def test_the_error_for_a_missing_node_names_the_command_to_run(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(NodeMissing, match="Run `make setup`"):
         find_node()
-
-
-def test_node_of_the_virtual_environment_takes_precedence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    node = tmp_path / "node"
-    node.touch(mode=0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert find_node() == str(node)
 
 
 def test_the_error_includes_the_output_of_an_emulator_that_ended(

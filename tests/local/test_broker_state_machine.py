@@ -151,5 +151,16 @@ def names(messages: Iterable[Message]) -> list[str]:
     return [message.content.payload.decode() for message in messages]
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+def test_an_abandoned_message_keeps_its_place_in_the_queue() -> None:
+    machine = QueueMachine()
+    machine.send(3)
+    first, _second = machine.receive(), machine.receive()
+    assert isinstance(first, Held)
+    machine.settle(first, "abandon")
+    again = machine.receive()
+    assert isinstance(again, Held)
+    assert (first.name, again.name) == ("0", "0")
+
+
+QueueMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestQueueMachine = QueueMachine.TestCase

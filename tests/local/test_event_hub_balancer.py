@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from local.functions_host import event_hub_balancer
-from local.functions_host.event_hub_balancer import HostBalancer, Lifetime, next_partition
+from local.functions_host.event_hub_balancer import HostBalancer, Lifetime
 from local.twins.ingestion import MemoryOwnershipStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -65,13 +65,6 @@ async def test_a_host_that_wakes_after_its_rows_expired_has_lost_its_partitions(
     assert await world.settle([other]) == [8]
     mine, _ = await frozen.cycle(IDS)
     assert len(mine) <= 1
-
-
-def test_a_host_takes_no_free_partition_beyond_its_share() -> None:
-    owners = {"0": "me", "1": "me", "2": "other"}
-    assert next_partition("0123", owners, "me") is None
-    assert next_partition("0123", owners, "other") == "3"
-    assert next_partition("0123", {**owners, "3": "me"}, "other", min) == "0"
 
 
 def test_the_balancer_uses_none_of_the_apps_own_decisions() -> None:

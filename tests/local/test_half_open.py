@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +29,6 @@ from tests.local.polling import until
 from tests.local.test_functions_host_messaging import APP, LISTENING
 
 pytestmark = LEAVES_SOCKETS_OPEN
-PORT = re.compile(r"(?<=:)\d+(?=;)")
 SECONDS = 1.0
 """The timeout of one attempt. The app waits longer; see ATTEMPT_SECONDS."""
 
@@ -53,9 +51,7 @@ def bus() -> Iterator[AmqpStandIn]:
 
 @pytest.fixture
 async def proxy(bus: AmqpStandIn) -> AsyncIterator[HalfOpenProxy]:
-    port = PORT.search(bus.connection_string)
-    assert port is not None
-    async with HalfOpenProxy(int(port[0])) as running:
+    async with HalfOpenProxy(bus.port) as running:
         yield running
 
 
@@ -76,7 +72,7 @@ class Program:
 
 @pytest.fixture
 async def program(bus: AmqpStandIn, proxy: HalfOpenProxy) -> AsyncIterator[Program]:
-    string = PORT.sub(str(proxy.port), bus.connection_string, count=1)
+    string = proxy.through(bus.connection_string)
     running = Program(string)
     yield running
     async with asyncio.timeout(BOUND_SECONDS):
@@ -117,7 +113,7 @@ async def test_a_silent_administration_request_times_out(
 ) -> None:
     monkeypatch.setattr(transport, "READ_SECONDS", SECONDS)
     async with service_bus() as there, HalfOpenProxy(there.administration.port) as proxy:
-        string = PORT.sub(str(proxy.port), there.administration.connection_string, count=1)
+        string = proxy.through(there.administration.connection_string)
         there.amqp.namespace.declare_queue("jobs")
         reader = ServiceBusQueueReader(ServiceBusConnection("Bus", string))
         assert (await reader.facts("jobs")).name == "jobs"
@@ -148,7 +144,7 @@ async def test_a_receiver_of_the_local_host_opens_a_new_connection_when_its_own_
     bus.namespace.declare_queue("received", soon)
     settings = {
         "AzureWebJobsStorage": azurite.connection_string,
-        "Bus": PORT.sub(str(proxy.port), bus.connection_string, count=1),
+        "Bus": proxy.through(bus.connection_string),
         "PlainQueue": "received",
         **{f"AzureWebJobs.{name}.Disabled": "true" for name in LISTENING if name != "plain"},
     }

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.processing_queues import declare_processing_queues
@@ -21,11 +19,10 @@ from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, InvocationCounts
 from local.twins.datasets import MemoryClaims
 from shared.messaging.batch_sender import BatchSender
-from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.settings.connections import ServiceBusConnection
 from shared.trends.datasets.flows.process_dataset import LEASE
 from shared.trends.datasets.ports import ClaimStore
 from shared.trends.datasets.processing import DatasetWork, processing_message
-from shared.trends.store.claims import TableClaims
 from shared.values.messages import Message, MessageSender
 from shared.wiring.app import App
 from shared.wiring.batch_sender import batch_sender
@@ -115,36 +112,6 @@ async def test_a_message_that_finds_a_valid_claim_is_processed_when_the_claim_ex
     claim = await claims.take(work, "somebody else")
     assert claim.done_at is not None
     assert claim.taken_at == claim.done_at == clock()
-
-
-@pytest.fixture
-async def table_claims(azurite: Azurite) -> AsyncIterator[TableClaims]:
-    claims = TableClaims(StorageConnection("Storage", azurite.connection_string))
-    yield claims
-    await claims.close()
-
-
-async def test_a_message_that_finds_a_valid_claim_in_table_storage_is_processed_when_it_expires(
-    azurite: Azurite, table_claims: TableClaims
-) -> None:
-    """A repetition for late data. The claim is by the storage's clock, which nothing advances, so
-    the test ages the claim instead.
-    """
-    clock, work = VirtualClock(), work_on("orders", late=3)
-    mine = await table_claims.take(work, "a message that was dead-lettered")
-    async with world(azurite, clock, table_claims) as there:
-        await there.send(work)
-        await until(lambda: there.messages("processing").scheduled == 1, SECONDS_MAX)
-        await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)
-        assert there.invocations == InvocationCounts(invocations=1, failures=0)
-        await table_claims._write(replace(mine, taken_at=mine.taken_at - LEASE), mine.version)
-        clock.advance(LEASE)
-        await until(lambda: there.invocations.invocations == 2, SECONDS_MAX)
-        await there.nothing_is_left()
-        assert there.invocations.failures == 0
-        claim = await table_claims.take(work, "somebody else")
-    assert claim.done_at is not None
-    assert claim.holder not in ("somebody else", mine.holder)
 
 
 class DiesAfterSending:

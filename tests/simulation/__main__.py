@@ -21,10 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 NAMES = (
     "ingestion",
     "ingestion_fleet",
-    "ingestion_balancing",
     "ingestion_breaker",
     "ingestion_redrive",
-    "ingestion_sql",
     "ingestion_trigger",
     "ingestion_slow_failures",
     "autoscaling",

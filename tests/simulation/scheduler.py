@@ -101,6 +101,11 @@ class Scheduler:
         while self.tasks:
             self.step()
 
+    def close(self) -> None:
+        """End all tasks where they are."""
+        for task in self.tasks:
+            task.work.close()
+
     def _can_go_on(self, task: Task) -> bool:
         return task.until is None or task.until <= self.clock() or self._is_over(task)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 
@@ -28,19 +28,17 @@ from shared.autoscaling.state import ActionStatus, ScalingState
 from tests.builders import TIMING
 from tests.simulation.seeds import seeds
 from tests.simulation.world import (
-    ARM,
     CLOCKS,
     COOLDOWN,
     KINDS,
     LIMITS,
     QUEUES,
-    STORAGE,
     USUAL,
     Slowness,
     World,
 )
 
-SEEDS = 60
+SEEDS = 30
 HOSTILE_SECONDS, CALM_SECONDS = 2400, 1800
 SETTLED_SECONDS = 1200
 """The most seconds until the capacity has followed the load, if only the clock was wrong."""
@@ -256,29 +254,3 @@ def test_after_a_high_fault_rate_the_capacity_still_follows_the_load(seed: int) 
     calm(world, load=1000.0)
     check_always(world, by_hand=False)
     assert world.control.capacities["plan-1"] == LIMITS.maximum, f"seed {seed}"
-
-
-def test_each_kind_of_slowness_has_its_effect() -> None:
-    """The simulation proves nothing if a kind of slowness never has any effect."""
-    plan, storage, clocks = (
-        [hostile(seed, by_hand=False, slow=slow) for seed in range(12)]
-        for slow in (ARM, STORAGE, CLOCKS)
-    )
-    assert sum(world.control.timed_out for world in plan) > 5
-    assert sum(world.control.overlapping for world in plan) > 5
-    assert sum(world.killed for world in storage) > 20
-    assert sum(len(world.clock_set_at) for world in clocks) > 3
-
-
-def test_the_faults_lead_to_every_kind_of_log_entry() -> None:
-    """The simulation proves nothing if its faults never have any effect."""
-    never = {EntryKind.OVERRIDE, EntryKind.UNREADABLE}  # no operators and no older version here
-    missing = set(EntryKind) - never
-    poisoned = 0
-    for seed, fault_rate in product(range(30, 50), (0.2, 0.05, 0.02)):
-        world = hostile(seed, by_hand=True, fault_rate=fault_rate)
-        missing -= {e.kind for e in lines(world)}
-        poisoned += len(world.poisoned)
-        if not missing and poisoned:
-            return
-    raise AssertionError(f"no world has {missing}; {poisoned} messages became poison")

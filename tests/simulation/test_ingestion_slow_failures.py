@@ -4,7 +4,7 @@ run."""
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -22,9 +22,10 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.model import Effect, Event, Stream
+from shared.ingestion.model import Effect, Event
 from shared.values.concurrency import Heartbeat
 from tests.builders import NOW
+from tests.simulation.faults import once, one_by_one, stream_of
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds
 
@@ -33,15 +34,6 @@ BATCH = 99
 SECONDS = 300.0
 HOST_RETRY_SECONDS = 5
 DEFAULT = settings.load({}).ingestion.breaker.part(TripRule)
-
-
-async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    for piece in work:
-        await piece()
-
-
-async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
-    return await attempt()
 
 
 class Nobody:
@@ -106,7 +98,7 @@ class World:
 
     async def instance(self, partition_id: str) -> None:
         consumer = Consumer(
-            Stream("ns", "hub", "$Default", partition_id),
+            stream_of(partition_id),
             Writer(partition_id),
             self.store,
             MemoryHubReader(),
@@ -140,8 +132,7 @@ class World:
             mode = self.breakers.stored.mode
             if self.opened_after is None and mode is not BreakerMode.CLOSED:
                 self.opened_after = len(self.calls)
-        for task in self.scheduler.tasks:
-            task.work.close()
+        self.scheduler.close()
 
     @property
     def dead_letters(self) -> int:

@@ -12,12 +12,11 @@ import pytest
 
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import SendingStopped
 from shared.messaging.model import Progress
 from shared.messaging.send_state import RetryBudget
 from shared.values.messages import Message, Order, Result
+from tests.simulation.seeds import seeds
 
-SEEDS = range(150)
 ROOM_BESIDE_BODY = 200
 """The most bytes that a message alone in a batch takes besides its body."""
 
@@ -101,12 +100,6 @@ def check_order(seed: int, order: Order) -> None:
     check_result(world, messages, result, seed)
 
 
-@pytest.mark.parametrize("order", Order)
-def test_each_message_arrives_once_and_in_order_despite_faults(order: Order) -> None:
-    for seed in SEEDS:
-        check_order(seed, order)
-
-
 def check_result(world: World, messages: list[Message], result: Result, seed: int) -> None:
     assert (result.sent, result.refused) == (len(messages), ()), seed
     assert world.progress[-1] == Progress(len(messages), len(messages), result.batches), seed
@@ -121,24 +114,6 @@ def check_result(world: World, messages: list[Message], result: Result, seed: in
         assert world.pauses == [], seed
 
 
-def test_limits_learned_in_one_call_are_used_in_the_next() -> None:
-    for seed in SEEDS:
-        world = World(random.Random(seed))
-        world.fault_rate = 0
-        load = world.messages(300)
-        *_, last = (asyncio.run(world.send(load, Order.KEPT)) for _ in "123")
-        assert last.retries == 0, seed
-
-
-def test_the_unsent_messages_of_a_stopped_call_can_be_sent_again() -> None:
-    for seed in range(40):
-        world = World(random.Random(seed))
-        world.fault_rate = 0.99
-        messages = world.messages(120)
-        with pytest.raises(SendingStopped) as stopped:
-            asyncio.run(world.send(messages, Order.KEPT))
-        unsent = list(stopped.value.unsent)
-        assert stopped.value.result.sent + len(unsent) == len(messages)
-        world.fault_rate = 0
-        asyncio.run(world.send(unsent, Order.KEPT))
-        assert places(world.queue.messages) == places(messages), seed
+@pytest.mark.parametrize("seed", seeds(60))
+def test_each_message_arrives_once_and_in_order_despite_faults(seed: int) -> None:
+    check_seed(seed)

@@ -23,6 +23,7 @@ from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, Scaling
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.samples import encode_metrics
 from tests.builders import NOW, TIMING, resource
+from tests.simulation.faults import failing_as, pausing
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 
 LIMITS = Limits(2, 6)
@@ -92,11 +93,9 @@ class Confirmation:
     desired: Desired
 
 
+@pausing("load", "commit", "record", by=lambda store: store._world.storage_call())
 class Store(MemoryStateStore):
-    """The in-memory adapter with a pause before and after each call, some of them long.
-
-    It records the true time at which each decision read its state.
-    """
+    """Some pauses are long. It records the true time at which each decision read its state."""
 
     def __init__(self, world: World) -> None:
         super().__init__(lambda: world.server_now().replace(microsecond=0))
@@ -113,25 +112,16 @@ class Store(MemoryStateStore):
         return self._world.local_now()
 
     async def load(self, resource_name: str) -> Snapshot:
-        await self._world.storage_call()
         snapshot = await super().load(resource_name)
         world = self._world
         self._reads[id(snapshot)] = snapshot, Read(world.now, world.control.capacities["plan-1"])
-        await self._world.storage_call()
         return snapshot
 
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
-        await self._world.storage_call()
         await super().commit(snapshot, state, entries)
         self._note(snapshot, state, entries)
-        await self._world.storage_call()
-
-    async def record(self, entry: LogEntry) -> None:
-        await self._world.storage_call()
-        await super().record(entry)
-        await self._world.storage_call()
 
     def _note(self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry]) -> None:
         world = self._world
@@ -179,15 +169,12 @@ class Control(MemoryCapacityControl):
         """True if a change is refused while another is under way, as App Service usually does."""
         self._operations: list[Operation] = []
         self.effective: list[Effect] = []
-        self.overlapping = self.timed_out = 0
 
     async def read(self, target: CapacityTarget) -> MetricValue:
-        try:
+        with failing_as(CapacityDelayed("the connection was lost")):
             await pause()
             value = await super().read(target)
             await pause()
-        except Outage as error:
-            raise CapacityDelayed("the connection was lost") from error
         return value
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
@@ -202,7 +189,6 @@ class Control(MemoryCapacityControl):
             slow = world.slow
             seconds = world.seconds(slow.arm_rate, slow.arm_seconds_max)
             operation = Operation(target, capacity, world.now + timedelta(seconds=seconds))
-            self.overlapping += bool(self._operations)
             self._operations.append(operation)
             self.finish()
             await self._answer(operation)
@@ -217,7 +203,6 @@ class Control(MemoryCapacityControl):
         await sleep_until(until)
         self.finish()
         if not operation.done:
-            self.timed_out += 1
             raise CapacityDelayed("no answer within 120 s, outcome unknown", maybe_done=True)
 
     def hurry(self, end: datetime) -> None:
@@ -274,7 +259,6 @@ class World:
         self.ahead = timedelta(0)
         """The difference of the servers' clock from the true time."""
         self.clock_set_at: list[datetime] = []
-        self.killed = self.slow_calls = 0
         self.store = Store(self)
         self.control = Control(self, serial=seed // len(KINDS) % 2 == 0)
         policy = (Threshold if seed % 10 == 0 else Rule)("backlog", 100, 10)
@@ -319,7 +303,6 @@ class World:
         await pause()
         seconds = self.seconds(self.slow.storage_rate, self.slow.storage_seconds_max)
         if seconds:
-            self.slow_calls += 1
             await sleep_until(self.now + timedelta(seconds=seconds))
 
     def step(self) -> None:
@@ -409,7 +392,6 @@ class World:
         dies_at = self.now + lasts
 
         def ended(actions: list[ScaleAction] | None, error: BaseException | None) -> None:
-            self.killed += isinstance(error, Crash) and self.now >= dies_at
             lost = self.random.random() < LOST_OUTPUT_RATE * bool(self.scheduler.fault_rate)
             for action in actions or []:
                 if not lost:
