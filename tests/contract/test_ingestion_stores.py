@@ -39,8 +39,9 @@ async def filled(
 ) -> Stream:
     """A stream whose first commit has these outcomes."""
     stream = stream or new_stream()
-    numbers = [each.sequence for each in (*effects, *letters)] + [each.last for each in gaps]
-    first = commit(None, max(numbers, default=0), effects, letters, gaps)
+    numbers = [each.sequence for each in effects] + [each.sequence for each in letters]
+    last = max([*numbers, *[each.last for each in gaps]], default=0)
+    first = commit(None, last, effects, letters, gaps)
     await store.commit(stream, await store.load(stream), first)
     return stream
 
