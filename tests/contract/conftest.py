@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Protocol, TypeVar
 
 import pytest
 
 from local.twins.rows import MemoryRows
+from shared.ingestion.errors import CommitRefused, RowChanged
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore, WriteInTransaction
 from shared.ingestion.store.owners import OwnershipStore
@@ -34,12 +35,22 @@ class Closes(Protocol):
 
 
 C = TypeVar("C", bound=Closes)
+A_MOMENT = timedelta(seconds=5)
 AZURE_SQL = os.environ.get("TEST_AZURE_SQL_URL", "")
 BACKENDS = ("memory", "tables", "sqlite", "postgres", *(["azure_sql"] if AZURE_SQL else []))
 
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+async def wins(write: Awaitable[object]) -> bool:
+    """Whether a conditional write is not refused."""
+    try:
+        await write
+    except (CommitRefused, RowChanged):
+        return False
+    return True
 
 
 class Backend:

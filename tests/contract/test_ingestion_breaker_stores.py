@@ -1,4 +1,4 @@
-"""The contract of BreakerStore, tested on each implementation."""
+"""The contract of BreakerStore, tested on each engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowChanged
 from shared.ingestion.store.breakers import BreakerStore
 from tests.builders import NOW
-from tests.contract.conftest import Backend, now
+from tests.contract.conftest import A_MOMENT, Backend, now, wins
 
 SOON = NOW + timedelta(seconds=30, microseconds=123457)
 OPEN = Breaker(BreakerMode.OPEN, 3, NOW, 'too much "failed"\nü', 2, SOON, None, "", 2, SOON)
@@ -26,53 +26,35 @@ PROBING = replace(
 )
 
 
-async def test_a_breaker_without_a_row_is_closed(breaker: BreakerStore) -> None:
-    seen = await breaker.load()
-    assert seen.breaker == Breaker()
-    assert abs(seen.read_at - now()) < timedelta(seconds=5)
-
-
 async def test_all_fields_of_a_breaker_are_stored(breaker: BreakerStore) -> None:
     seen = await breaker.load()
+    assert seen.breaker == Breaker(), "without a row it is closed"
+    assert abs(seen.read_at - now()) < A_MOMENT
     for state in (OPEN, PROBING, Breaker(BreakerMode.ISOLATED, closed_by="", reason="r" * 4000)):
         written = await breaker.replace(seen, state)
         seen = await breaker.load()
-        assert seen.breaker == written.breaker == state
+        assert (seen.breaker, written.breaker) == (state, state)
         assert seen.version == written.version
 
 
-async def test_a_write_based_on_an_older_version_is_refused(breaker: BreakerStore) -> None:
-    old = await breaker.load()
-    first = await breaker.replace(old, OPEN)
-    with pytest.raises(RowChanged):
-        await breaker.replace(old, PROBING)
-    await breaker.replace(first, PROBING)
-    with pytest.raises(RowChanged):
-        await breaker.replace(first, OPEN)
-    assert (await breaker.load()).breaker == PROBING
-
-
 @pytest.mark.parametrize("exists", [False, True])
-async def test_only_one_of_many_concurrent_openings_wins(
+async def test_only_one_of_many_writes_based_on_the_same_version_wins(
     breaker: BreakerStore, exists: bool
 ) -> None:
     seen = await breaker.load()
     if exists:
         seen = await breaker.replace(seen, Breaker(epoch=1))
-
-    async def attempt(number: int) -> bool:
-        try:
-            await breaker.replace(seen, replace(OPEN, reason=f"by {number}"))
-        except RowChanged:
-            return False
-        return True
-
-    won = await asyncio.gather(*[attempt(number) for number in range(8)])
+    states = [replace(OPEN, reason=f"by {number}") for number in range(8)]
+    won = await asyncio.gather(*[wins(breaker.replace(seen, state)) for state in states])
     assert sum(won) == 1
-    assert (await breaker.load()).breaker.reason == f"by {won.index(True)}"
+    assert (await breaker.load()).breaker == states[won.index(True)]
+    with pytest.raises(RowChanged):
+        await breaker.replace(seen, PROBING)
 
 
-async def test_tallies_of_all_instances_are_read_from_a_time_on(breaker: BreakerStore) -> None:
+async def test_tallies_of_all_instances_are_read_from_a_time_on(backend: Backend) -> None:
+    """A tally replaces the previous one of its bucket and instance."""
+    breaker, other = backend.breaker(), backend.breaker()
     buckets = [NOW + timedelta(seconds=seconds) for seconds in (0, 10, 20)]
     tallies = [
         Tally(bucket, instance, 2**33, 1, 1, "ValueError: ü")
@@ -80,25 +62,13 @@ async def test_tallies_of_all_instances_are_read_from_a_time_on(breaker: Breaker
         for instance in ("i/1", "i2")
     ]
     for tally in tallies:
+        await breaker.put_tally(replace(tally, failures=7))
         await breaker.put_tally(tally)
     read = await breaker.tallies(buckets[1])
     assert sorted(read, key=lambda t: (t.bucket_start, t.instance)) == tallies[2:]
-
-
-async def test_a_tally_replaces_the_previous_one_of_its_bucket_and_instance(
-    breaker: BreakerStore,
-) -> None:
-    for failures in (1, 2):
-        await breaker.put_tally(Tally(NOW, "i1", 5, failures))
-    assert list(await breaker.tallies(NOW)) == [Tally(NOW, "i1", 5, 2)]
-
-
-async def test_each_breaker_has_its_own_state_and_tallies(backend: Backend) -> None:
-    ours, theirs = backend.breaker(), backend.breaker()
-    await ours.replace(await ours.load(), OPEN)
-    await ours.put_tally(Tally(NOW, "i1", 5))
-    assert (await theirs.load()).breaker == Breaker()
-    assert list(await theirs.tallies(NOW)) == []
+    assert list(await other.tallies(NOW)) == [], "each breaker has its own rows"
+    await breaker.replace(await breaker.load(), OPEN)
+    assert (await other.load()).breaker == Breaker()
 
 
 async def test_old_tallies_are_deleted(breaker: BreakerStore) -> None:

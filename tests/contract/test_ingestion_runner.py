@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PARTITIONS, SECONDS_MAX = 2, 30.0
+PARTITIONS, SECONDS_MAX = 2, 40.0
 NO_STORAGE = (
     "DefaultEndpointsProtocol=http;AccountName=gone;AccountKey=a2V5;"
     "QueueEndpoint=http://127.0.0.1:1/gone;TableEndpoint=http://127.0.0.1:1/gone"
@@ -37,6 +37,17 @@ def handler_of(_stream: Stream) -> Handler:
         return Effect(event.sequence, event.body.decode())
 
     return handle
+
+
+async def values(app: App) -> list[str]:
+    query = select(effects.c.value).order_by(effects.c.partition_id, effects.c.sequence)
+    return list(await app.ingestion.database.read(lambda c: c.execute(query).scalars().all()))
+
+
+async def taken_in(app: App, bodies: Sequence[str]) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while await values(app) != list(bodies):  # noqa: ASYNC110  a database has no events
+            await asyncio.sleep(POLL_SECONDS)
 
 
 @dataclass
@@ -64,12 +75,6 @@ class Fleet:
             await self.hub.send(f"{partition}.{self.sent}", partition=str(partition))
         self.sent += 1
 
-    async def values(self) -> list[str]:
-        query = select(effects.c.value).order_by(effects.c.partition_id, effects.c.sequence)
-        return list(
-            await self.app.ingestion.database.read(lambda c: c.execute(query).scalars().all())
-        )
-
     async def epochs(self) -> dict[str, int]:
         """The epoch of each partition's owner."""
         return {
@@ -78,26 +83,27 @@ class Fleet:
 
     async def all_accounted_for(self) -> None:
         expected = [f"{p}.{n}" for p in range(PARTITIONS) for n in range(self.sent)]
-        async with asyncio.timeout(SECONDS_MAX):
-            while await self.values() != expected:  # noqa: ASYNC110  a database has no events
-                await asyncio.sleep(POLL_SECONDS)
+        await taken_in(self.app, expected)
+
+
+def environ(hub: Hub, folder: Path) -> dict[str, str]:
+    """The settings of an app that reads the hub and has a database and no storage."""
+    return {
+        **SINGLE,
+        **hub.settings,
+        "AzureWebJobsStorage": NO_STORAGE,
+        "IngestionDatabaseUrl": f"sqlite:///{folder}/ingestion.db",
+        "IngestionHandler": f"{__name__}:handler_of",
+    }
 
 
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with an_empty_hub(PARTITIONS) as hub:
-        environ = {
-            **SINGLE,
-            **hub.settings,
-            "AzureWebJobsStorage": NO_STORAGE,
-            "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
-            "IngestionHandler": f"{__name__}:handler_of",
-        }
-        async with App(environ) as app:
-            fleet = Fleet(app, hub)
-            yield fleet
-            while fleet.running:
-                await fleet.stop()
+    async with an_empty_hub(PARTITIONS) as hub, App(environ(hub, tmp_path)) as app:
+        fleet = Fleet(app, hub)
+        yield fleet
+        while fleet.running:
+            await fleet.stop()
 
 
 async def test_processors_share_a_hub_and_a_breaker_through_a_database_alone(
@@ -119,6 +125,6 @@ async def test_processors_share_a_hub_and_a_breaker_through_a_database_alone(
     isolated = await breakers.replace(await breakers.load(), Breaker(BreakerMode.ISOLATED, epoch=1))
     await fleet.send()
     await until(lambda: "is held: the breaker is" in caplog.text, SECONDS_MAX)
-    assert len(await fleet.values()) == PARTITIONS
+    assert len(await values(fleet.app)) == PARTITIONS
     await breakers.replace(isolated, Breaker(BreakerMode.CLOSED, epoch=1))
     await fleet.all_accounted_for()

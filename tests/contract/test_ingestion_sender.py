@@ -27,22 +27,31 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = [DecodedReading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
 
 
+def queue_sender(azurite: Azurite) -> tuple[StorageQueueSender, str]:
+    """The sender to a queue that does not exist yet, and its name."""
+    name = f"metrics-{uuid.uuid4().hex[:8]}"
+    return StorageQueueSender(StorageConnection("S", azurite.connection_string), name), name
+
+
+async def received(azurite: Azurite, name: str) -> list[str]:
+    async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
+        return [m.content async for m in queue.receive_messages(max_messages=500)]
+
+
 async def test_each_resource_gets_as_few_messages_as_possible_on_a_queue_that_is_created(
     azurite: Azurite,
 ) -> None:
-    name = f"metrics-{uuid.uuid4().hex[:8]}"
+    sender, name = queue_sender(azurite)
     stream = Stream("ns", "hub", "$Default", "0")
     effects = [
         to_effect(stream, 7, Decoded(tuple(READINGS[:1]))),
         to_effect(stream, 8, Decoded(tuple(READINGS[1:]))),
     ]
-    sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
     await outbox.OutboxQueue(sender.send_texts).send(
         [message for effect in effects for message in effect.messages]
     )
     await sender.close()
-    async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
-        texts = [m.content async for m in queue.receive_messages(max_messages=50)]
+    texts = await received(azurite, name)
     # The first effect has one metric of plan-0. The second has 19 of plan-0 and 20 of plan-1.
     assert len(texts) == 1 + sum(ceil(n / METRICS_OF_A_MESSAGE_MAX) for n in (19, 20))
     metrics = [metric for text in texts for metric in decode_samples(text).metrics]
@@ -53,8 +62,7 @@ async def test_each_resource_gets_as_few_messages_as_possible_on_a_queue_that_is
 async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent_once(
     azurite: Azurite,
 ) -> None:
-    name, rig, network, failures = f"metrics-{uuid.uuid4().hex[:8]}", Rig(), Network(), 0
-    sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
+    (sender, name), rig, network, failures = queue_sender(azurite), Rig(), Network(), 0
     queue = outbox.OutboxQueue(sender.send_texts)
     await process_batch(events(0, 79), rig.consumer)
     with network.installed():
@@ -66,10 +74,8 @@ async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent
                 failures += 1
         network.disarm()
     await sender.close()
-    async with QueueClient.from_connection_string(azurite.connection_string, name) as client:
-        texts = Counter([m.content async for m in client.receive_messages(max_messages=500)])
     assert failures > 2
-    assert texts == Counter(str(n) for n in range(80))
+    assert Counter(await received(azurite, name)) == Counter(str(n) for n in range(80))
 
 
 @pytest.mark.parametrize(
@@ -83,8 +89,7 @@ async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent
 async def test_a_text_that_the_queue_refuses_stops_no_other(
     azurite: Azurite, bodies: list[str], sent: set[int]
 ) -> None:
-    name = f"metrics-{uuid.uuid4().hex[:8]}"
-    sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
+    sender, name = queue_sender(azurite)
     with pytest.raises(SentInPart, match=f"sending to queue {name} failed: ") as caught:
         await outbox.OutboxQueue(sender.send_texts).send(
             [OutboxMessage(str(n), body) for n, body in enumerate(bodies)]

@@ -68,20 +68,16 @@ def announcer(url: str, seconds: float = 5) -> NotifierAnnouncer:
     return NotifierAnnouncer(LogNotifier(hook), "b", lambda _: "https://l")
 
 
-async def test_a_cloud_event_is_posted_with_the_standards_content_type(receiver: Receiver) -> None:
-    await announcer(receiver.url).announce(OPEN)
-    (body,) = receiver.bodies
-    assert json.loads(body)["data"]["link"] == "https://l"
-    assert receiver.content_types == ["application/cloudevents+json; charset=utf-8"]
-
-
-async def test_a_transient_failure_of_the_webhook_is_retried(receiver: Receiver) -> None:
+async def test_a_cloud_event_is_posted_and_a_transient_failure_is_retried(
+    receiver: Receiver,
+) -> None:
     receiver.codes = [503, 429]
     await announcer(receiver.url).announce(OPEN)
-    assert len(receiver.bodies) == 3
+    assert [json.loads(body)["data"]["link"] for body in receiver.bodies] == ["https://l"] * 3
+    assert set(receiver.content_types) == {"application/cloudevents+json; charset=utf-8"}
 
 
-@pytest.mark.parametrize(("asked", "waits"), [("0.2", True), ("30", False)])
+@pytest.mark.parametrize(("asked", "waits"), [("0.1", True), ("30", False)])
 async def test_a_webhook_is_not_asked_again_before_the_time_that_it_names(
     receiver: Receiver, asked: str, waits: bool
 ) -> None:

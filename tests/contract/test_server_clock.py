@@ -6,19 +6,14 @@ All instances of the app share the server's clock, because the clock of any inst
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 from azure.storage.queue import QueueClient
-from yarl import URL
 
 from local.azure_apis.arm import ArmStandIn
-from local.azure_apis.loopback_server import HOST
 from local.azure_apis.plans import P1V3, Plan
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
@@ -38,11 +33,12 @@ from shared.notifications.store import TableNotificationStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.trends.store.runs import TableRunStore
 from tests.builders import TIMING, desired, plan, resource
+from tests.contract.faulty_network import Network
 from tests.contract.ingestion import new_stream
 from tests.contract.test_azure_adapters import GIVEN, ID, Given, loaded
 
-HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "date"}
-TOLERANCE = timedelta(seconds=10)
+A_SECOND = timedelta(seconds=1)
+"""The ``Date`` of a response has whole seconds."""
 
 
 @pytest.fixture(params=[timedelta(hours=2), timedelta(hours=-2)], ids=["ahead", "behind"])
@@ -53,60 +49,17 @@ def skew(request: pytest.FixtureRequest) -> timedelta:
 
 
 @pytest.fixture
-def clock(skew: timedelta) -> Callable[[], datetime]:
-    return lambda: datetime.now(UTC) + skew
-
-
-def agrees(time: datetime, clock: Callable[[], datetime]) -> bool:
-    return abs(time - clock()) < TOLERANCE
-
-
-class Proxy:
-    """A proxy that forwards requests to storage and replaces the ``Date`` of the responses."""
-
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
-        self._session = aiohttp.ClientSession(auto_decompress=False)
-        self._runners: list[web.ServerRunner] = []
-
-    async def front(self, target: str) -> str:
-        """Start to forward requests to ``target``. Returns the address of the proxy."""
-
-        async def forward(request: web.BaseRequest) -> web.Response:
-            url = URL(target + request.raw_path, encoded=True)
-            headers, sent = request.headers, await request.read() or None
-            async with self._session.request(
-                request.method, url, headers=headers, data=sent, skip_auto_headers=["Content-Type"]
-            ) as answer:
-                kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP_BY_HOP}
-                date = format_datetime(self._clock().replace(microsecond=0), usegmt=True)
-                body = await answer.read()
-                return web.Response(status=answer.status, body=body, headers={**kept, "Date": date})
-
-        runner = web.ServerRunner(web.Server(forward))
-        self._runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, HOST, 0).start()
-        return f"http://{HOST}:{runner.addresses[0][1]}"
-
-    async def close(self) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
-        await self._session.close()
+def servers_time(skew: timedelta) -> datetime:
+    return datetime.now(UTC) + skew
 
 
 @pytest.fixture
-async def storage(
-    azurite: Azurite, clock: Callable[[], datetime]
-) -> AsyncIterator[StorageConnection]:
-    """A connection to Azurite through proxies whose clock differs."""
-    proxy = Proxy(clock)
-    string = azurite.connection_string
-    for service in ("Table", "Queue"):
-        start = string.partition(f"{service}Endpoint=")[2].partition("/devstoreaccount1")[0]
-        string = string.replace(start, await proxy.front(start))
-    yield StorageConnection("Storage", string)
-    await proxy.close()
+def storage(azurite: Azurite, servers_time: datetime) -> Iterator[StorageConnection]:
+    """A connection to Azurite through a network that replaces the ``Date`` of the responses."""
+    network = Network()
+    network.now = servers_time
+    with network.installed():
+        yield StorageConnection("Storage", azurite.connection_string)
 
 
 # --- the time that each adapter returns ---
@@ -154,40 +107,42 @@ async def nightly_runs(store: TableRunStore) -> datetime:
 )
 async def test_every_table_returns_the_servers_time_with_its_rows(
     storage: StorageConnection,
-    clock: Callable[[], datetime],
+    servers_time: datetime,
     adapter: Callable[[StorageConnection], Any],
     read: Callable[[Any], Awaitable[datetime]],
 ) -> None:
     store = adapter(storage)
     try:
-        assert agrees(await read(store), clock)
+        assert abs(await read(store) - servers_time) <= A_SECOND
     finally:
         await store.close()
 
 
 async def test_a_sample_has_the_time_of_the_server_that_it_was_read_from(
-    storage: StorageConnection, azurite: Azurite, clock: Callable[[], datetime]
+    storage: StorageConnection, azurite: Azurite, servers_time: datetime
 ) -> None:
     waiting = f"queue-{name()}"
     with QueueClient.from_connection_string(azurite.connection_string, waiting) as queue:
         queue.create_queue()
     reader = StorageQueueReader(storage)
-    assert agrees((await reader.read(StorageQueue(waiting))).time, clock)
+    times = [(await reader.read(StorageQueue(waiting))).time]
     await reader.close()
-    async with ServiceBusAdminStandIn(Given(), clock=clock) as bus:
+    async with ServiceBusAdminStandIn(Given(), clock=lambda: servers_time) as bus:
         bus.declare_queue("work")
         messages = ServiceBusReader(ServiceBusConnection("Bus", bus.connection_string))
         reading = await messages.read(ServiceBusQueue("work"))
-        assert (reading.value, agrees(reading.time, clock)) == (GIVEN["active"], True)
         await messages.close()
+    assert reading.value == GIVEN["active"]
+    assert all(abs(time - servers_time) <= A_SECOND for time in (*times, reading.time))
 
 
 async def test_a_plans_capacity_has_the_time_of_azure_resource_manager(
-    clock: Callable[[], datetime],
+    servers_time: datetime,
 ) -> None:
-    async with ArmStandIn([Plan(ID, capacity=2, sku=P1V3)], clock=clock) as arm:
+    plans = [Plan(ID, capacity=2, sku=P1V3)]
+    async with ArmStandIn(plans, clock=lambda: servers_time) as arm:
         control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
-        assert agrees((await control.read(plan())).time, clock)
+        assert abs((await control.read(plan())).time - servers_time) <= A_SECOND
         await control.close()
 
 

@@ -615,4 +615,4 @@ def _removing(stored: Both[StoredDeadLetter]) -> SideCall:
 def test_each_ingestion_store_behaves_like_the_in_memory_adapter_under_faults(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    run_store_machine(Streams, kind, request, examples=9, steps=50)
+    run_store_machine(Streams, kind, request, examples=10, steps=28)
