@@ -42,7 +42,7 @@ from shared.autoscaling import (
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import CAPACITY_METRIC, WeekProfile, Window
-from tests.autoscaling.test_policies import direction, seeing
+from tests.autoscaling.test_policies import seeing
 from tests.builders import NOW, SOURCE, desired, history, resource, sample
 
 COMBINATORS = {"any_of": any_of, "all_of": all_of, "highest": highest}
@@ -410,9 +410,9 @@ def test_a_mean_of_utilisations_is_projected_for_a_combination_too() -> None:
     """Four at 30 % want three; three would then have 40 %, within the tolerance of 50 %."""
     policy = highest(TargetTracking("backlog", 40), wants(1))
     seen = seeing([25.0], 4)
-    assert direction(policy, seen) == -1
+    assert policy(seen).capacity == 3
     shares = replace(seen, capacity=3, metrics={"backlog": Window((sample(25 * 4 / 3),))})
-    assert direction(policy, shares) == 0
+    assert policy(shares).capacity == 3
 
 
 RULES = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
