@@ -60,7 +60,7 @@ PolicyFunction = Callable[[Observation], Recommendation]
 
 def ruled_by(policy: PolicyFunction, **changes: object) -> Resource:
     sources = {"backlog": StorageQueue("jobs")}
-    fields = {"metrics": sources, "policy": policy, "cooldown": Cooldown(0, 0)}
+    fields: dict[str, Any] = {"metrics": sources, "policy": policy, "cooldown": Cooldown(0, 0)}
     return resource(**{**fields, **changes})
 
 
