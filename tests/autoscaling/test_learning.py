@@ -37,97 +37,74 @@ SURE = replace(UNSURE, information=1.0, weighted_rate=40.0, drained=30.0)
 TOLD = Throughput(5, 1)
 
 
-def source_of(fixed: Throughput, learned: Learned) -> RateSource | None:
-    estimate = rate_estimate(fixed, learned)
-    return estimate.source if estimate else None
-
-
 def throughput(fixed: Throughput, learned: Learned) -> Throughput:
     return known_throughput(fixed, learned, rate_estimate(fixed, learned))
 
 
+def first(*recent: tuple[float, float]) -> BusyIntervals:
+    return BusyIntervals(recent=recent)
+
+
+SETTINGS, BY_COUNT, BY_BACKLOG = RateSource.SETTINGS, RateSource.COUNTED, RateSource.BACKLOG
+
+
 @pytest.mark.parametrize(
-    ("fixed", "learned", "source"),
+    ("fixed", "learned", "source", "sure", "likely"),
     [
-        (TOLD, Learned(work=COUNTED, trend=SURE), RateSource.SETTINGS),
-        (Throughput(), Learned(work=COUNTED, trend=SURE), RateSource.COUNTED),
-        (Throughput(), Learned(trend=SURE), RateSource.BACKLOG),
-        (Throughput(), Learned(trend=UNSURE), RateSource.BACKLOG),
-        (Throughput(), Learned(), None),
+        (TOLD, Learned(), SETTINGS, True, 5),
+        (TOLD, Learned(work=COUNTED, trend=SURE), SETTINGS, True, 5),
+        (Throughput(), Learned(work=COUNTED), BY_COUNT, True, 50),
+        (Throughput(), Learned(work=COUNTED, trend=SURE), BY_COUNT, True, 50),
+        (Throughput(), Learned(trend=SURE), BY_BACKLOG, True, 40),
+        (Throughput(), Learned(trend=UNSURE), BY_BACKLOG, False, None),
+        # the first counts narrow an estimate that is less sure
+        (Throughput(), Learned(work=first((80, 2)), trend=UNSURE), BY_COUNT, False, 40),
+        (Throughput(), Learned(work=first((80, 2), (120, 3))), BY_COUNT, False, 40),
+        (Throughput(), Learned(work=first((80, 2)), trend=SURE), BY_BACKLOG, True, 40),
+        (Throughput(), Learned(work=first((0, 2)), trend=UNSURE), BY_BACKLOG, False, None),
+        (
+            Throughput(),
+            Learned(work=first((0, 2), (1, 2), (80, 2)), trend=UNSURE),
+            BY_BACKLOG,
+            False,
+            None,
+        ),
     ],
 )
 def test_settings_come_before_counts_and_counts_before_the_backlog(
-    fixed: Throughput, learned: Learned, source: RateSource | None
+    fixed: Throughput, learned: Learned, source: RateSource, sure: bool, likely: float | None
 ) -> None:
-    assert source_of(fixed, learned) is source
-
-
-def test_a_throughput_from_settings_is_sure_and_used_as_it_is() -> None:
-    assert rate_estimate(TOLD, Learned()) == RateEstimate(RateSource.SETTINGS, 5, 5, 0)
-    assert throughput(TOLD, Learned(work=COUNTED)) == TOLD
-
-
-def test_a_counted_throughput_has_its_relative_error() -> None:
-    found = throughput(Throughput(), Learned(work=COUNTED))
-    assert found.rate_per_instance_minute == 50
+    estimate = rate_estimate(fixed, learned)
+    assert estimate is not None
+    assert (estimate.source, estimate.sure) == (source, sure)
+    assert likely is None or estimate.likely == pytest.approx(likely, rel=0.1)
+    found = throughput(fixed, learned)
+    assert found.rate_per_instance_minute == (estimate.low if sure else None)
     assert found.relative_error == 0
+    exact = source is SETTINGS or learned.work == COUNTED
+    assert (estimate.low == estimate.likely) is exact
+    assert source is not SETTINGS or found == fixed
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert rate_estimate(Throughput(), Learned()) is None
 
 
 @pytest.mark.parametrize(
-    ("recent", "trend", "source"),
+    ("estimate", "told"),
     [
-        (((80.0, 2.0),), UNSURE, RateSource.COUNTED),
-        (((80.0, 2.0), (120.0, 3.0)), BacklogTrend(), RateSource.COUNTED),
-        (((80.0, 2.0),), SURE, RateSource.BACKLOG),
-        (((0.0, 2.0),), UNSURE, RateSource.BACKLOG),
-        (((0.0, 2.0), (1.0, 2.0), (80.0, 2.0)), UNSURE, RateSource.BACKLOG),
-        ((), UNSURE, RateSource.BACKLOG),
+        ((SETTINGS, 40, 40, 0), "40 a minute, given in settings"),
+        ((BY_BACKLOG, 40, 30, 0.12), "40 a minute, estimated from the backlog ± 12%"),
+        ((BY_COUNT, 40, 40, 0.004), "40 a minute, counted ± under 1%"),
+        ((BY_COUNT, 40, 30, 0.25), "40 a minute, counted ± 25%"),  # a quarter is sure enough
+        ((BY_COUNT, 40, 30, 0.26), "40 a minute, counted ± 26%, not sure yet"),
+        ((BY_COUNT, 35_742, 20_000, 0.3), "35,700 a minute, counted ± 30%, not sure yet"),
     ],
 )
-def test_the_first_counts_narrow_an_estimate_that_is_less_sure(
-    recent: tuple[tuple[float, float], ...], trend: BacklogTrend, source: RateSource
-) -> None:
-    learned = Learned(work=BusyIntervals(recent=recent), trend=trend)
-    estimate = rate_estimate(Throughput(), learned)
-    assert estimate is not None
-    assert estimate.source is source
-    if source is RateSource.COUNTED:
-        assert estimate.likely == pytest.approx(40)
-        assert not estimate.sure
-        assert estimate.low < 40
-
-
-def test_an_estimate_from_the_backlog_counts_with_its_low_end() -> None:
-    estimate = rate_estimate(Throughput(), Learned(trend=SURE))
-    assert estimate is not None
-    assert estimate.sure
-    assert estimate.low < estimate.likely == pytest.approx(40, rel=0.1)
-    found = throughput(Throughput(), Learned(trend=SURE))
-    assert found.rate_per_instance_minute == estimate.low
-    assert found.relative_error == 0
-
-
-def test_an_unsure_estimate_is_not_known() -> None:
-    estimate = rate_estimate(Throughput(), Learned(trend=UNSURE))
-    assert estimate is not None
-    assert not estimate.sure
-    assert throughput(Throughput(), Learned(trend=UNSURE)).rate_per_instance_minute is None
-
-
-@pytest.mark.parametrize(("error", "sure"), [(0.0, True), (0.25, True), (0.26, False)])
-def test_a_relative_error_of_a_quarter_is_sure_enough(error: float, sure: bool) -> None:
-    assert RateEstimate(RateSource.BACKLOG, 40, 30, error).sure is sure
-
-
-def test_an_estimate_names_its_source_and_its_uncertainty() -> None:
-    told = str(RateEstimate(RateSource.SETTINGS, 40, 40, 0))
-    assert told == "rate per instance 40 a minute, given in settings"
-    learned = str(RateEstimate(RateSource.BACKLOG, 40, 30, 0.12))
-    assert learned == "rate per instance 40 a minute, estimated from the backlog ± 12%"
-    exact = str(RateEstimate(RateSource.COUNTED, 40, 40, 0.004))
-    assert exact == "rate per instance 40 a minute, counted ± under 1%"
-    unsure = str(RateEstimate(RateSource.COUNTED, 35_742, 20_000, 0.3))
-    assert unsure == "rate per instance 35,700 a minute, counted ± 30%, not sure yet"
+def test_an_estimate_names_its_source_and_its_uncertainty(estimate: Any, told: str) -> None:
+    made = RateEstimate(*estimate)
+    assert str(made) == f"rate per instance {told}"
+    assert made.sure is ("not sure" not in told)
 
 
 # --- what policies see ------------------------------------------------------------------------
@@ -159,19 +136,11 @@ def test_an_unsure_throughput_lets_the_capacity_grow_step_by_step(error: float, 
     seen = replace(seen, estimate=RateEstimate(RateSource.BACKLOG, 40, 10, error))
     policy = QueueAge("backlog", until_known=lambda _: Recommendation(1, ""))
     assert seen.limits.maximum == 5
-    assert policy(seen).capacity == most
-
-
-def test_the_decision_says_which_source_is_at_work_and_how_sure_it_is() -> None:
-    seen = observe(resource(), state([100, 200, 400], 2), 2, NOW)
-    estimate = RateEstimate(RateSource.BACKLOG, 40, 10, 0.9)
-    made = QueueAge("backlog", until_known=lambda _: Recommendation(1, ""))(
-        replace(seen, estimate=estimate)
-    )
+    made = policy(seen)
+    assert made.capacity == most
     assert made.evidence["rate_source"] == "estimated from the backlog"
-    assert made.evidence["rate_relative_error"] == 0.9
-    said = "; rate per instance 40 a minute, estimated from the backlog ± 90%, not sure yet"
-    assert made.reason.endswith(said)
+    assert made.evidence["rate_relative_error"] == error
+    assert made.reason.endswith(f"; {seen.estimate}")
 
 
 # --- the declaration --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The policies that look at one metric: what they want, why, and what would have changed it."""
+"""The policies that look at single metrics: the capacity that they recommend, and why."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.autoscaling import (
     BacklogTarget,
     CapacityThresholds,
     Goal,
     Limits,
+    MetricRule,
+    MetricRules,
     Observation,
     Policy,
-    PolicyFunction,
     TargetTracking,
     Threshold,
     Throughput,
@@ -75,21 +78,12 @@ def test_without_samples_a_policy_stays(
 
 
 @pytest.mark.parametrize(
-    ("capacity", "values", "wanted"),
-    [
-        (1, [60] * 5, 2),
-        (3, [60] * 5, 4),
-        (4, [60] * 5, 4),
-        (4, [201] * 5, 5),
-        (9, [39] * 5, 8),
-        (3, [39] * 5, 3),
-        (10, [39] * 5, 10),
-        (10, [1001] * 5, 11),
-    ],
+    ("capacity", "value", "wanted"),
+    [(1, 60, 2), (3, 60, 4), (4, 60, 4), (4, 201, 5), (9, 39, 8), (3, 39, 3), (10, 39, 10)],
 )
-def test_thresholds_follow_the_capacity(capacity: int, values: list[float], wanted: int) -> None:
+def test_thresholds_follow_the_capacity(capacity: int, value: float, wanted: int) -> None:
     steps = CapacityThresholds("backlog", ((1, 50, 0), (4, 200, 40), (10, 1000, 20)))
-    assert steps(seeing(values, capacity)).capacity == wanted
+    assert steps(seeing([value] * 5, capacity)).capacity == wanted
 
 
 def test_below_its_first_step_a_capacity_has_the_first_thresholds() -> None:
@@ -112,15 +106,12 @@ def test_below_its_first_step_a_capacity_has_the_first_thresholds() -> None:
         ([0, 400], "latest", 8),
         ([400, 0], "latest", 0),
         ([400, 0], "maximum", 8),
+        ([500 * (3 * 0.1)], "mean", 3),  # as a floating-point number slightly more than 150
     ],
 )
 def test_each_instance_has_its_share(values: list[float], statistic: Any, wanted: int) -> None:
     wish = ValuePerInstance("backlog", 50, statistic)(seeing(values))
     assert wish.capacity == wanted
-
-
-def test_three_times_a_tenth_is_three_instances() -> None:
-    assert ValuePerInstance("backlog", 0.1)(seeing([3 * 0.1])).capacity == 3
 
 
 # --- BacklogTarget ---
@@ -146,75 +137,63 @@ def test_the_backlog_is_worked_off_in_time(
     assert f"the latest backlog is {backlog};" in wish.reason
 
 
-def test_without_a_rate_the_backlog_says_nothing() -> None:
-    wish = BacklogTarget("backlog")(seeing([400], throughput=Throughput()))
-    assert (wish.capacity, wish.evidence["missing"]) == (4, "throughput.rate_per_instance_minute")
-    unknown = "the rate per instance is not known"
-    assert f"{unknown}; set throughput.rate_per_instance_minute" in wish.reason
-
-
-def test_no_age_is_allowed_at_all() -> None:
-    wish = BacklogTarget("backlog")(seeing([400], goal=Goal(age_limit_minutes=0)))
-    assert wish.capacity == 4
-    assert "leaves no time" in wish.reason
+@pytest.mark.parametrize(
+    ("changes", "missing", "said"),
+    [
+        (
+            {"throughput": Throughput()},
+            "throughput.rate_per_instance_minute",
+            "the rate per instance is not known; set throughput.rate_per_instance_minute",
+        ),
+        ({"goal": Goal(age_limit_minutes=0)}, None, "leaves no time"),
+    ],
+)
+def test_where_the_backlog_says_nothing_the_capacity_stays(
+    changes: dict[str, Any], missing: str | None, said: str
+) -> None:
+    wish = BacklogTarget("backlog")(seeing([400], **changes))
+    assert (wish.capacity, wish.evidence.get("missing")) == (4, missing)
+    assert said in wish.reason
 
 
 # --- TargetTracking ---
 
 
+WITHIN = "the difference is within the tolerance"
+TOO_LITTLE = "the difference is worth less than one instance"
+NOT_ALL = "instances report; the others may make up for the difference"
+
+
 @pytest.mark.parametrize(
-    ("value", "capacity", "reporting", "wanted"),
+    ("value", "reporting", "wanted", "said"),
     [
-        (50, 4, None, 4),
-        (55, 4, None, 4),  # within the tolerance
-        (56, 4, None, 5),
-        (100, 4, None, 8),
-        (45, 4, None, 4),
-        (44, 4, None, 4),  # beyond it, but less than an instance
-        (37.5, 4, None, 3),
-        (0, 4, None, 0),
-        (100, 4, 4, 8),
-        (100, 4, 9, 8),  # no more can report than there are
-        (100, 4, 3, 6),  # (100·3 + 0)/4 = 75
-        (60, 4, 3, 4),  # (60·3 + 0)/4 = 45: the direction turns
-        (100, 4, 2, 4),  # (100·2 + 0)/4 = 50
-        (0, 4, 2, 2),  # (0·2 + 50·2)/4 = 25
-        (25, 4, 2, 3),
-        (45, 4, 2, 4),
-        (50, 4, 1, 4),  # at the target the missing ones are no reason to scale in
-        (100, 4, 0, 4),  # nobody reports
+        (50, None, 4, WITHIN),
+        (55, None, 4, f"holding: the mean cpu is 55, and the target is 50; {WITHIN}"),
+        (56, None, 5, "5 instances"),
+        (100, None, 8, "8 instances"),
+        (45, None, 4, WITHIN),
+        (44, None, 4, TOO_LITTLE),
+        (37.5, None, 3, "3 instances"),
+        (0, None, 0, "0 instances"),
+        (100, 4, 8, "8 instances"),
+        (100, 9, 8, "8 instances"),  # no more can report than there are
+        (100, 3, 6, "6 instances"),  # (100·3 + 0)/4 = 75
+        (60, 3, 4, f"only 3 of 4 {NOT_ALL}"),  # (60·3 + 0)/4 = 45: it turns
+        (100, 2, 4, f"only 2 of 4 {NOT_ALL}"),  # (100·2 + 0)/4 = 50
+        (0, 2, 2, "2 instances"),  # (0·2 + 50·2)/4 = 25
+        (25, 2, 3, "3 instances"),
+        (45, 2, 4, WITHIN),
+        (50, 1, 4, WITHIN),  # at the target the missing ones are no reason to scale in
+        (100, 0, 4, ""),  # nobody reports
+        (100, [], 4, "holding: there are no samples of up"),  # how many report is not guessed
     ],
 )
-def test_tracking_the_target(
-    value: float, capacity: int, reporting: int | None, wanted: int
-) -> None:
+def test_tracking_the_target(value: float, reporting: Any, wanted: int, said: str) -> None:
     policy = TargetTracking("cpu", 50, reporting_metric=None if reporting is None else "up")
-    metrics: dict[str, Sequence[float]] = {
-        "cpu": [value],
-        "up": [] if reporting is None else [reporting],
-    }
-    assert policy(seeing(metrics, capacity)).capacity == wanted
-
-
-def test_how_many_report_is_not_guessed() -> None:
-    wish = TargetTracking("cpu", 50, reporting_metric="up")(seeing({"cpu": [100], "up": []}))
-    assert (wish.capacity, wish.reason) == (4, "holding: there are no samples of up")
-
-
-@pytest.mark.parametrize(
-    ("value", "reporting", "cause"),
-    [
-        (55, 4, "the mean cpu is 55, and the target is 50; the difference is within the tolerance"),
-        (44, 4, "the difference is worth less than one instance"),
-        (60, 3, "only 3 of 4 instances report; the others may make up for the difference"),
-        (100, 2, "only 2 of 4 instances report; the others may make up for the difference"),
-    ],
-)
-def test_tracking_explains_why_it_holds(value: float, reporting: int, cause: str) -> None:
-    policy = TargetTracking("cpu", 50, reporting_metric="up")
-    recommended = policy(seeing({"cpu": [value], "up": [reporting]}, 4))
-    assert recommended.reason.startswith("holding: ")
-    assert cause in recommended.reason
+    up = reporting if isinstance(reporting, list) else [reporting]
+    wish = policy(seeing({"cpu": [value]} | ({} if reporting is None else {"up": up}), 4))
+    assert wish.capacity == wanted
+    assert said in wish.reason, wish.reason
 
 
 def test_a_utilisation_is_said_to_be_one() -> None:
@@ -222,21 +201,77 @@ def test_a_utilisation_is_said_to_be_one() -> None:
     assert (policy.utilisation_names, policy.metric_names) == (("cpu",), ("cpu", "up"))
 
 
-def direction(policy: PolicyFunction, seen: Observation) -> int:
-    wanted = policy(seen).capacity
-    return (wanted > seen.capacity) - (wanted < seen.capacity)
+# --- MetricRules ---
 
 
-SOUND: list[Policy] = [
-    Threshold("backlog", 100, 10),
-    CapacityThresholds("backlog", ((1, 50, 2), (4, 200, 40))),
-    ValuePerInstance("backlog", 50),
-    ValuePerInstance("backlog", 7, "latest"),
-    BacklogTarget("backlog"),
-    BacklogTarget("backlog", drain_minutes=1, statistic="maximum"),
-    TargetTracking("backlog", 50),
-    TargetTracking("backlog", 50, tolerance=0.3, statistic="latest"),
-]
+def minutely(capacity: int = 4, **values: Sequence[float]) -> Observation:
+    windows = {name: window(series, 60) for name, series in values.items()}
+    return seeing({}, capacity, limits=Limits(1, 20), histories=windows)
+
+
+def rule(**changes: Any) -> MetricRule:
+    fields: dict[str, Any] = {"metric": "a", "comparison": ">", "threshold": 10, "direction": "out"}
+    return MetricRule(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "values", "wanted"),
+    [
+        ({}, [10, 12], 5),
+        ({}, [10, 10], 4),
+        ({"comparison": ">="}, [10, 10], 5),
+        ({"by": 3}, [20], 7),
+        ({"by": 30, "unit": "percent"}, [20], 6),
+        ({"by": 1, "unit": "percent"}, [20], 5),
+        ({"by": 9, "unit": "exactly"}, [20], 9),
+        ({"by": 2, "unit": "exactly"}, [20], 4),  # not in, by a rule that scales out
+        ({"aggregation": "maximum"}, [1, 11, 1], 5),
+        ({"aggregation": "minimum"}, [1, 11, 11], 4),
+        ({"aggregation": "total"}, [4, 4, 4], 5),
+        ({"aggregation": "count", "threshold": 2}, [0, 0, 0], 5),
+        ({"aggregation": "last"}, [1, 1, 11], 5),
+        ({"per_instance": True}, [39], 4),
+        ({"per_instance": True}, [41], 5),
+        ({"window_seconds": 90}, [100, 100, 1, 1], 4),
+        ({}, [], 4),
+    ],
+)
+def test_a_rule_out(changes: dict[str, Any], values: list[float], wanted: int) -> None:
+    assert MetricRules((rule(**changes),))(minutely(a=values)).capacity == wanted
+
+
+def test_out_takes_any_rule_and_the_furthest_of_them() -> None:
+    rules = MetricRules((rule(by=1), rule(metric="b", by=3), rule(metric="c", by=9)))
+    wish = rules(minutely(a=[20], b=[20], c=[1]))
+    found = "the average of b over 10 min is 20 (required: > 10)"
+    assert (wish.capacity, wish.reason) == (7, f"{found}: recommending 7 instances")
+
+
+def test_in_takes_all_rules_and_the_most_careful_of_them() -> None:
+    quiet = {"comparison": "<", "threshold": 5, "direction": "in"}
+    rules = MetricRules((rule(**quiet, by=3), rule(metric="b", **quiet, by=1)))
+    assert rules(minutely(a=[1], b=[1])).capacity == 3
+    assert rules(minutely(a=[1], b=[9])).capacity == 4
+    assert rules(minutely(a=[1], b=[])).capacity == 4  # what is not known is not quiet
+    assert "1 of 2 scale-in rules" in rules(minutely(a=[1], b=[])).reason
+    only_out = MetricRules((rule(aggregation="last", window_seconds=90, per_instance=True),))
+    assert only_out(minutely(a=[1])).reason.endswith("and there is no scale-in rule")
+    found = "the last value of a per instance over 1.5 min is 20 (required: > 10)"
+    assert only_out(minutely(a=[80])).reason == f"{found}: recommending 5 instances"
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=1, max_size=5),
+    st.lists(st.floats(0, 100), min_size=1, max_size=5),
+    st.integers(1, 20),
+)
+def test_out_wins_over_in_and_only_rules_out_scale_out(
+    a: list[float], b: list[float], capacity: int
+) -> None:
+    quiet = rule(metric="b", comparison="<", threshold=50, direction="in")
+    wish = MetricRules((rule(threshold=50), quiet))(minutely(capacity, a=a, b=b))
+    out, into = sum(a) / len(a) > 50, sum(b) / len(b) < 50
+    assert wish.capacity - capacity == (1 if out else -1 if into else 0)
 
 
 # --- parameters ---
@@ -295,15 +330,20 @@ SOUND: list[Policy] = [
             TargetTracking("cpu", 5, reporting_metric=""),
             "reporting_metric = '': must be a name",
         ),
+        (
+            MetricRules((rule(comparison="=>"),)),
+            "rules[0].comparison = '=>': must be one of >, >=, <, <=, ==, !=",
+        ),
+        (MetricRules((rule(by=0),)), "rules[0].by = 0: must be a whole number of at least 1"),
+        (
+            MetricRules((rule(), rule(window_seconds=0))),
+            "rules[1].window_seconds = 0: must be above 0",
+        ),
+        (MetricRules(()), "rules: at least one MetricRule is required"),
     ],
 )
 def test_parameters_are_checked(policy: Any, problem: str) -> None:
     assert policy.problems() == [problem]
-
-
-def test_sound_parameters_have_no_problem() -> None:
-    for policy in SOUND:
-        assert policy.problems() == []
 
 
 def test_all_problems_are_told_at_once() -> None:

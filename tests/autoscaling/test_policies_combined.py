@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import time
 from pathlib import Path
@@ -42,7 +41,7 @@ from shared.autoscaling import (
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import CAPACITY_METRIC, WeekProfile, Window
-from tests.autoscaling.test_policies import direction, seeing
+from tests.autoscaling.test_policies import seeing
 from tests.builders import NOW, SOURCE, desired, history, resource, sample
 
 COMBINATORS = {"any_of": any_of, "all_of": all_of, "highest": highest}
@@ -60,50 +59,32 @@ def broken(_: Observation) -> Recommendation:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "any_wants", "all_want", "highest_wants"),
+    ("wishes", "wanted"),
     [
-        ([4], 4, 4, 4),
-        ([6], 6, 6, 6),
-        ([2], 2, 2, 2),
-        ([6, 5], 6, 5, 6),
-        ([6, 4], 6, 4, 6),
-        ([6, 2], 6, 4, 6),
-        ([4, 2], 4, 4, 4),
-        ([1, 3], 3, 3, 3),
-        ([1, 3, 2], 3, 3, 3),
-        ([7, 3, 5], 7, 4, 7),
+        ([4], (4, 4, 4)),
+        ([6], (6, 6, 6)),
+        ([2], (2, 2, 2)),
+        ([6, 5], (6, 5, 6)),
+        ([6, 4], (6, 4, 6)),
+        ([6, 2], (6, 4, 6)),
+        ([4, 2], (4, 4, 4)),
+        ([1, 3, 2], (3, 3, 3)),
+        ([7, 3, 5], (7, 4, 7)),
+        ([6, None], (6, 4, 6)),  # a member that fails counts as stay and hides no other
+        ([2, None], (4, 4, 4)),
+        ([None, None], (4, 4, 4)),
     ],
 )
+@pytest.mark.parametrize("kind", COMBINATORS)
 def test_what_becomes_of_several_wishes(
-    wishes: list[int], any_wants: int, all_want: int, highest_wants: int
-) -> None:
-    members = [wants(wish) for wish in wishes]
-    seen = seeing([], 4)
-    assert any_of(*members)(seen).capacity == any_wants
-    assert all_of(*members)(seen).capacity == all_want
-    assert highest(*members)(seen).capacity == highest_wants
-
-
-@pytest.mark.parametrize(
-    ("kind", "wishes", "wanted"),
-    [
-        ("any_of", [6, None], 6),
-        ("any_of", [2, None], 4),
-        ("all_of", [6, None], 4),
-        ("all_of", [2, None], 4),
-        ("highest", [6, None], 6),
-        ("highest", [2, None], 4),
-        ("highest", [None, None], 4),
-    ],
-)
-def test_a_member_that_fails_counts_as_stay_and_hides_no_other(
-    kind: str, wishes: list[int | None], wanted: int
+    wishes: list[int | None], wanted: tuple[int, ...], kind: str
 ) -> None:
     members = [broken if wish is None else wants(wish) for wish in wishes]
-    wish = COMBINATORS[kind](*members)(seeing([], 4))
-    assert wish.capacity == wanted
-    assert "ValueError: oops" in wish.candidates[1].reason
-    assert len(wish.candidates) == 2
+    made = COMBINATORS[kind](*members)(seeing([], 4))
+    assert made.capacity == dict(zip(COMBINATORS, wanted, strict=True))[kind]
+    assert ["ValueError: oops" in each.reason for each in made.candidates] == [
+        wish is None for wish in wishes
+    ]
 
 
 @pytest.mark.parametrize("candidates", [None, [1], (1,)])
@@ -179,14 +160,11 @@ def test_another_rule_acts_until_the_first_knows_enough() -> None:
     ]
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_of_equal_recommendations_the_paced_one_counts_unless_another_lacks_its_input(
-    order: int,
-) -> None:
+def test_of_equal_recommendations_the_paced_one_counts_unless_another_lacks_its_input() -> None:
     paced, plain, lacking = wants(4, paced=True), wants(4), wants(4, missing="rate")
-    assert highest(*[paced, plain][::order])(seeing([], 4)).paced
-    assert not highest(*[paced, lacking][::order])(seeing([], 4)).paced
-    assert not highest(*[wants(4, paced=True, missing="rate"), plain][::order])(seeing([], 4)).paced
+    assert highest(paced, plain)(seeing([], 4)).paced
+    assert not highest(paced, lacking)(seeing([], 4)).paced
+    assert not highest(wants(4, paced=True, missing="rate"), plain)(seeing([], 4)).paced
 
 
 RECOMMENDED = st.builds(
@@ -266,44 +244,34 @@ EMPTY = every("backlog", "retries")
 
 
 @pytest.mark.parametrize(
-    ("backlog", "retries", "wanted", "said"),
+    ("condition", "backlog", "retries", "said"),
     [
-        ([0], [0], 2, "wants 2"),
-        ([0], [0.5, 0], 2, "wants 2"),
-        ([0], [1, 0], 4, "below 1': the maximum retries is 1"),
-        ([7], [0], 4, "below 1': the maximum backlog is 7"),
-        ([0], [], 4, "no samples of retries"),
+        (EMPTY, [0], [0], ""),
+        (EMPTY, [0], [0.5, 0], ""),
+        (EMPTY, [0], [1, 0], "below 1': the maximum retries is 1"),
+        (EMPTY, [7], [0], "below 1': the maximum backlog is 7"),
+        (EMPTY, [0], [], "no samples of retries"),
+        (Condition("it is Sunday", lambda seen: seen.now.weekday() == 6), [], [], ""),
+        (
+            Condition("it is Monday", lambda seen: seen.now.weekday() == 0),
+            [],
+            [],
+            "no scale-in to 2 without the condition 'it is Monday': it is false",
+        ),
+        (broken, [], [], "without the condition 'broken': it raised ValueError: oops"),
     ],
 )
-def test_in_only_if_every_queue_is_empty(
-    backlog: list[float], retries: list[float], wanted: int, said: str
+def test_only_if_a_condition_is_true_the_capacity_moves_in_the_direction_that_it_guards(
+    condition: Any, backlog: list[float], retries: list[float], said: str
 ) -> None:
     seen = seeing({"backlog": backlog, "retries": retries}, 4)
-    wish = scale_in_only_if(wants(2), EMPTY)(seen)
-    assert wish.capacity == wanted
-    assert said in wish.reason
-    assert scale_in_only_if(wants(6), EMPTY)(seen).capacity == 6
-    assert scale_out_only_if(wants(6), EMPTY)(seen).capacity == (6 if wanted == 2 else 4)
-    assert scale_out_only_if(wants(2), EMPTY)(seen).capacity == 2
-
-
-def test_a_condition_is_any_predicate() -> None:
-    quiet = Condition("it is Sunday", lambda seen: seen.now.weekday() == 6)
-    busy = Condition("it is Monday", lambda seen: seen.now.weekday() == 0)
-    assert scale_in_only_if(wants(2), quiet)(seeing([], 4)).capacity == 2
-    wish = scale_in_only_if(wants(2), busy)(seeing([], 4))
-    assert wish.capacity == 4
-    assert "no scale-in to 2 without the condition 'it is Monday': it is false" in wish.reason
-    assert wish.candidates[0].capacity == 2
-
-
-def test_a_condition_that_fails_is_not_true() -> None:
-    def odd(seen: Observation) -> bool:
-        raise KeyError("backlog")
-
-    wish = scale_out_only_if(wants(9), odd)(seeing([], 4))
-    assert wish.capacity == 4
-    assert "without the condition 'odd': it raised KeyError: 'backlog'" in wish.reason
+    wish = scale_in_only_if(wants(2), condition)(seen)
+    assert wish.capacity == (4 if said else 2)
+    assert [each.capacity for each in wish.candidates] == ([2] if said else [])
+    assert (said or "wants 2") in wish.reason
+    assert scale_in_only_if(wants(6), condition)(seen).capacity == 6
+    assert scale_out_only_if(wants(6), condition)(seen).capacity == (4 if said else 6)
+    assert scale_out_only_if(wants(2), condition)(seen).capacity == 2
 
 
 def test_conditions_are_checked_and_their_metrics_declared() -> None:
@@ -350,36 +318,19 @@ VALUES = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
-    backlog=VALUES,
-    other=VALUES,
-    read=st.booleans(),
+    metrics=st.fixed_dictionaries({"backlog": VALUES, "other": VALUES}),
     capacity=st.integers(1, 100),
-    goal=st.floats(0, 1440),
-    rate=st.none() | st.floats(1e-6, 1e9),
-    start_up=st.none() | st.floats(0, 120),
-    ordered=st.none() | st.integers(1, 100),
-    load=st.none() | st.floats(0, 1e9),
+    goal=st.builds(Goal, st.floats(0, 1440)),
+    throughput=st.builds(
+        Throughput, st.none() | st.floats(1e-6, 1e9), st.none() | st.floats(0, 120)
+    ),
+    pending=st.none() | st.builds(lambda target: desired(target=target), st.integers(1, 100)),
+    profile=st.none() | st.builds(lambda load: WeekProfile((load,) * 168), st.floats(0, 1e9)),
 )
 def test_no_policy_ever_raises_and_each_says_why(
-    *,
-    backlog: Sequence[float],
-    other: Sequence[float],
-    read: bool,
-    capacity: int,
-    goal: float,
-    rate: float | None,
-    start_up: float | None,
-    ordered: int | None,
-    load: float | None,
+    metrics: dict[str, list[float]], capacity: int, **changes: Any
 ) -> None:
-    seen = seeing(
-        {"backlog": backlog, "other": other} if read else {"backlog": (), "other": ()},
-        capacity,
-        goal=Goal(goal),
-        throughput=Throughput(rate, start_up),
-        pending=None if ordered is None else desired(target=ordered),
-        profile=None if load is None else WeekProfile((load,) * 168),
-    )
+    seen = seeing(metrics, capacity, **changes)
     for policy in POLICIES:
         wish = policy(seen)
         assert type(wish.capacity) is int
@@ -404,15 +355,6 @@ def test_every_policy_can_be_declared_and_decides(policy: Any) -> None:
     decision = decide(declared, ScalingState(known), NOW)
     assert decision.current == 4
     assert len(decision.reason) > 10
-
-
-def test_a_mean_of_utilisations_is_projected_for_a_combination_too() -> None:
-    """Four at 30 % want three; three would then have 40 %, within the tolerance of 50 %."""
-    policy = highest(TargetTracking("backlog", 40), wants(1))
-    seen = seeing([25.0], 4)
-    assert direction(policy, seen) == -1
-    shares = replace(seen, capacity=3, metrics={"backlog": Window((sample(25 * 4 / 3),))})
-    assert direction(policy, shares) == 0
 
 
 RULES = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")

@@ -1,8 +1,7 @@
-"""The policy that comes with the app: hold, and move only where holding costs more."""
+"""The policy that comes with the app: it holds, and moves only where holding costs more."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,22 +20,32 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.policies.outlook import Arrivals, infer
+from shared.autoscaling.policies.outlook import Arrivals, Outlook, infer
+from shared.autoscaling.policies.queue_age import _Choice
 from shared.values.measurements import MetricValue, Window
-from tests.builders import NOW, ago, desired, sample
+from tests.builders import NOW, ago, desired, history, sample
 
 RATE = 100.0
 POLICY = QueueAge("backlog", lambda seen: Recommendation(seen.capacity, "not known yet"))
+DEAR = Goal(5, 10, 10)
+SLOW = Throughput(4, 3)
+QUICK = replace(POLICY, step_seconds=6)
+"""All is ten times faster than a minute a step."""
+QUICKLY: dict[str, Any] = {
+    "every_seconds": 6,
+    "goal": Goal(age_limit_minutes=0.5, switch_cost=2, late_penalty=10),
+    "throughput": Throughput(10 * RATE, 0.3),
+}
+LULL = [*[600.0] * 22, 450.0, 300.0, 150.0, 0.0]
+"""Work waited for long, and all of it was done in the last four minutes."""
+BURST = [*[0.0] * 22, 800.0, 600.0, 300.0, *[0.0] * 3]
 
 
 def seen(
     backlog: Sequence[float], capacity: int = 4, every_seconds: float = 60, **changes: Any
 ) -> Observation:
     """The backlog read at a steady pace up to now, with that many instances all the time."""
-    last = len(backlog) - 1
-    samples = Window(
-        tuple(sample(value, (last - i) * every_seconds) for i, value in enumerate(backlog))
-    )
+    samples = history(backlog, every_seconds)
     fields: dict[str, Any] = {
         "resource_name": "plan-1",
         "now": NOW,
@@ -53,6 +62,10 @@ def seen(
 
 def growing(per_minute: float, start: float = 0, minutes: int = 10) -> list[float]:
     return [start + per_minute * minute for minute in range(minutes)]
+
+
+def order(target: int, waited_seconds: float, previous: int = 4) -> Any:
+    return desired(target=target, previous=previous, requested_at=ago(waited_seconds))
 
 
 # --- arrivals, inferred ---
@@ -85,8 +98,7 @@ def test_while_work_waits_arrivals_are_growth_plus_throughput(every_seconds: flo
 def test_a_missing_sample_is_bridged_not_taken_for_zero() -> None:
     found = seen(growing(200, 50, 12))
     kept = tuple(s for i, s in enumerate(found.history("backlog").samples) if i not in (5, 6, 9))
-    gappy = replace(found, histories={"backlog": Window(kept)})
-    assert inferred(gappy).rate == pytest.approx(6.0)
+    assert inferred(replace(found, histories={"backlog": Window(kept)})).rate == pytest.approx(6.0)
 
 
 def test_an_empty_queue_lets_the_estimate_sink_minute_by_minute() -> None:
@@ -99,8 +111,11 @@ def test_instances_that_changed_meanwhile_are_counted_as_they_were() -> None:
     """Two instances until five minutes ago, four since then; 300 arrive all the time."""
     backlog = [*(100.0 + 100 * i for i in range(6)), *(500.0 - 100 * i for i in range(5))]
     capacities = Window((sample(2, 7200), sample(2, 300), sample(4, 240), sample(4)))
-    found = inferred(seen(backlog, capacity=4, capacities=capacities))
-    assert found.rate == pytest.approx(3.0)
+    found = seen(backlog, capacities=capacities)
+    assert inferred(found).rate == pytest.approx(3.0)
+    assert POLICY(found).evidence["arrivals_per_minute"] == pytest.approx(300)
+    unknown = POLICY(seen([300.0] * 10, capacities=Window(())))
+    assert unknown.evidence["arrivals_per_minute"] == pytest.approx(400)
 
 
 @pytest.mark.parametrize("load", [0.5, 1.0, 1.7])
@@ -123,128 +138,236 @@ def test_items_that_are_finished_in_chunks_do_not_overrate_the_arrivals(
 
 # --- out, in, hold ---
 
+HOLDING = "holding: the backlog is neither late nor empty"
+BUSY = "holding: the last instance has enough to do"
+RUNS_EMPTY = "the queue runs empty"
+TRIES = "the queue was empty for 29 min at 2 instances: trying 1"
+EMPTY_FOR_LONG = [0.0] * 31
 
-def test_it_holds_while_the_backlog_is_neither_late_nor_empty() -> None:
-    wish = POLICY(seen([800.0] * 10))
-    assert (wish.capacity, wish.paced) == (4, True)
-    assert wish.reason.startswith("holding")
+
+STATES: dict[str, tuple[Observation, int, str]] = {
+    "late work is expected": (
+        seen(growing(400, 100)),
+        15,
+        "with a backlog of 3700 and 800 arrivals/min, 4 instances would let work become "
+        "7.12 min old within the next 5 min; the policy plans for at most 4.75 min; "
+        "new instances take 3 min to start, so more are needed now",
+    ),
+    "one instance is not said to be several": (
+        seen(growing(400, 100), 1),
+        20,
+        "with a backlog of 3700 and 500 arrivals/min, 1 instance would let work ",
+    ),
+    "instances start at once, so there is time": (
+        seen(growing(60, 1100), throughput=Throughput(RATE, 0)),
+        4,
+        HOLDING,
+    ),
+    "instances take long, so it orders early": (
+        seen(growing(60, 1100), throughput=Throughput(RATE, 8)),
+        5,
+        "with a backlog of 1640 and 460 arrivals/min",
+    ),
+    "an unknown start-up time is taken for three minutes": (
+        seen(growing(400, 100), throughput=Throughput(RATE)),
+        15,
+        "with a backlog of 3700",
+    ),
+    "a sure rate": (seen([1830.0] * 10), 4, HOLDING),
+    "an unsure rate leaves more of the age limit unused": (
+        seen([1830.0] * 10, throughput=Throughput(RATE, 3, relative_error=0.15)),
+        6,
+        "with a backlog of 1830",
+    ),
+    "the maximum": (
+        seen(growing(4000, 100), 20),
+        20,
+        "work will be 9.35 min old, but 20 is the maximum",
+    ),
+    "the minimum": (seen([0.0] * 10, 1), 1, "the queue runs empty, but 1 is the minimum"),
+    "limits hold in the last step too": (seen([0.0] * 15, 6, limits=Limits(5, 20)), 5, RUNS_EMPTY),
+    "neither late nor empty": (seen([300.0] * 10), 4, HOLDING),
+    "the queue runs empty": (
+        seen([*[50.0] * 5, *[0.0] * 10]),
+        3,
+        "the queue runs empty at 336 arrivals/min; 3 instances will be enough for the next "
+        "8 min, and another one would be idle for at least 50% of the time",
+    ),
+    "served to the last item in a step by those of this moment": (
+        seen([300.0] * 10, 7, capacities=Window((sample(4, 7200), sample(4)))),
+        4,
+        RUNS_EMPTY,
+    ),
+    "the last instance has enough to do": (seen([150.0, 0.0] * 8, 2), 2, BUSY),
+    "idle instances go": (seen([0.0] * 15, 6), 5, RUNS_EMPTY),
+    "what instances have in hand does not wait": (seen([3.0, 1.0, 4.0] * 10), 3, RUNS_EMPTY),
+    "nor does it in the hands of slow ones": (
+        seen([3.0, 1.0, 2.0] * 10, throughput=SLOW),
+        3,
+        RUNS_EMPTY,
+    ),
+    "more than slow ones have in hand waits": (
+        seen([30.0, 31.0, 30.0] * 10, throughput=SLOW),
+        4,
+        HOLDING,
+    ),
+    "changes cost little, so it remembers little": (seen(LULL), 3, RUNS_EMPTY),
+    "the dearer a change, the longer it remembers": (seen(LULL, goal=DEAR), 4, BUSY),
+    "one at most is kept for what came long ago": (
+        seen([*[1200.0] * 20, *[0.0] * 10], 12, goal=Goal(5, 20, 10)),
+        8 + 1,
+        RUNS_EMPTY,
+    ),
+    "work waited in a third of half an hour": (
+        seen([*[0.0] * 19, *[300.0] * 10, 0.0, 0.0], 6, goal=Goal(5, 20, 10)),
+        6,
+        "",
+    ),
+    "in less than a third, nothing is remembered": (
+        seen([*[0.0] * 20, *[300.0] * 9, 0.0, 0.0], 6, goal=Goal(5, 20, 10)),
+        5,
+        RUNS_EMPTY,
+    ),
+    "of a burst, nothing is remembered": (
+        seen(BURST, goal=Goal(5, 40, 10)),
+        3,
+        "the queue runs empty at 276.2 arrivals/min; 3 instances will be enough for the "
+        "next 160 min",
+    ),
+    "half an hour without work": (seen(EMPTY_FOR_LONG, 2, goal=DEAR), 1, TRIES),
+    "half an hour at the same capacity": (
+        seen([0.0] * 40, 2, goal=DEAR, changed_at=ago(1740)),
+        1,
+        TRIES,
+    ),
+    "a second less at the same capacity": (
+        seen([0.0] * 40, 2, goal=DEAR, changed_at=ago(1739)),
+        2,
+        "",
+    ),
+    "samples that reach back far enough": (seen([0.0] * 30, 2, goal=DEAR), 1, TRIES),
+    "samples that do not": (seen([0.0] * 29, 2, goal=DEAR), 2, ""),
+    "work within the half hour": (seen([*[0.0] * 10, 30.0, *[0.0] * 20], 2, goal=DEAR), 2, ""),
+    "fewer are not allowed": (
+        seen(EMPTY_FOR_LONG, 2, goal=DEAR, limits=Limits(2, 9)),
+        2,
+        "the queue runs empty, but 2 is the minimum",
+    ),
+    "what two slow instances have in hand is idleness": (
+        seen([*[0.0] * 20, 2.0, *[0.0] * 20], 2, goal=DEAR, throughput=SLOW),
+        1,
+        TRIES,
+    ),
+    "what waits for two slow instances is not": (
+        seen([*[0.0] * 20, 40.0, *[0.0] * 20], 2, goal=DEAR, throughput=SLOW),
+        2,
+        "",
+    ),
+    "an order under way counts as coming": (
+        seen(growing(200, 600), pending=order(9, 60)),
+        9,
+        HOLDING,
+    ),
+    "an order that comes sooner than a new one is waited for": (
+        seen(growing(200, 600), pending=order(5, 120)),
+        5,
+        "5 instances will be running within 1 min, and a new request would not reduce late work",
+    ),
+    "an order that should have come long ago is not": (
+        seen(growing(300, 600), pending=order(5, 420)),
+        11,
+        "with a backlog of 3300",
+    ),
+    "an order under way stands while the queue runs empty": (
+        seen([0.0] * 15, pending=order(6, 60)),
+        6,
+        "the queue runs empty, but the change to 6 instances is still pending",
+    ),
+    "without a second sample": (seen([500.0]), 4, "no second sample of backlog yet"),
+    "without a sample": (seen([]), 4, "no second sample of backlog yet"),
+    "without a second sample what is ordered stands": (
+        seen([500.0], pending=desired(target=7)),
+        7,
+        "no second sample of backlog yet",
+    ),
+    "without a rate the other rule decides": (
+        seen([800.0] * 10, throughput=Throughput()),
+        4,
+        "not known yet; the rate per instance is not known yet",
+    ),
+}
 
 
-def test_it_scales_out_before_work_is_late_and_says_by_how_much() -> None:
-    wish = POLICY(seen(growing(200, 300)))
-    assert wish.capacity >= 6
-    assert re.search(r"backlog of 2100 and 600 arrivals/min, .* [\d.]+ min old", wish.reason)
-    assert wish.evidence["arrivals_per_minute"] == pytest.approx(600)
+@pytest.mark.parametrize(("found", "capacity", "reason"), STATES.values(), ids=STATES)
+def test_a_state_of_the_queue_leads_to_a_capacity_and_its_reason(
+    found: Observation, capacity: int, reason: str
+) -> None:
+    wish = POLICY(found)
+    assert (wish.capacity, wish.reason[: len(reason)]) == (capacity, reason), wish.reason
+    knows = found.throughput.rate_per_instance_minute and len(found.history("backlog").samples) > 1
+    assert wish.paced is bool(knows)
+
+
+@pytest.mark.parametrize(("policy", "changes", "scale"), [(POLICY, {}, 1), (QUICK, QUICKLY, 10)])
+@pytest.mark.parametrize(("backlog", "arrivals"), [(growing(400, 100), 800), ([300.0] * 10, 400)])
+def test_a_recommendation_carries_what_it_was_made_from(
+    policy: QueueAge, changes: dict[str, Any], scale: float, backlog: list[float], arrivals: float
+) -> None:
+    wish = policy(seen(backlog, **changes))
+    assert wish.rule == "queue_age"
+    assert wish.evidence == pytest.approx(
+        {
+            "backlog": backlog[-1],
+            "arrivals_per_minute": arrivals * scale,
+            "rate_per_instance_minute": RATE * scale,
+            "dead_time_minutes": 3 / scale,
+            "ordered": 4,
+        }
+    )
 
 
 @pytest.mark.parametrize(
-    ("backlog", "capacity", "said"),
+    ("backlog", "said"),
     [
-        ([0.0] * 10, 1, "the queue runs empty, but 1 is the minimum"),
-        (growing(900, 9000), 20, "but 20 is the maximum"),
+        (
+            growing(400, 100),
+            "and 133.3 arrivals/s, 4 instances would let work become 42.8 s old within the next "
+            "30 s; the policy plans for at most 28.5 s; new instances take 18 s to start,",
+        ),
+        (
+            [*[50.0] * 5, *[0.0] * 10],
+            "empty at 56.01 arrivals/s; 3 instances will be enough for the next 48 s",
+        ),
     ],
 )
-def test_at_its_limits_it_says_so(backlog: list[float], capacity: int, said: str) -> None:
-    wish = POLICY(seen(backlog, capacity))
-    assert wish.capacity == capacity
+def test_where_steps_are_seconds_all_is_told_in_seconds_and_planned_alike(
+    backlog: list[float], said: str
+) -> None:
+    wish = QUICK(seen(backlog, **QUICKLY))
     assert said in wish.reason
+    assert wish.capacity == POLICY(seen(backlog)).capacity
 
 
-def test_the_longer_instances_take_the_earlier_it_orders() -> None:
-    backlog = growing(60, 1100)
-    assert POLICY(seen(backlog, throughput=Throughput(RATE, 0))).capacity == 4
-    assert POLICY(seen(backlog, throughput=Throughput(RATE, 8))).capacity > 4
+@pytest.mark.parametrize(("step_seconds", "unit"), [(29.9, " s "), (30, " min ")])
+def test_steps_of_half_a_minute_are_told_in_minutes(step_seconds: float, unit: str) -> None:
+    policy = replace(POLICY, step_seconds=step_seconds)
+    assert unit in policy(seen(growing(400, 100, 20), every_seconds=step_seconds)).reason
 
 
-def test_it_lets_idle_instances_go_and_keeps_those_that_are_busy_half_the_time() -> None:
-    empty = seen([0.0] * 15, capacity=6)
-    assert POLICY(empty).capacity < 6
-    busy = seen([30.0, 10.0, 30.0, 10.0, 30.0, 0.0], capacity=2)
-    assert POLICY(busy).capacity == 2
+def test_samples_that_are_sparse_for_its_steps_do_no_harm() -> None:
+    quick, throughput = replace(POLICY, step_seconds=1), Throughput(RATE, 0.05)
+    assert quick(seen([14_000.0] * 6, 1, 15, throughput=throughput)).capacity == 20
 
 
-def test_dear_changes_make_it_slower_to_let_go() -> None:
-    falling = [*growing(-100, 900, 9), 50.0]
-    cheap = POLICY(seen(falling, capacity=5, goal=Goal(5, 0, 10)))
-    dear = POLICY(seen(falling, capacity=5, goal=Goal(5, 50, 10)))
-    assert cheap.capacity <= dear.capacity
-
-
-def test_the_dearer_a_change_the_longer_it_remembers_what_came() -> None:
-    """400 a minute came for long, and 250 in the last four minutes."""
-    lull = [*[600.0] * 22, 450.0, 300.0, 150.0, 0.0]
-    assert POLICY(seen(lull, goal=Goal(5, 2, 10))).capacity == 3
-    assert POLICY(seen(lull, goal=Goal(5, 10, 10))).capacity == 4
-
-
-def test_it_keeps_one_at_most_for_what_came_long_ago() -> None:
-    """1200 a minute came until ten minutes ago, and since then who knows: some 730 at most."""
-    over = [*[1200.0] * 20, *[0.0] * 10]
-    assert POLICY(seen(over, capacity=12, goal=Goal(5, 20, 10))).capacity == 8 + 1
-
-
-def test_of_a_queue_that_was_mostly_empty_nothing_is_remembered() -> None:
-    burst = [*[0.0] * 22, 800.0, 600.0, 300.0, *[0.0] * 3]
-    dear, cheap = Goal(5, 40, 10), Goal(5, 0, 10)
-    assert POLICY(seen(burst, goal=dear)).capacity == POLICY(seen(burst, goal=cheap)).capacity
-
-
-def test_after_half_an_hour_without_work_it_tries_with_one_fewer() -> None:
-    """The estimate alone would keep the second instance for ever: nothing tells what comes."""
-    dear = Goal(5, 10, 10)
-    wish = POLICY(seen([0.0] * 31, capacity=2, goal=dear))
-    assert (wish.capacity, wish.reason) == (
-        1,
-        "the queue was empty for 29 min at 2 instances: trying 1",
-    )
-    for other in (
-        seen([0.0] * 25, capacity=2, goal=dear),  # was not looked at for long enough
-        seen([*[0.0] * 10, 30.0, *[0.0] * 20], capacity=2, goal=dear),
-        seen([0.0] * 31, capacity=2, goal=dear, changed_at=ago(600)),
-        seen([0.0] * 31, capacity=2, goal=dear, limits=Limits(2, 9)),
-    ):
-        assert POLICY(other).capacity == 2, POLICY(other).reason
-
-
-def test_what_instances_have_in_hand_does_not_wait() -> None:
-    """Brokers count an item until it is finished: busy instances alone make no backlog."""
-    assert POLICY(seen([3.0, 1.0, 4.0] * 10, capacity=4)).capacity < 4
-    slow = Throughput(4, 3)
-    assert POLICY(seen([3.0, 1.0, 2.0] * 10, capacity=4, throughput=slow)).capacity < 4
-    assert POLICY(seen([30.0, 31.0, 30.0] * 10, capacity=4, throughput=slow)).capacity >= 4
-
-
-def test_an_order_under_way_counts_as_coming() -> None:
-    pending = desired(target=9, previous=4, requested_at=ago(120))
-    wish = POLICY(seen(growing(200, 300), pending=pending))
-    assert wish.capacity >= 9
-    assert "will be running within" in wish.reason or wish.capacity > 9 or "holding" in wish.reason
-
-
-def test_an_order_that_should_have_come_long_ago_is_not_waited_for() -> None:
-    late = desired(target=5, previous=4, requested_at=ago(420))
-    wish = POLICY(seen(growing(300, 600), pending=late))
-    assert wish.capacity > 5
-
-
-def test_samples_of_a_clock_that_is_ahead_and_sparse_ones_do_no_harm() -> None:
-    quick = replace(POLICY, step_seconds=1)
-    ahead = seen(growing(50), every_seconds=5, throughput=Throughput(RATE * 60, 0.05))
-    assert quick(replace(ahead, now=ago(30))).reason
-    sparse = seen([14_000.0] * 6, capacity=1, every_seconds=15, throughput=Throughput(RATE, 0.05))
-    assert quick(sparse).capacity > 1
-
-
-@pytest.mark.parametrize("ahead_seconds", [0, 1, 12, 60])
-@pytest.mark.parametrize("step_seconds", [0.1, 1, 7, 60, 480])
+@pytest.mark.parametrize("ahead_seconds", [1, 12, 60])
+@pytest.mark.parametrize("step_seconds", [0.1, 7, 60, 480])
 @pytest.mark.parametrize("rate", [None, RATE])
 def test_a_clock_of_a_source_that_is_ahead_changes_no_decision(
     ahead_seconds: float, step_seconds: float, rate: float | None
 ) -> None:
     """Samples up to a minute ahead are accepted."""
     policy = replace(POLICY, step_seconds=step_seconds)
-    throughput = Throughput(rate, 3)
-    on_time = seen(growing(50), every_seconds=5, throughput=throughput)
+    on_time = seen(growing(50), every_seconds=5, throughput=Throughput(rate, 3))
     ahead = replace(on_time, now=ago(ahead_seconds))
     wish = policy(ahead)
     assert (wish.capacity, wish.rule) == (policy(on_time).capacity, policy(on_time).rule)
@@ -253,46 +376,174 @@ def test_a_clock_of_a_source_that_is_ahead_changes_no_decision(
         assert inferred(ahead, step_seconds, steps).recent == known.recent
 
 
+# --- its outlook ---
+
+
+def outlook(policy: QueueAge = POLICY, steps: float = 1, **changes: Any) -> Outlook:
+    found = policy._outlook(seen([800.0] * 10, **changes), RATE, steps)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("waited_seconds", "dead", "arrival", "overdue"),
+    [
+        (0, 3, 3, False),
+        (60, 3, 2, False),
+        (90, 3, 2, False),
+        (180, 3, 1, False),
+        (181, 3, 1, True),
+        (60, 0, 1, False),  # with a start-up time below a step, a step after it
+        (61, 0, 1, True),
+    ],
+)
+def test_an_order_arrives_after_the_start_up_time_and_is_overdue_after_it(
+    waited_seconds: float, dead: float, arrival: int, overdue: bool
+) -> None:
+    found = outlook(pending=order(6, waited_seconds), throughput=Throughput(RATE, dead))
+    assert (found.ordered, found.arrival, found.overdue) == (6, arrival, overdue)
+    assert found.dead == max(1, dead)
+
+
+def test_a_start_up_time_of_whole_steps_is_not_rounded_up() -> None:
+    """In steps of 9 s, 2.1 minutes are 14 steps, as a floating-point number slightly more."""
+    found = outlook(steps=60 / 9, pending=order(6, 0), throughput=Throughput(RATE, 2.1))
+    assert (found.dead, found.arrival) == (14, 14)
+
+
+@pytest.mark.parametrize("pending", [None, order(4, 900)])
+def test_nothing_is_awaited_where_nothing_is_ordered_or_the_order_changes_nothing(
+    pending: Any,
+) -> None:
+    found = outlook(pending=pending)
+    assert (found.ordered, found.arrival, found.overdue) == (4, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "steps", "length"), [(5, 1, 5), (5, 2, 10), (0.5, 1, 1), (0, 1, 1), (1.999, 1, 1)]
+)
+def test_the_age_limit_is_at_least_a_step_long(minutes: float, steps: float, length: int) -> None:
+    assert len(outlook(steps=steps, goal=Goal(minutes, 2, 10)).arrivals.recent) == length
+
+
+@pytest.mark.parametrize(
+    ("age_share", "error", "share"),
+    [
+        (0.95, 0, 0.95),
+        (0.95, 0.05, 0.9),
+        (0.95, 10, 0.8),  # a fifth of the age limit at most is left unused
+        (0.5, 0.2, 0.5),  # a share below that is planned with as it is
+        (0.79, 0, 0.79),
+        (0.8, 0.1, 0.8),
+        (1, 0.1, 0.9),
+        (1, 1, 0.8),
+    ],
+)
+def test_an_uncertain_rate_leaves_part_of_the_age_limit_unused(
+    age_share: float, error: float, share: float
+) -> None:
+    policy = replace(POLICY, age_share=age_share)
+    found = outlook(policy, throughput=Throughput(RATE, 3, relative_error=error))
+    assert found.share == pytest.approx(share)
+
+
+def test_work_that_waits_while_nothing_arrives_becomes_older_than_the_age_limit() -> None:
+    waiting = Outlook(50, Arrivals(0, (0.0,) * 5), 4, 4, 3, 1, 0.95)
+    projected = waiting.project([4] * 5)
+    assert projected.late > 0
+    assert projected.worst_age == 6
+    assert replace(waiting, backlog=0).project([4] * 5).worst_age == 0
+
+
+# --- the last instance ---
+
+
+def choice(policy: QueueAge = POLICY, backlog: Sequence[float] = (0.0,) * 10, **more: Any) -> Any:
+    found = seen(backlog, **more)
+    expected = policy._outlook(found, RATE, 1)
+    assert expected is not None
+    return _Choice(policy, found, expected, RATE, 1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "busy_share", "share"),
+    [
+        (0.0, 0.5, 0.0),
+        (0.1, 0.5, 0.5 / 16.5),
+        (1.0, 0.5, 5 / 21),
+        (10.0, 0.5, 0.5),
+        (10.0, 0.6, 0.6),
+        (1.0, 0.1, 0.1),
+    ],
+)
+def test_an_instance_stays_that_is_busy_for_more_than_four_return_trips_are_worth(
+    rate: float, busy_share: float, share: float
+) -> None:
+    """f = min(busy share, L·λ / (L·λ + 8κ)), with L = 5 and κ = 2."""
+    made = choice(replace(POLICY, busy_share=busy_share))
+    assert made._busy_share(rate) == pytest.approx(share)
+    assert made._needed(rate) == max(0, -int(-(rate - share - 1e-9) // 1))
+
+
+def test_where_changes_cost_nothing_an_idle_instance_has_no_share_of_work() -> None:
+    assert choice(goal=Goal(5, 0, 10))._busy_share(0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("capacities", "rate"),
+    [
+        (Window((sample(8, 7200), sample(8, 600), sample(4, 540), sample(4))), 4.8788637604),
+        (Window((sample(2, 7200), sample(2, 900), sample(4, 840), sample(4))), 3.0723677358),
+        (Window(()), 3.48415),
+    ],
+)
+def test_what_is_remembered_to_have_come_depends_on_the_instances_there_were(
+    capacities: Window, rate: float
+) -> None:
+    made = choice(backlog=LULL, goal=DEAR, capacities=capacities)
+    assert made._remembered_rate() == pytest.approx(rate)
+
+
+def test_what_waits_is_to_be_done_within_the_patience_of_the_policy() -> None:
+    """Eight instance-minutes within eight minutes take one instance more."""
+    made = choice(backlog=[800.0] * 10)
+    assert (made._needed(3.0), made._needed(0.0)) == (4, 1)
+
+
+# --- its parameters ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"metric": ""}, "metric = '': must be a name"),
+        ({"step_seconds": "x"}, "step_seconds = 'x': must be a number"),
+        ({"step_seconds": 0.09}, "step_seconds = 0.09: must be 0.1 to 480"),
+        ({"step_seconds": 480.5}, "step_seconds = 480.5: must be 0.1 to 480"),
+        ({"age_share": 1.5}, "age_share = 1.5: must be above 0 and at most 1"),
+        ({"caution": -0.5}, "caution = -0.5: must be 0 to 1000"),
+        ({"caution": 1000.5}, "caution = 1000.5: must be 0 to 1000"),
+        ({"busy_share": -0.5}, "busy_share = -0.5: must be 0 to 1"),
+        ({"busy_share": 1.5}, "busy_share = 1.5: must be 0 to 1"),
+        ({"until_known": 3}, "until_known = 3: must be callable with an Observation"),
+        ({"until_known": Threshold("", 9, 1)}, "until_known.metric = '': must be a name"),
+        ({"step_seconds": 0.1, "caution": 0, "busy_share": 0}, None),
+        ({"step_seconds": 480, "caution": 1000, "busy_share": 1}, None),
+        ({"step_seconds": 1, "caution": 0.5}, None),
+    ],
+)
+def test_each_parameter_is_named_with_its_value_and_bound(
+    changes: dict[str, Any], problem: str | None
+) -> None:
+    assert replace(POLICY, **changes).problems() == ([problem] if problem else [])
+
+
 def test_the_metrics_of_the_rule_before_are_checked_too() -> None:
     both = QueueAge("backlog", Threshold("typo", 100, 10))
     assert both.metric_names == ("backlog", "typo")
 
 
-def test_a_rate_that_is_not_sure_leaves_more_of_the_age_limit_unused() -> None:
-    backlog = [1830.0] * 10
-    assert POLICY(seen(backlog)).capacity == 4
-    assert POLICY(seen(backlog, throughput=Throughput(RATE, 3, relative_error=0.15))).capacity > 4
-
-
-def test_until_the_rate_is_known_the_other_rule_decides() -> None:
-    wish = POLICY(seen([800.0] * 10, throughput=Throughput()))
-    assert wish.reason == "not known yet; the rate per instance is not known yet"
-    assert not wish.paced
-
-
-def test_without_two_samples_it_stays() -> None:
-    assert POLICY(seen([500.0])).capacity == 4
-    assert "no second sample" in POLICY(seen([])).reason
-
-
-def test_it_plans_alike_where_a_minute_lasts_a_second() -> None:
-    fast = replace(POLICY, step_seconds=1)
-    slow = POLICY(seen(growing(200, 300)))
-    quick = fast(
-        seen(
-            growing(200, 300),
-            every_seconds=1,
-            throughput=Throughput(RATE * 60, 3 / 60),
-            goal=Goal(5 / 60, 2, 10),
-        )
-    )
-    assert quick.capacity == slow.capacity
-
-
-def test_wrong_parameters_are_named() -> None:
-    assert POLICY.problems() == []
-    wrong = QueueAge("backlog", None, step_seconds="x")  # type: ignore[arg-type]
-    assert len(wrong.problems()) == 2
+# --- what always holds ---
 
 
 @given(
@@ -305,23 +556,9 @@ def test_wrong_parameters_are_named() -> None:
     pending=st.none() | st.builds(lambda t: desired(target=t, previous=2), st.integers(1, 20)),
 )
 def test_it_never_raises_and_never_leaves_its_limits(
-    backlog: list[float],
-    capacity: int,
-    every_seconds: float,
-    rate: float,
-    dead: float,
-    goal: Goal,
-    pending: Any,
+    backlog: list[float], capacity: int, every_seconds: float, rate: float, dead: float, **more: Any
 ) -> None:
-    found = seen(
-        backlog,
-        capacity,
-        every_seconds,
-        throughput=Throughput(rate, dead),
-        goal=goal,
-        pending=pending,
-    )
-    wish = POLICY(found)
+    wish = POLICY(seen(backlog, capacity, every_seconds, throughput=Throughput(rate, dead), **more))
     assert 1 <= wish.capacity <= 20
     assert wish.reason
 
@@ -329,18 +566,15 @@ def test_it_never_raises_and_never_leaves_its_limits(
 def test_a_step_in_load_is_served_within_the_age_limit() -> None:
     """Minute by minute: 300 a minute become 1500; three minutes pass until instances work."""
     backlog, capacity, coming = 0.0, 3, None
-    history: list[MetricValue] = []
-    capacities: list[MetricValue] = []
-    arrived: list[float] = []
+    waiting, capacities, arrived = list[MetricValue](), list[MetricValue](), list[float]()
     for minute in range(60):
         now = NOW + timedelta(minutes=minute)
         if coming and coming[0] <= minute:
             capacity, coming = coming[1], None
-        arrivals = 300.0 if minute < 30 else 1500.0
-        arrived.append(arrivals)
-        backlog = max(backlog + arrivals - RATE * capacity, 0.0)
+        arrived.append(300.0 if minute < 30 else 1500.0)
+        backlog = max(backlog + arrived[-1] - RATE * capacity, 0.0)
         assert backlog <= sum(arrived[-5:]), f"late work in minute {minute}"
-        history.append(MetricValue(now, backlog))
+        waiting.append(MetricValue(now, backlog))
         capacities.append(MetricValue(now, float(capacity)))
         pending = (
             desired(target=coming[1], requested_at=now - timedelta(minutes=3 + minute - coming[0]))
@@ -350,7 +584,7 @@ def test_a_step_in_load_is_served_within_the_age_limit() -> None:
         found = replace(
             seen([], capacity, pending=pending),
             now=now,
-            histories={"backlog": Window(tuple(history))},
+            histories={"backlog": Window(tuple(waiting))},
             capacities=Window(tuple(capacities)),
         )
         wanted = POLICY(found).capacity

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.platform_metrics import MemoryPlatformMetrics
@@ -42,26 +44,22 @@ class CountingReader(MemoryReader):
         return await super().read(source)
 
 
-async def test_a_source_of_several_resources_is_read_once_and_given_to_all() -> None:
-    reader = CountingReader()
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_source_of_several_resources_is_read_once_for_every_metric_that_names_it(
+    fails: bool,
+) -> None:
+    reader, names = CountingReader(), [("plan-1", "backlog"), ("plan-1", "same"), ("plan-2", "own")]
+    if fails:
+        reader.values.clear()
     resources = [
         resource("plan-1", metrics={"backlog": SOURCE, "same": SOURCE}),
-        resource("plan-2", metrics={"orders": SOURCE}),
+        resource("plan-2", metrics={"own": SOURCE}),
     ]
     collection = await metric_collector.collect(resources, reader, 1)
     assert reader.reads[SOURCE] == 1
-    assert [(m.resource_name, m.name) for m in collection.metrics if m.value.value == 42] == [
-        ("plan-1", "backlog"), ("plan-1", "same"), ("plan-2", "orders"),
-    ]  # fmt: skip
-
-
-async def test_a_failed_source_fails_for_every_metric_that_names_it() -> None:
-    reader = CountingReader()
-    reader.values.clear()
-    resources = [resource("plan-1"), resource("plan-2")]
-    collection = await metric_collector.collect(resources, reader, 1)
-    assert [f.resource_name for f in collection.failures] == ["plan-1", "plan-2"]
-    assert reader.reads[SOURCE] == 1
+    found = [(m.resource_name, m.name) for m in collection.metrics if m.value.value == 42]
+    failed = [(f.resource_name, f.metric_name) for f in collection.failures]
+    assert (found, failed) == (([], names) if fails else (names, []))
 
 
 async def test_samples_of_azure_monitor_reach_every_metric_that_names_them() -> None:
@@ -113,31 +111,27 @@ async def test_a_streamed_metric_of_azure_monitor_is_not_read() -> None:
     assert collection.failures == ()
 
 
-async def test_an_azure_monitor_that_hangs_does_not_hold_back_other_sources() -> None:
-    class Hanging(MemoryPlatformMetrics):
-        async def read(self, _sources: object) -> NoReturn:
-            await asyncio.Event().wait()
-            raise AssertionError
+async def hangs(_platform: object, _sources: object) -> NoReturn:
+    await asyncio.Event().wait()
+    raise AssertionError
 
+
+async def breaks(_platform: object, _sources: object) -> NoReturn:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [(hangs, "no answer within 0.04 s"), (breaks, "RuntimeError: broken")],
+)
+async def test_an_azure_monitor_that_hangs_or_breaks_fails_its_metrics_only(
+    read: Any, reason: str
+) -> None:
+    platform = type("Failing", (MemoryPlatformMetrics,), {"read": read})(lambda: NOW)
     mixed = resource(metrics={"backlog": SOURCE, "cpu": CPU})
-    collection = await metric_collector.collect([mixed], CountingReader(Hanging(lambda: NOW)), 0.02)
+    collection = await metric_collector.collect([mixed], CountingReader(platform), 0.02)
     assert {m.name for m in collection.metrics} == {CAPACITY_METRIC, "backlog"}
-    assert [(f.metric_name, f.reason) for f in collection.failures] == [
-        ("cpu", "no answer within 0.04 s")
-    ]
-
-
-async def test_a_broken_client_of_azure_monitor_fails_its_metrics_only() -> None:
-    class Broken(MemoryPlatformMetrics):
-        async def read(self, _sources: object) -> NoReturn:
-            raise RuntimeError("broken")
-
-    mixed = resource(metrics={"backlog": SOURCE, "cpu": CPU})
-    collection = await metric_collector.collect([mixed], CountingReader(Broken(lambda: NOW)), 1)
-    assert {m.name for m in collection.metrics} == {CAPACITY_METRIC, "backlog"}
-    assert [(f.metric_name, f.reason) for f in collection.failures] == [
-        ("cpu", "RuntimeError: broken")
-    ]
+    assert [(f.metric_name, f.reason) for f in collection.failures] == [("cpu", reason)]
 
 
 def test_samples_of_one_resource_travel_in_one_message() -> None:

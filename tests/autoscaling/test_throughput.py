@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -42,7 +42,7 @@ from shared.autoscaling.learning.throughput import (
     rate_estimate,
     with_counted,
 )
-from shared.autoscaling.policy import RateEstimate
+from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import BusyIntervals, ScalingState
 from shared.autoscaling.transition import advance
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -64,19 +64,34 @@ def series(*values: float) -> list[MetricValue]:
     return [at(minute, value) for minute, value in enumerate(values)]
 
 
-def taught(
-    finished: list[MetricValue],
-    backlog: list[MetricValue],
-    capacities: list[MetricValue],
-    *,
-    incoming: bool = False,
-) -> RateEstimate | None:
-    work = with_counted(BusyIntervals(), Counted(finished, incoming), backlog, capacities)
-    return counted_rate(work)
+WAITING = series(*[500.0] * 12)
+HELD = [at(-9, 3), at(12, 3)]
+
+TEACHING: dict[str, tuple[list[MetricValue], list[MetricValue], list[MetricValue]]] = {
+    "busy instances": (series(*[120.0] * 8), WAITING, HELD),
+    "an interval with an empty queue teaches nothing": (
+        series(*[120.0] * 4, 7.0, 9.0, *[120.0] * 3),
+        series(*[500.0] * 4, 0.0, *[500.0] * 4),
+        HELD,
+    ),
+    "no interval near a change teaches; the new ones begin to work at 4": (
+        series(0, *[120.0] * 3, 121.0, 130.0, *[240.0] * 8),
+        series(*[500.0] * 14),
+        [at(-9, 3), at(2, 3), at(3, 6), at(14, 6)],
+    ),
+    "an interval that lacks a sample does not underrate": (
+        [sample for i, sample in enumerate(series(*[120.0] * 12)) if i not in (4, 7, 8)],
+        WAITING,
+        HELD,
+    ),
+}
 
 
-def test_what_busy_instances_finish_is_their_rate() -> None:
-    found = taught(series(*[120.0] * 8), series(*[500.0] * 8), [at(-9, 3), at(8, 3)])
+@pytest.mark.parametrize(("finished", "backlog", "capacities"), TEACHING.values(), ids=TEACHING)
+def test_what_busy_instances_finish_is_their_rate(
+    finished: list[MetricValue], backlog: list[MetricValue], capacities: list[MetricValue]
+) -> None:
+    found = counted_rate(with_counted(BusyIntervals(), Counted(finished), backlog, capacities))
     assert found is not None
     assert found.likely == pytest.approx(RATE)
     assert found.relative_error == pytest.approx(0, abs=1e-4)
@@ -84,34 +99,18 @@ def test_what_busy_instances_finish_is_their_rate() -> None:
 
 def test_what_comes_less_what_is_left_over_is_as_good() -> None:
     backlog = series(500, 530, 480, 600, 610, 700)
-    incoming = series(0, 150, 70, 240, 130, 210)
-    found = taught(incoming, backlog, [at(-9, 3), at(6, 3)], incoming=True)
+    incoming = Counted(series(0, 150, 70, 240, 130, 210), True)
+    found = counted_rate(with_counted(BusyIntervals(), incoming, backlog, HELD))
     assert found is not None
     assert found.likely == pytest.approx(RATE)
 
 
-def test_an_interval_with_an_empty_queue_teaches_nothing() -> None:
-    backlog = series(*[500.0] * 4, 0.0, *[500.0] * 4)
-    finished = series(*[120.0] * 4, 7.0, 9.0, *[120.0] * 3)
-    found = taught(finished, backlog, [at(-9, 3), at(9, 3)])
+@pytest.mark.parametrize(("intervals", "sure"), [(2, False), (3, True)])
+def test_three_intervals_are_needed(intervals: int, sure: bool) -> None:
+    counted = Counted(series(*[120.0] * (intervals + 1)))
+    found = counted_rate(with_counted(BusyIntervals(), counted, WAITING, HELD))
     assert found is not None
-    assert found.likely == pytest.approx(RATE)
-
-
-def test_no_interval_that_is_near_a_change_teaches() -> None:
-    """The new instances are said to be there at 3, and begin to work somewhat later."""
-    finished = series(0, *[120.0] * 3, 121.0, 130.0, *[240.0] * 8)
-    capacities = [at(-9, 3), at(2, 3), at(3, 6), at(14, 6)]
-    found = taught(finished, series(*[500.0] * 14), capacities)
-    assert found is not None
-    assert found.likely == pytest.approx(RATE)
-
-
-def test_an_interval_that_lacks_a_sample_does_not_underrate() -> None:
-    finished = [sample for i, sample in enumerate(series(*[120.0] * 12)) if i not in (4, 7, 8)]
-    found = taught(finished, series(*[500.0] * 12), [at(-9, 3), at(12, 3)])
-    assert found is not None
-    assert found.likely == pytest.approx(RATE)
+    assert found.sure is sure
 
 
 def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -> None:
@@ -125,63 +124,42 @@ def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -
     assert with_counted(whole, counted, backlog, capacities) is whole
 
 
-def as_published(*minutes: int, known: int = 9) -> BusyIntervals:
-    """What is learned from the counts of these minutes, which are published one by one."""
+@pytest.mark.parametrize(
+    ("published", "taught"),
+    [
+        ((0, 1, 2, 3, 4, 5), 5),
+        ((0, 2, 1, 5, 4, 3), 5),  # not in order
+        ((0, 2, 4, 6, 8), 0),  # a minute is never taken for the work of two
+        ((0, 2, 3, 4), 0),
+        ((0, 2, 3, 4, 5), 3),  # a count that is missing for five minutes is not waited for
+    ],
+)
+def test_counts_that_are_published_one_by_one_teach_as_much_in_any_order(
+    published: tuple[int, ...], taught: int
+) -> None:
     work, samples = BusyIntervals(), list[MetricValue]()
-    for minute in minutes:
+    for minute in published:
         samples = sorted([*samples, at(minute, 120)], key=lambda sample: sample.time)
         counted = Counted(tuple(samples), grain=MINUTE)
-        work = with_counted(work, counted, series(*[500.0] * known), [at(-9, 3), at(known, 3)])
-    return work
-
-
-def test_counts_that_do_not_come_in_order_teach_as_much() -> None:
-    assert as_published(0, 2, 1, 5, 4, 3).recent == as_published(0, 1, 2, 3, 4, 5).recent
-    assert len(as_published(0, 2, 1, 5, 4, 3).recent) == 5
-
-
-def test_a_minute_is_never_taken_for_the_work_of_two() -> None:
-    assert as_published(0, 2, 4).recent == ()
-    assert counted_rate(as_published(0, 2, 4, 6, 8)) is None
-
-
-def test_a_count_that_is_missing_for_five_minutes_is_not_waited_for() -> None:
-    waiting = as_published(0, 2, 3, 4)
-    assert waiting.recent == ()
-    assert as_published(0, 2, 3, 4, 5).recent == ((120.0, 3.0),) * 3
-
-
-def test_three_intervals_are_needed() -> None:
-    backlog, capacities = series(*[500.0] * 4), [at(-9, 3), at(6, 3)]
-    few = taught(series(*[120.0] * 3), backlog, capacities)
-    enough = taught(series(*[120.0] * 4), backlog, capacities)
-    assert few is not None
-    assert enough is not None
-    assert (few.sure, enough.sure) == (False, True)
+        work = with_counted(work, counted, WAITING[:9], HELD)
+    assert work.recent == ((120.0, 3.0),) * taught
 
 
 @given(st.integers(0, 10_000), st.floats(0.05, 0.5))
 def test_the_stated_error_covers_what_chance_does(seed: int, noise: float) -> None:
     chance = random.Random(seed)
     finished = series(*[120.0 * max(0.0, chance.gauss(1, noise)) for _ in range(60)])
-    found = taught(finished, series(*[500.0] * 60), [at(-9, 3), at(60, 3)])
+    busy = series(*[500.0] * 60), [at(-9, 3), at(60, 3)]
+    found = counted_rate(with_counted(BusyIntervals(), Counted(finished), *busy))
     assert found is not None
     assert abs(found.likely - RATE) <= 6 * found.relative_error * found.likely
     assert found.relative_error < noise / 2
 
 
 def test_a_noisy_count_is_not_believed() -> None:
-    wild = BusyIntervals(
-        intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10
-    )
-    assert counted_rate(wild) is None
-    steady = BusyIntervals(
-        intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10
-    )
-    found = counted_rate(steady)
-    assert found is not None
-    assert found.sure
-    assert found.low == found.likely == 50
+    steady = BusyIntervals(None, 10, 500, 10, 25_000, 500, 10)
+    assert counted_rate(steady) == RateEstimate(RateSource.COUNTED, 50, 50, 0)
+    assert counted_rate(replace(steady, done=400, done_done=90_000, done_busy=400)) is None
 
 
 COUNTING = resource(
@@ -211,35 +189,33 @@ def test_a_count_that_never_comes_is_no_missing_data() -> None:
     assert decide(strict, state([5.0] * 3, 2), NOW).desired == 1
 
 
-def test_a_rate_is_known_within_minutes_of_work() -> None:
-    held, now = ScalingState(), NOW
-    for minute in range(8):
-        now = NOW + MINUTE * minute
-        for name, value in ((CAPACITY_METRIC, 2.0), ("finished", 80.0), ("backlog", 300.0)):
-            held = advance(COUNTING, held, [_metric(name, now, value)], now).state
-    estimate = rate_estimate(COUNTING.throughput, held.learned)
-    throughput = known_throughput(COUNTING.throughput, held.learned, estimate)
-    assert throughput.rate_per_instance_minute == pytest.approx(RATE)
-    assert throughput.completed_metric == "finished"
+AZURE = AzureMonitorMetric(PLAN, "CompleteMessage", "total")
 
 
-def test_every_other_minute_of_azure_monitor_teaches_nothing() -> None:
-    """Each count is that of one minute, although they are two minutes apart."""
-    source = AzureMonitorMetric(PLAN, "CompleteMessage", "total")
+@pytest.mark.parametrize(
+    ("source", "every", "rate"),
+    [
+        (HubMetric(), 1, RATE),
+        (AZURE, 1, RATE),
+        (AZURE, 2, None),  # each count is that of one minute, although they are two apart
+    ],
+)
+def test_a_rate_is_known_within_minutes_of_work(
+    source: Any, every: int, rate: float | None
+) -> None:
     counting = replace(COUNTING, metrics={"backlog": SOURCE, "finished": source})
     held = ScalingState()
     for minute in range(12):
         now = NOW + MINUTE * minute
-        values = {CAPACITY_METRIC: 2.0, "backlog": 300.0}
-        for name, value in values.items():
-            held = advance(counting, held, [_metric(name, now, value)], now).state
-        if minute % 2:
-            held = advance(counting, held, [_metric("finished", now, 80.0)], now).state
-    assert counted_rate(held.learned.work) is None
-
-
-def _metric(name: str, time: datetime, value: float) -> Metric:
-    return Metric("plan-1", name, MetricValue(time, value))
+        values = {CAPACITY_METRIC: 2.0, "backlog": 300.0, "finished": 80.0}
+        for name in list(values)[: None if minute % every == 0 else -1]:
+            sent = Metric("plan-1", name, MetricValue(now, values[name]))
+            held = advance(counting, held, [sent], now).state
+    estimate = rate_estimate(counting.throughput, held.learned)
+    throughput = known_throughput(counting.throughput, held.learned, estimate)
+    assert throughput.rate_per_instance_minute == (rate and pytest.approx(rate))
+    assert throughput.completed_metric == "finished"
+    assert (counted_rate(held.learned.work) is None) is (rate is None)
 
 
 def test_a_count_that_is_not_declared_is_named() -> None:

@@ -90,8 +90,10 @@ BUS = (
     "/Microsoft.ServiceBus/namespaces/my-bus"
 )
 ORDERS = {"DimensionName": "EntityName", "Operator": "Equals", "Values": ["orders"]}
-PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter="EntityName eq 'orders'")
-TWO_CONDITIONS = "EntityName eq 'orders' and Zone eq '1'"
+ANY, TWO = ({**ORDERS, "Values": values} for values in (["*"], ["a", "it's"]))
+OTHERS = {**ORDERS, "Operator": "NotEquals"}
+IS_ORDERS, ONE_OF_TWO = "EntityName eq 'orders'", "EntityName eq 'a' or EntityName eq 'it''s'"
+PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter=IS_ORDERS)
 TOPIC, IS_T = f"{BUS}/topics/t", "EntityName eq 't'"
 ACCOUNT = BUS.replace("ServiceBus/namespaces/my-bus", "Storage/storageAccounts/mystore")
 QUEUES = f"{ACCOUNT}/services/queue/queues"
@@ -107,25 +109,15 @@ QUEUES = f"{ACCOUNT}/services/queue/queues"
         ("ActiveMessageCount", f"{TOPIC}/subscriptions/eu", [], ServiceBusSubscription("t", "eu")),
         ("ActiveMessageCount", TOPIC, [], AzureMonitorMetric(BUS, "ActiveMessages", filter=IS_T)),
         ("MessageCount", TOPIC, [], AzureMonitorMetric(BUS, "Messages", filter=IS_T)),
-        (
-            "ActiveMessages",
-            BUS,
-            [{**ORDERS, "Values": ["*"]}],
-            AzureMonitorMetric(BUS, "ActiveMessages"),
-        ),
-        (
-            "ApproximateMessageCount",
-            f"{QUEUES}/jobs",
-            [],
-            StorageQueue("jobs"),
-        ),
+        ("ActiveMessages", BUS, [ANY], AzureMonitorMetric(BUS, "ActiveMessages")),
+        ("ApproximateMessageCount", f"{QUEUES}/jobs", [], StorageQueue("jobs")),
         ("messagecount", f"{ACCOUNT}/queueServices/default/queues/jobs", [], StorageQueue("jobs")),
         ("Transactions", f"{QUEUES}/q", [], AzureMonitorMetric(f"{QUEUES}/q", "Transactions")),
         (
             "ActiveMessages",
             BUS,
             [ORDERS, {**ORDERS, "DimensionName": "Zone", "Values": ["1"]}],
-            AzureMonitorMetric(BUS, "ActiveMessages", filter=TWO_CONDITIONS),
+            AzureMonitorMetric(BUS, "ActiveMessages", filter=f"{IS_ORDERS} and Zone eq '1'"),
         ),
         ("Transactions", ACCOUNT, [], AzureMonitorMetric(ACCOUNT, "Transactions")),
         ("IncomingMessages", BUS, [ORDERS], PULLED),
@@ -134,17 +126,10 @@ QUEUES = f"{ACCOUNT}/services/queue/queues"
         (
             "ActiveMessages",
             BUS,
-            [{**ORDERS, "Values": ["a", "it's"]}],
-            AzureMonitorMetric(
-                BUS, "ActiveMessages", filter="EntityName eq 'a' or EntityName eq 'it''s'"
-            ),
+            [TWO],
+            AzureMonitorMetric(BUS, "ActiveMessages", filter=ONE_OF_TWO),
         ),
-        (
-            "IncomingMessages",
-            BUS,
-            [{**ORDERS, "Operator": "NotEquals"}],
-            replace(PULLED, filter=""),
-        ),
+        ("IncomingMessages", BUS, [OTHERS], replace(PULLED, filter="")),
     ],
 )
 @pytest.mark.parametrize("key", ["dimensions", "Dimensions"])  # the portal writes a capital
@@ -154,6 +139,12 @@ def test_a_metric_becomes_the_source_that_counts_the_same(
     document = setting(trigger(metric, uri, **{key: dimensions}))
     assert set(convert(document).metrics.values()) == {source}
     assert loaded(document).metrics == convert(document).metrics
+
+
+def test_the_resource_keeps_the_widest_limits_and_the_longest_window() -> None:
+    limits = loaded(example()).limits
+    assert (limits.minimum, limits.maximum) == (1, 20)
+    assert loaded(changed(*TRIGGER, "timeWindow", value="PT2H")).kept_history_seconds == 7200
 
 
 def test_equal_names_in_two_namespaces_or_accounts_are_two_metrics() -> None:
@@ -179,39 +170,21 @@ def test_equal_names_in_two_namespaces_or_accounts_are_two_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "kept"),
-    [
-        ("azure.applicationinsights", "azure.applicationinsights"),
-        ("Microsoft.Web/serverFarms", ""),
-        ("", ""),
-    ],
+    "namespace", ["azure.applicationinsights", "Microsoft.Web/serverFarms", ""]
 )
-def test_the_namespace_of_a_custom_metric_is_kept(namespace: str, kept: str) -> None:
-    (source,) = convert(
-        setting(trigger("waiting", PLAN, metricNamespace=namespace))
-    ).metrics.values()
-    assert source == AzureMonitorMetric(PLAN, "waiting", namespace=kept)
+def test_the_namespace_of_a_custom_metric_is_kept(namespace: str) -> None:
+    converted = convert(setting(trigger("waiting", PLAN, metricNamespace=namespace)))
+    kept = "" if namespace.startswith("Microsoft") else namespace
+    assert [*converted.metrics.values()] == [AzureMonitorMetric(PLAN, "waiting", namespace=kept)]
 
 
 @pytest.mark.parametrize(
     ("metric", "uri", "divides", "per_instance", "note"),
     [
-        (
-            "MessageCount",
-            f"{BUS}/queues/orders",
-            False,
-            True,
-            "thresholds of orders are per instance",
-        ),
+        ("MessageCount", f"{BUS}/queues/orders", False, True, "of orders are per instance"),
         ("ActiveMessageCount", f"{TOPIC}/subscriptions/eu", None, True, "of t are per instance"),
         ("ActiveMessageCount", TOPIC, None, True, ""),
-        (
-            "ApproximateMessageCount",
-            f"{QUEUES}/q",
-            None,
-            True,
-            "is divided by",
-        ),
+        ("ApproximateMessageCount", f"{QUEUES}/q", None, True, "is divided by"),
         ("ActiveMessages", BUS, None, False, "thresholds of orders are totals"),
         ("ActiveMessages", BUS, "true", True, ""),
         ("CpuPercentage", PLAN, False, False, ""),
@@ -331,6 +304,19 @@ CLOCKS = json.loads(
 )  # fmt: skip
 
 
+def changed(*path: Any, value: Any) -> Any:
+    document = copy.deepcopy(example())
+    place = document["properties"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return document
+
+
+TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
+RULE, SCHEDULE = ("profiles", 0, "rules", 0), ("profiles", 0, "recurrence", "schedule")
+
+
 def nested(template: Any) -> Any:
     properties = {"template": {"resources": [template, *template.get("resources", [])]}}
     return {"type": "Microsoft.Resources/deployments", "properties": properties}
@@ -379,11 +365,6 @@ def test_one_of_several_settings_is_chosen_by_its_name() -> None:
             convert(several, "third")
 
 
-def test_a_value_that_comes_from_a_parameter_is_told() -> None:
-    document = in_template({**FLAT, "targetResourceUri": "[parameters('planId')]"})
-    assert convert(document).notes[0] == f"parameters('planId') is read as its default, {PLAN!r}"
-
-
 PARIS = {
     "timeZone": "Romance Standard Time",
     "start": "2026-03-01T00:00:00Z",
@@ -403,33 +384,42 @@ def recurring(name: str, most: int, hours: list[int], *rules: Any) -> dict[str, 
     return dict(profile)
 
 
-def test_each_of_several_hours_begins_a_profile() -> None:
-    day, end = (
-        recurring("Day", 5, [8, 20]),
-        recurring('{"name":"Default","for":"Day"}', 2, [12, 22]),
-    )
-    document = {**setting(), "profiles": [day, end]}
-    at = {9: 5, 13: 2, 19: 2, 21: 5, 23: 2}
-    assert {h: decided(OFFICE.replace(hour=h), 3, document, plan_capacity=3) for h in at} == at
+DAY_ENDS = '{"name":"Default","for":"Day"}'
+EVENING_ENDS = '{"name":"Default","for":"Evening"}'
 
 
-def test_copies_of_the_default_profile_that_differ_are_kept() -> None:
-    profiles = [
-        recurring("Day", 5, [8]),
-        recurring("Evening", 6, [18]), recurring('{"name":"Default","for":"Day"}', 2, [12, 18]),
-        recurring('{"name":"Default","for":"Evening"}', 3, [22, 8]),
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("profiles", "at"),
+    [
+        pytest.param(
+            [recurring("Day", 5, [8, 20]), recurring(DAY_ENDS, 2, [12, 22])],
+            {9: 5, 13: 2, 19: 2, 21: 5, 23: 2},
+            id="each of several hours begins a profile",
+        ),
+        pytest.param(
+            [
+                recurring("Day", 5, [8]),
+                recurring("Evening", 6, [18]),
+                recurring(DAY_ENDS, 2, [12, 18]),
+                recurring(EVENING_ENDS, 3, [22, 8]),
+            ],
+            {9: 5, 13: 2, 19: 6, 23: 3, 3: 3},
+            id="copies of the default profile that differ are kept",
+        ),
+        pytest.param(
+            [recurring("Day", 5, [8]), recurring("Night", 2, [20])],
+            {7: 2, 9: 5, 19: 5, 21: 2},
+            id="without a default profile, each lasts until the next one begins",
+        ),
+    ],
+)
+def test_recurring_profiles_apply_at_their_hours(
+    profiles: list[dict[str, Any]], at: dict[int, int]
+) -> None:
     document = {**setting(), "profiles": profiles}
-    at = {9: 5, 13: 2, 19: 6, 23: 3, 3: 3}
-    assert {h: decided(OFFICE.replace(hour=h), 4, document, plan_capacity=4) for h in at} == at
-    assert "Default after Evening differs" in " ".join(convert(document).notes)
-
-
-def test_recurring_profiles_need_no_default_profile() -> None:
-    """Each lasts until the next one begins. Terraform's documentation has such an example."""
-    document = {**setting(), "profiles": [recurring("Day", 5, [8]), recurring("Night", 2, [20])]}
-    at = {7: 2, 9: 5, 19: 5, 21: 2}
     assert {h: decided(OFFICE.replace(hour=h), 3, document, plan_capacity=3) for h in at} == at
+    differs = "Default after Evening differs" in " ".join(convert(document).notes)
+    assert differs is (len(profiles) == 4)
 
 
 def test_a_fixed_date_in_utc_ends_at_its_second_and_needs_no_note() -> None:
@@ -457,6 +447,14 @@ def test_limits_without_rules_are_converted() -> None:
         (setting(capacity={"minimum": "0", "maximum": "3"}), "capacity.minimum = 0 becomes 1"),
         ({**setting(), "enabled": "False"}, "the setting is disabled"),
         (in_template(setting(), condition="[parameters('on')]"), "only if [parameters('on')]"),
+        (
+            in_template({**FLAT, "targetResourceUri": "[parameters('planId')]"}),
+            f"parameters('planId') is read as its default, {PLAN!r}",
+        ),
+        (changed(*TRIGGER, "timeAggregation", value="Total"), "profiles[0].rules[0]: total of"),
+        (REST, "Monitoring Reader"),
+        (REST, "capacity.default"),
+        (REST, "cooldowns"),
         ({"value": [setting()], "nextLink": "https://x"}, "continues at nextLink"),
         (
             {**FLAT, "profiles": [*setting()["profiles"], *setting(fixedDate=PARIS)["profiles"]]},
@@ -471,6 +469,7 @@ def test_limits_without_rules_are_converted() -> None:
 def test_a_note_tells_each_difference(document: Any, note: str) -> None:
     assert note in " ".join(convert(document).notes)
     assert note in written(convert(document))
+    assert ("four times" in " ".join(convert(document).notes)) is ("total of" in note)
 
 
 @pytest.mark.parametrize(
@@ -529,12 +528,6 @@ def test_text_of_the_setting_is_never_executed(tmp_path: Path) -> None:
             convert(changed("targetResourceUri", value=uri))
 
 
-def test_a_note_warns_of_sums_over_more_frequent_samples() -> None:
-    noted = " ".join(convert(changed(*TRIGGER, "timeAggregation", value="Total")).notes)
-    assert "profiles[0].rules[0]: total of" in noted
-    assert "four times" not in " ".join(convert(example()).notes)
-
-
 def test_the_default_capacity_of_the_default_profile_becomes_the_fallback() -> None:
     document = example()
     for profile in document["properties"]["profiles"]:
@@ -546,27 +539,8 @@ def test_the_default_capacity_of_the_default_profile_becomes_the_fallback() -> N
     assert "capacity.default" not in " ".join(convert(document).notes)
 
 
-def test_a_window_that_is_longer_than_the_usual_history_is_kept() -> None:
-    assert loaded(changed(*TRIGGER, "timeWindow", value="PT2H")).kept_history_seconds == 7200
-
-
-def test_notes_name_what_is_not_converted() -> None:
-    converted = convert(example())
-    for word in ("Monitoring Reader", "capacity.default", "cooldowns"):
-        assert word in " ".join(converted.notes)
-    assert "# not converted: notifications" in written(converted)
-
-
-def changed(*path: Any, value: Any) -> Any:
-    document = copy.deepcopy(example())
-    place = document["properties"]
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    return document
-
-
-TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
+CIRCLE_A, CIRCLE_B = "[variables('a')]", "[variables('b')]"
+CIRCLE = {**FLAT, "targetResourceUri": CIRCLE_A}
 EXPRESSION = (
     "is a template expression. Deploy it, and convert the output of: az monitor autoscale show"
 )
@@ -585,80 +559,44 @@ EXPRESSION = (
         (in_template(setting(trigger("Cpu", "[resourceId('a', 'b')]"))), EXPRESSION),
         (in_template({**FLAT, "profiles": {"copy": [{"count": 2}]}}), "profiles has a copy loop"),
         (
-            in_template(FLAT, copy={"name": "loop", "count": 2}),
-            "has a copy loop, a template expression. Deploy it",
+            in_template(FLAT, copy={"name": "loop"}),
+            "has a copy loop, a template expression. Deploy",
         ),
         ({**FLAT, "targetResourceUri": ""}, "targetResourceUri is empty"),
-        (
-            {
-                **in_template({**FLAT, "targetResourceUri": "[variables('a')]"}),
-                "variables": {"a": "[variables('b')]", "b": "[variables('a')]"},
-            },
-            EXPRESSION,
-        ),
+        ({**in_template(CIRCLE), "variables": {"a": CIRCLE_B, "b": CIRCLE_A}}, EXPRESSION),
         ({"resources": [nested(nested(TEMPLATE))]}, "in a nested deployment"),
         (
-            {
-                "resources": [
-                    {
-                        "type": "Microsoft.Resources/deployments",
-                        "properties": {"template": TEMPLATE},
-                    }
-                ]
-            },
-            "in a nested deployment, such as a module of Bicep. Deploy it",
+            {"resources": [nested(TEMPLATE)]},
+            "in a nested deployment, such as a module of Bicep. De",
         ),
         (setting(trigger("Cpu", PLAN, timeGrain="PT30S")), "timeGrain = 30 s"),
         (setting(trigger("Cpu", PLAN, statistic="Median")), "statistic = 'Median'"),
         (setting(trigger("IncomingMessages", f"{TOPIC}/subscriptions/s")), "of a topic's subscr"),
         (setting(capacity={"minimum": "0", "maximum": "0"}), "capacity.maximum = 0: a plan has"),
         (setting(recurrence={**RECURRENCE, "frequency": "Day"}), "frequency = 'Day'"),
-        (
-            changed("profiles", 0, "recurrence", "schedule", "minutes", value=[10**20]),
-            "profiles[0]: OverflowError",
-        ),
+        (changed(*SCHEDULE, "minutes", value=[10**20]), "profiles[0]: OverflowError"),
         (setting(fixedDate={"start": "soon", "end": "later"}), "fixedDate.start = 'soon'"),
         (setting(fixedDate={"start": "2026-03-02", "end": "2026-03-01"}), "is not after start"),
         (setting(capacity={"minimum": 1, "maximum": 2.5}), "maximum: '2.5' is not a whole number"),
-        (
-            changed("profiles", 0, "rules", 0, "scaleAction", "value", value="1.5"),
-            "value: '1.5' is not",
-        ),
+        (changed(*RULE, "scaleAction", "value", value="1.5"), "value: '1.5' is not"),
         (FLAT["profiles"], "not an autoscale setting: expected a JSON object with profiles"),
         ({**FLAT, "profiles": [FLAT["profiles"][-1]] * 2}, "Default, Default are default profiles"),
-        (changed("profiles", 0, "rules", 0, "scaleAction", "value", value="0"), "value = 0 never"),
-        (
-            changed(
-                "profiles", 0, "rules", 0, "scaleAction", "type", value="ServiceAllowedNextValue"
-            ),
-            "'ServiceAllowedNextValue' is not supported",
-        ),
+        (changed(*RULE, "scaleAction", "value", value="0"), "value = 0 never"),
+        (changed(*RULE, "scaleAction", "type", value="NextValue"), "'NextValue' is not supported"),
         (changed("profiles", value=[]), "profiles must be a list with at least one profile"),
         (changed("profiles", value={"a": 1}), "profiles must be a list with at least one profile"),
         (changed("targetResourceUri", value="/subscriptions/x"), "is not an App Service Plan"),
-        (
-            changed(*TRIGGER, "operator", value="About"),
-            "profiles[0].rules[0].metricTrigger.operator = 'About'",
-        ),
+        (changed(*TRIGGER, "operator", value="About"), "metricTrigger.operator = 'About'"),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),
         (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
         (changed(*TRIGGER, "threshold", value=None), "threshold: 'None' is not a number"),
+        (changed(*SCHEDULE, "timeZone", value="Mars"), "time zone 'Mars'"),
+        (changed(*SCHEDULE, "days", value=["Caturday"]), "'Caturday' is not a day"),
+        (changed(*SCHEDULE, "hours", value=[]), "hours and minutes need at least one"),
+        (changed(*TRIGGER, value="x"), "profiles[0]: "),
         (
-            changed("profiles", 0, "recurrence", "schedule", "timeZone", value="Mars"),
-            "time zone 'Mars'",
-        ),
-        (
-            changed("profiles", 0, "recurrence", "schedule", "days", value=["Caturday"]),
-            "'Caturday' is not a day",
-        ),
-        (
-            changed("profiles", 0, "recurrence", "schedule", "hours", value=[]),
-            "hours and minutes need at least one",
-        ),
-        (changed("profiles", 0, "rules", 0, "metricTrigger", value="x"), "profiles[0]: "),
-        (
-            changed("profiles", 3, "capacity", value={"minimum": "1"}),
-            "profiles[3]: the key 'maximum' is missing",
+            changed("profiles", 3, "capacity", value={"minimum": 1}),
+            "[3]: the key 'maximum' is miss",
         ),
     ],
 )
@@ -703,8 +641,3 @@ def test_another_format_is_refused_with_the_command_that_writes_the_json(
     error = capsys.readouterr().err
     assert message in error
     assert "az monitor autoscale show --resource-group" in error
-
-
-def test_the_limits_of_the_resource_cover_those_of_all_profiles() -> None:
-    limits = loaded(example()).limits
-    assert limits == replace(limits, minimum=1, maximum=20)

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from backtest.arena import Plan
+from backtest.arena import Plan, usual_rate
 from backtest.faults import FaultRates, replay_with_faults
 from backtest.outcome import course
-from backtest.progress import Progress
-from backtest.replay import TIMING, App, Minute, in_arena, replay
+from backtest.progress import Progress, ignore
+from backtest.replay import TIMING, App, Minute, in_arena, replay, replay_workload
 from backtest.rules_file import Rules, load_rules
+from backtest.slack_aware_drain import SlackAwareDrain
+from backtest.stable_panic import StablePanic
+from backtest.workload import load_workload
 from shared.autoscaling import (
+    BacklogTarget,
     Cooldown,
+    Guards,
     Limits,
+    Missing,
     Mode,
     Observation,
+    Policy,
+    RateLimit,
     Recommendation,
     Resource,
+    ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
+    Threshold,
+    every,
+    highest,
+    scale_in_only_if,
 )
+from shared.autoscaling.deciding.decide import Decision
 from shared.autoscaling.deciding.guards import GUARDS
+from shared.autoscaling.state import changed_rows
+from shared.autoscaling.store.rows import state_of, state_row
+from shared.values.measurements import Metric
 from tests.backtest.arenas import (
     BACKLOG_RULES,
     NASA,
@@ -44,20 +60,13 @@ PolicyFunction = Callable[[Observation], Recommendation]
 
 def ruled_by(policy: PolicyFunction, **changes: object) -> Resource:
     sources = {"backlog": StorageQueue("jobs")}
-    fields: dict[str, Any] = {
-        "metrics": sources,
-        "policy": policy,
-        "cooldown": Cooldown(0, 0),
-        **changes,
-    }
-    return resource(**fields)
+    fields: dict[str, Any] = {"metrics": sources, "policy": policy, "cooldown": Cooldown(0, 0)}
+    return resource(**{**fields, **changes})
 
 
 def watching(seen: list[Observation]) -> PolicyFunction:
     def policy(observation: Observation) -> Recommendation:
-        if (
-            not seen or seen[-1].now != observation.now
-        ):  # a second call with the same time serves the explanation
+        if not seen or seen[-1].now != observation.now:  # a second call serves the explanation
             seen.append(observation)
         return Recommendation(observation.capacity, "look")
 
@@ -171,21 +180,74 @@ def test_minutes_after_a_gap_keep_their_own_times() -> None:
 # --- faults -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["shipped", "backlog"])
-def rules_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "shipped":
-        return NASA.parents[2] / "scaling_rules.py"
-    path = tmp_path / "rules.py"
-    path.write_text(BACKLOG_RULES)
-    return path
+declared: dict[str, Any] = {}
+exec(BACKLOG_RULES, declared)
+SHIPPED = load_rules(SHIPPED_RULES)
+BACKLOG = next(iter(SHIPPED.resource.metrics))
+CALM = Guards(
+    missing=Missing(60, "hold"),
+    stabilisation_in_seconds=300,
+    stabilisation_out_seconds=60,
+    rate_limits=(RateLimit("out", 300, instances=4), RateLimit("in", 600, percent=30)),
+)
+BROKEN = Guards(breaker_metric="dead", missing_by_metric={"dead": Missing(100, "hold")})
+QUIET_ONLY = scale_in_only_if(BacklogTarget(BACKLOG), every(BACKLOG, below=5))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_safety_rules_hold_under_faults(seed: int, rules_path: Path) -> None:
-    load = workload(bursty(seed, 1500, mean=400))
-    rules = load_rules(rules_path)
-    spec = arena(instance_rate=100)
-    _, faults = replay_with_faults(spec, load, rules, seed, Progress())
+def rules(policy: Policy | None = None, **changes: Any) -> Rules:
+    resource = SHIPPED.resource
+    return replace(SHIPPED, resource=replace(resource, policy=policy or resource.policy, **changes))
+
+
+RULES = {
+    "shipped": SHIPPED,
+    "largest of five minutes": Rules(declared["resources"]({})[0], TIMING),
+    "thresholds": rules(Threshold(BACKLOG, 100, 10), cooldown=Cooldown(120, 300)),
+    "guarded": rules(SlackAwareDrain(BACKLOG), guards=CALM),
+    "two metrics": rules(
+        highest(StablePanic(BACKLOG, 80), QUIET_ONLY),
+        metrics={**SHIPPED.resource.metrics, "dead": ServiceBusQueue("x", "dead_letter")},
+        guards=BROKEN,
+        cooldown=Cooldown(60, 60),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_state_that_is_stored_after_each_message_leads_to_the_same_decisions(name: str) -> None:
+    """The app reads its state from rows before each message; a replay keeps it in memory."""
+
+    class Kept(App):
+        decisions: ClassVar[list[Decision]] = []
+
+        def decided(self, decision: Decision) -> None:
+            self.decisions.append(decision)
+
+    class Stored(Kept):
+        decisions: ClassVar[list[Decision]] = []
+        rows: ClassVar[dict[str, Any]] = {}
+
+        def receive(self, metrics: Sequence[Metric], minute: int, now: datetime) -> None:
+            before, lost = state_of(self.rows.values())
+            assert lost == ()
+            for key, value in changed_rows(before, self.state):
+                self.rows[key] = state_row("plan", key, value)
+            self.state, _ = state_of(self.rows.values())
+            super().receive(metrics, minute, now)
+
+    load = load_workload(NASA).part(900, 1050)
+    spec = arena(instance_rate=usual_rate(load.arrivals), max_instances=20)
+    for kind in (Kept, Stored):
+        replay_workload(kind(in_arena(RULES[name].resource, spec), Plan(spec)), spec, load, ignore)
+    assert Kept.decisions == Stored.decisions
+    assert {each.applies for each in Kept.decisions} == {True, False}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("seed", range(2))
+def test_safety_rules_hold_under_faults(seed: int, name: str) -> None:
+    load, spec = workload(bursty(seed, 1500, mean=400)), arena(instance_rate=100)
+    _, faults = replay_with_faults(spec, load, RULES[name], seed, Progress())
     assert faults["first_violations"] == []
 
 
@@ -205,21 +267,19 @@ def test_a_scale_in_on_stale_data_is_reported_as_a_violation(
     assert "but the newest sample of backlog dates from" in faults["first_violations"][0]
 
 
-def test_a_seed_reproduces_its_faults(rules_path: Path) -> None:
-    load, rules = workload(bursty(1, 400)), load_rules(rules_path)
-    runs = [replay_with_faults(arena(), load, rules, 5, Progress()) for _ in range(2)]
-    assert runs[0][1] == runs[1][1]
-    assert np.array_equal(runs[0][0].capacity, runs[1][0].capacity)
-    other = replay_with_faults(arena(), load, rules, 6, Progress())
-    assert other[1] != runs[0][1]
+def test_a_seed_reproduces_its_faults() -> None:
+    load = workload(bursty(1, 400))
+    first, again, other = (
+        replay_with_faults(arena(), load, SHIPPED, seed, Progress()) for seed in (5, 5, 6)
+    )
+    assert first[1] == again[1] != other[1]
+    assert np.array_equal(first[0].capacity, again[0].capacity)
 
 
-def test_faults_raise_the_cost_but_the_rules_still_work(tmp_path: Path) -> None:
-    path = tmp_path / "rules.py"
-    path.write_text(BACKLOG_RULES)
-    load, rules, spec = workload(bursty(3, 1500)), load_rules(path), arena()
-    normal = replay(spec, load, rules.resource).capacity
-    faulty = replay_with_faults(spec, load, rules, 3, Progress())[0].capacity
+def test_faults_raise_the_cost_but_the_rules_still_work() -> None:
+    load, tried, spec = workload(bursty(3, 1500)), RULES["largest of five minutes"], arena()
+    normal = replay(spec, load, tried.resource).capacity
+    faulty = replay_with_faults(spec, load, tried, 3, Progress())[0].capacity
     costs = [course(spec, load.arrivals, s).score(spec).J for s in (normal, faulty)]
     assert costs[0] < costs[1] < 3 * costs[0]
 
@@ -231,6 +291,6 @@ def test_the_default_policy_eventually_removes_every_idle_instance(
     """Whatever a change costs, a queue that stays empty needs only the minimum."""
     ended = workload([load] * 40 + [0.0] * 150)
     here = arena(switch_cost=switch_cost, max_instances=20)
-    capacity = replay(here, ended, load_rules(SHIPPED_RULES).resource).capacity
+    capacity = replay(here, ended, SHIPPED.resource).capacity
     assert capacity.max() > 1
     assert capacity[-1] == 1
