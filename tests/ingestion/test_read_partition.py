@@ -19,7 +19,6 @@ from shared.ingestion.ownership.read_partition import (
     RepeatedFailures,
 )
 from tests.builders import NOW
-from tests.ingestion.test_processor import Rig
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 LEASE = Ownership("0", "me", 1, NOW)
@@ -103,56 +102,31 @@ async def test_a_silent_hub_ends_the_reading_so_that_the_partition_can_be_releas
         await reading.run()
 
 
-@pytest.mark.parametrize("error", [HubSilent("nothing came"), StreamRecreated("made anew")])
-async def test_a_partition_whose_reading_has_ended_is_reported_and_released(
-    error: Exception,
-) -> None:
-    rig, released = Rig(), list[tuple[str, BaseException]]()
-    rig.processor.on_release = lambda lease, why: released.append((lease.partition_id, why))
-    await rig.processor.cycle()
-    rig.started[0].error = error
-    await rig.processor.cycle()
-    assert rig.going_on == []
-    assert released == [("0", error)]
-    (row,) = (await rig.owners.owners()).rows
-    assert (row.owner, row.epoch) == ("", 1)
-    await rig.processor.cycle()
-    assert rig.going_on == [("0", 2)], "the next claim starts a new epoch"
-
-
-async def ended(reading: BackgroundTask) -> BaseException | None:
-    await reading.ended()
-    return reading.error
-
-
-async def test_a_background_task_that_returns_or_cancels_itself_has_an_error() -> None:
+async def test_a_background_task_has_an_error_once_it_has_returned_or_cancelled_itself() -> None:
     async def returns() -> None:
         return
 
     async def cancels_itself() -> None:
         raise asyncio.CancelledError
 
-    assert await ended(BackgroundTask(returns())) is not None
-    assert await ended(BackgroundTask(cancels_itself())) is not None
+    for work in (returns(), cancels_itself()):
+        task = BackgroundTask(work)
+        await task.ended()
+        assert task.error is not None
+    running = BackgroundTask(asyncio.Event().wait())  # type: ignore[arg-type]
+    assert running.error is None
+    running.cancel()
+    await running.ended()
 
 
-async def test_a_running_background_task_has_no_error() -> None:
-    reading = BackgroundTask(asyncio.Event().wait())  # type: ignore[arg-type]
-    assert reading.error is None
-    reading.cancel()
-    await reading.ended()
-
-
-def test_a_repeated_failure_is_logged_at_once_and_then_only_now_and_then() -> None:
+def test_a_repeated_failure_of_a_partition_is_logged_at_once_and_then_only_now_and_then() -> None:
     failures = RepeatedFailures()
-    assert failures.should_log("0", "StreamRecreated", 100.0)
-    assert not failures.should_log("0", "StreamRecreated", 100.0 + REPEAT_SECONDS - 1)
-    assert failures.should_log("0", "StreamRecreated", 100.0 + REPEAT_SECONDS)
-    assert not failures.should_log("0", "StreamRecreated", 101.0 + REPEAT_SECONDS)
-
-
-def test_another_failure_or_another_partition_is_logged_at_once() -> None:
-    failures = RepeatedFailures()
-    assert failures.should_log("0", "StreamRecreated", 100.0)
-    assert failures.should_log("1", "StreamRecreated", 100.0)
-    assert failures.should_log("0", "BreakerOpen", 100.0)
+    for partition_id, name, seconds, logged in [
+        ("0", "StreamRecreated", 0, True),
+        ("0", "StreamRecreated", REPEAT_SECONDS - 1, False),
+        ("0", "StreamRecreated", REPEAT_SECONDS, True),
+        ("0", "StreamRecreated", REPEAT_SECONDS + 1, False),
+        ("1", "StreamRecreated", REPEAT_SECONDS + 1, True),
+        ("0", "BreakerOpen", REPEAT_SECONDS + 1, True),
+    ]:
+        assert failures.should_log(partition_id, name, 100.0 + seconds) is logged
