@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from local.twins.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.failure_window import TripRule
-from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, close, unannounced
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, close
 from shared.ingestion.events.breaker_client import BreakerClient
 from tests.builders import NOW
 
@@ -94,15 +93,6 @@ async def test_after_the_open_interval_one_instance_probes_and_closes_the_breake
     assert (await rig.row()).mode is BreakerMode.CLOSED, (
         "earlier failures must not open the breaker again"
     )
-
-
-async def test_an_unannounced_opening_is_announced_together_with_the_next_one() -> None:
-    row = Breaker(BreakerMode.OPEN, 4, NOW, "too much", announced_epoch=2)
-    assert [(each.epoch, each.reason) for each in unannounced(row)] == [
-        (3, "this earlier incident ended before it could be announced"),
-        (4, "too much"),
-    ]
-    assert [each.epoch for each in unannounced(replace(row, announced_epoch=4))] == [4]
 
 
 async def test_a_failed_probe_is_not_announced_again(rig: Rig) -> None:
