@@ -49,7 +49,6 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.ports import ReadBack
 from shared.ingestion.store.events import StoredCheckpoint
-from shared.values.concurrency import task_runner
 from tests.builders import NOW
 from tests.ingestion.flows import STREAM, BreakerRig, consumer, event, events
 
@@ -243,36 +242,6 @@ async def test_an_error_that_the_user_names_is_retried_and_then_holds_the_partit
     assert rig.account == {"effects": [0, 1, 2, 3], "dead": [], "gaps": []}
 
 
-async def test_after_an_outage_no_lane_starts_another_event(rig: Rig) -> None:
-    rig.handle.fails(2, DependencyDown("down"))
-    with pytest.raises(DependencyDown):
-        await process_batch([event(n, "ab"[n % 2]) for n in range(12)], rig.consumer)
-    assert max(rig.handle.handled) <= 3
-
-
-async def test_events_of_a_key_are_handled_in_order_while_keys_run_concurrently(rig: Rig) -> None:
-    await process_batch([event(n, "ab"[n % 2]) for n in range(10)], rig.consumer)
-    for remainder in (0, 1):
-        assert [n for n in rig.handle.handled if n % 2 == remainder] == list(
-            range(remainder, 10, 2)
-        )
-    assert 1 in rig.handle.handled[:3], "the second key must not wait for the first"
-
-
-async def test_the_number_of_concurrent_lanes_is_bounded() -> None:
-    running, most = 0, 0
-
-    async def work() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-
-    await task_runner(3)([work] * 10)
-    assert (most, running) == (3, 0)
-
-
 @pytest.mark.parametrize(
     ("returned", "error"),
     [
@@ -361,30 +330,36 @@ async def test_many_skipped_events_are_read_back_in_bounded_steps() -> None:
     assert max(len(commit.effects) for commit in rig.store.commits) <= 10 + 1
 
 
-async def test_no_gap_is_recorded_while_the_hub_is_unavailable(rig: Rig) -> None:
-    class Silent(MemoryHubReader):
-        async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-            raise HubUnavailable(f"{stream.key} from {span.first}")
+class Unhelpful(MemoryHubReader):
+    """A hub that does not answer, or that does not say what it still has."""
 
+    def __init__(self, *, answers: bool) -> None:
+        super().__init__()
+        self.answers = answers
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        if not self.answers:
+            raise HubUnavailable(f"{stream.key} from {span.first}")
+        return replace(await super().read_back(stream, span), complete_to=span.first - 1)
+
+
+@pytest.mark.parametrize(("answers", "error"), [(False, HubUnavailable), (True, AccountingBroken)])
+async def test_no_gap_is_recorded_while_the_hub_does_not_say_what_it_still_has(
+    rig: Rig, error: type[Exception], *, answers: bool
+) -> None:
     await rig.begin(0)
-    with pytest.raises(HubUnavailable):
-        await process_batch([event(5)], replace(rig.consumer, hub=Silent()))
+    with pytest.raises(error):
+        await process_batch([event(5)], replace(rig.consumer, hub=Unhelpful(answers=answers)))
     assert rig.account == {"effects": [0], "dead": [], "gaps": []}
 
 
-async def test_reading_back_without_progress_is_an_error(rig: Rig) -> None:
-    class Stuck(MemoryHubReader):
-        async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-            return replace(await super().read_back(stream, span), complete_to=span.first - 1)
-
-    await rig.begin(0)
-    with pytest.raises(AccountingBroken):
-        await process_batch([event(5)], replace(rig.consumer, hub=Stuck()))
-
-
-async def test_undelivered_events_at_the_tail_are_swept(rig: Rig) -> None:
-    await rig.begin(3)
+async def test_undelivered_events_at_the_tail_are_swept_once_the_stream_has_a_checkpoint(
+    rig: Rig,
+) -> None:
     rig.hub.add(STREAM, *events(0, 9))
+    assert (await process_undelivered(rig.consumer)).checkpoint is None
+    assert rig.store.stream.version is None
+    await rig.begin(3)
     report = await process_undelivered(rig.consumer)
     assert (report.effects, rig.account["effects"]) == (6, list(range(10)))
     assert (await process_undelivered(rig.consumer)).effects == 0
@@ -392,12 +367,6 @@ async def test_undelivered_events_at_the_tail_are_swept(rig: Rig) -> None:
     rig.hub.forget(STREAM, 12)
     await process_undelivered(rig.consumer)
     assert rig.account == {"effects": [*range(10), 12], "dead": [], "gaps": [10, 11]}
-
-
-async def test_a_stream_without_a_checkpoint_is_not_swept(rig: Rig) -> None:
-    rig.hub.add(STREAM, *events(0, 9))
-    assert (await process_undelivered(rig.consumer)).checkpoint is None
-    assert rig.store.stream.version is None
 
 
 async def test_a_recreated_hub_is_reported(rig: Rig) -> None:
