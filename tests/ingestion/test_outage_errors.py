@@ -1,18 +1,13 @@
-"""Error classes that a user names as outages: checked at the start, and applied to events."""
+"""Error classes that a user names as outages, checked at the start."""
 
 from __future__ import annotations
 
 import pytest
 
 from shared import settings as settings_module
-from shared.ingestion.dead_letters.redrive import Redriver
-from shared.ingestion.errors import BadEvent
-from shared.ingestion.events.process_batch import process_batch
 from shared.settings import SettingsError
 from shared.wiring import checks as wiring_checks
-from tests.builders import thrice
-from tests.ingestion.flows import STREAM, events
-from tests.ingestion.test_process_batch import GatewayGone, Rig
+from tests.ingestion.test_process_batch import GatewayGone
 
 NAME = f"{GatewayGone.__module__}.GatewayGone"
 
@@ -60,14 +55,3 @@ def test_the_app_does_not_start_with_a_class_that_does_not_exist(
     monkeypatch.setenv("OutageErrors", "no_such.Thing")
     with pytest.raises(SettingsError, match=r"OutageErrors = 'no_such\.Thing'"):
         wiring_checks.check()
-
-
-async def test_a_named_error_stops_a_redrive_instead_of_failing_each_dead_letter() -> None:
-    rig = Rig()
-    rig.handle.fails(1, BadEvent("bad"))
-    await process_batch(events(0, 1), rig.consumer)
-    (stored,) = await rig.store.dead_letters(STREAM, None, 9)
-    rig.handle.fails(1, *[GatewayGone("no route")] * 3)
-    redriver = Redriver(rig.store, rig.hub, lambda _: rig.handle, thrice, (GatewayGone,))
-    with pytest.raises(GatewayGone):
-        await redriver.redrive([stored])
