@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -102,11 +103,10 @@ class BreakerRig:
     async def line_of(self, partition_id: str) -> PartitionPipeline:
         return self.line(partition_id)
 
-    def new_line(self, partition_id: str = "0", **limits: float) -> PartitionPipeline:
+    def new_line(self, partition_id: str = "0", seconds_max: float = math.inf) -> PartitionPipeline:
         stream = replace(STREAM, partition_id=partition_id)
         made = consumer(self.store, self.hub, self._handle_now, stream, Writer("i1"))
-        line = PartitionPipeline(made, self.breaker, self, self.passed, self.beside)
-        return replace(line, **limits)
+        return PartitionPipeline(made, self.breaker, self, self.passed, self.beside, seconds_max)
 
     async def _handle_now(self, event: Event) -> Effect:
         return await self.handle(event)  # a test may have replaced it

@@ -169,7 +169,7 @@ def group(error: Exception) -> Exception:
 WRAPS = [lambda error: error, cause, context, without_context, deep, group]
 
 
-CAUSES = {
+CAUSES: dict[FailureCause, list[Exception]] = {
     FailureCause.UNREACHABLE: OUTAGES,
     FailureCause.EVENT: EVENTS,
     FailureCause.TRANSIENT: UNKNOWN,

@@ -256,13 +256,13 @@ async def test_a_take_over_does_not_count_as_a_failure(
 
 
 async def test_the_error_of_a_failing_store_is_raised_unchanged(
-    rig: BreakerRig, caplog: pytest.LogCaptureFixture
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(_tally: Tally) -> None:
         raise StoreUnavailable("tally")
 
     rig.handle_error = DependencyDown("the first cause")
-    rig.breakers.put_tally = refuse  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.breakers, "put_tally", refuse)
     with pytest.raises(DependencyDown, match="the first cause"):
         await rig.ingest(0, 3)
     assert "[breaker_not_told] hub/0: the results were not reported: tally" in caplog.text

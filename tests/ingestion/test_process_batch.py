@@ -185,7 +185,8 @@ async def test_a_failure_is_retried_becomes_a_dead_letter_or_holds_the_partition
     for sequence, errors in failures.items():
         rig.handle.fails(sequence, *errors)
     if is_held:
-        with pytest.raises(type(*[errors[0] for errors in failures.values()])):
+        ((error, *_),) = failures.values()
+        with pytest.raises(type(error)):
             await process_batch(events(0, 3), rig.consumer)
         assert rig.account == {"effects": effects, "dead": [], "gaps": []}
         effects = [0, 1, 2, 3]
