@@ -31,12 +31,10 @@ def row(partition_id: str, owner: str, seconds_ago: float = 0, epoch: int = 1) -
     return Ownership(partition_id, owner, epoch, ago(seconds_ago), f"v-{partition_id}")
 
 
-def view(
-    count: int, shares: Mapping[str, int] | None = None, *, dead: str = "", dead_seconds: float = 60
-) -> OwnershipView:
+def view(count: int, shares: Mapping[str, int] | None = None, *, dead: str = "") -> OwnershipView:
     """Partitions of which the owners have the given numbers, numbered consecutively."""
     names = [owner for owner, share in (shares or {}).items() for _ in range(share)]
-    rows = [row(str(n), each, dead_seconds * (each in dead)) for n, each in enumerate(names)]
+    rows = [row(str(n), each, 60 * (each in dead)) for n, each in enumerate(names)]
     return OwnershipView(partitions(count), tuple(rows))
 
 
