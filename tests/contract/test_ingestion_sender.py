@@ -21,7 +21,8 @@ from shared.ingestion.model import OutboxMessage, Stream, split
 from shared.settings.connections import StorageConnection
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from tests.contract.faulty_network import Fault, Network
-from tests.ingestion.test_process_batch import STREAM, Rig, events
+from tests.ingestion.flows import STREAM, events
+from tests.ingestion.test_process_batch import Rig
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = [DecodedReading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]

@@ -26,34 +26,35 @@ def test_a_token_names_what_it_permits() -> None:
     assert permitted == Approval("metrics", 4, int((NOW + DAY).timestamp()), "prod")
 
 
-def test_keys_can_be_rotated() -> None:
-    assert verify([OTHER, KEY], token(), "prod", "metrics", NOW).epoch == 4
-    with pytest.raises(TokenRefused, match="not signed"):
-        verify([OTHER], token(), "prod", "metrics", NOW)
-    with pytest.raises(TokenRefused, match="not signed"):
-        verify([], token(), "prod", "metrics", NOW)
-
-
-def test_a_token_expires_at_its_exact_second() -> None:
-    assert verify([KEY], token(), "prod", "metrics", NOW + DAY - timedelta(seconds=1))
-    with pytest.raises(TokenRefused, match="expired at 2026-03-02 12:00:00 UTC"):
-        verify([KEY], token(), "prod", "metrics", NOW + DAY)
-
-
-def test_a_token_is_valid_for_one_breaker_only() -> None:
-    with pytest.raises(TokenRefused, match="another breaker"):
-        verify([KEY], token(), "prod", "orders", NOW)
-
-
 @pytest.mark.parametrize(
-    ("sent_by", "refusal"),
-    [("staging", "another deployment"), ("", "earlier version.*GET /api/breakers/metrics/status")],
+    ("keys", "deployment", "breaker", "seconds", "refusal"),
+    [
+        pytest.param([OTHER, KEY], "prod", "metrics", 0, "", id="keys can be rotated"),
+        pytest.param([OTHER], "prod", "metrics", 0, "not signed", id="another key"),
+        pytest.param([], "prod", "metrics", 0, "not signed", id="no key"),
+        pytest.param([KEY], "prod", "metrics", 86_399, "", id="its last second"),
+        pytest.param(
+            [KEY], "prod", "metrics", 86_400, "expired at 2026-03-02 12:00:00 UTC", id="expired"
+        ),
+        pytest.param([KEY], "prod", "orders", 0, "another breaker", id="another breaker"),
+        pytest.param([KEY], "staging", "metrics", 0, "another deployment", id="another deployment"),
+        pytest.param([b"short"], "prod", "metrics", 0, "32 bytes", id="a short key"),
+    ],
 )
-def test_a_link_of_another_deployment_with_the_same_key_is_refused(
-    sent_by: str, refusal: str
+def test_a_link_is_valid_for_one_breaker_of_one_deployment_until_its_exact_second(
+    keys: list[bytes], deployment: str, breaker: str, seconds: float, refusal: str
 ) -> None:
-    with pytest.raises(TokenRefused, match=refusal):
-        verify([KEY], issue(KEY, sent_by, "metrics", 4, NOW, DAY), "prod", "metrics", NOW)
+    at = NOW + timedelta(seconds=seconds)
+    if not refusal:
+        assert verify(keys, token(), deployment, breaker, at).epoch == 4
+        return
+    with pytest.raises(ValueError if keys == [b"short"] else TokenRefused, match=refusal):
+        verify(keys, token(), deployment, breaker, at)
+
+
+def test_a_link_of_an_earlier_version_says_where_a_new_one_is() -> None:
+    with pytest.raises(TokenRefused, match=r"earlier version.*GET /api/breakers/metrics/status"):
+        verify([KEY], issue(KEY, "", "metrics", 4, NOW, DAY), "prod", "metrics", NOW)
 
 
 def test_a_deployment_is_told_apart_by_each_of_its_names_but_not_by_their_case() -> None:
@@ -103,8 +104,6 @@ def test_arbitrary_text_is_refused_as_a_token(text: str) -> None:
         verify([KEY], text, "prod", "metrics", NOW)
 
 
-def test_a_short_key_is_refused() -> None:
+def test_no_link_is_issued_with_a_short_key() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         issue(b"short", "prod", "metrics", 1, NOW, DAY)
-    with pytest.raises(ValueError, match="32 bytes"):
-        verify([b"short"], token(), "prod", "metrics", NOW)

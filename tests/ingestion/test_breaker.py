@@ -1,4 +1,4 @@
-"""The breaker's transitions from each mode, and properties that hold for any order of them."""
+"""The breaker's transitions from each mode, the rows that they write, and any order of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.ingestion.breaker.state import (
+    Admission,
     Breaker,
     BreakerMode,
     BreakerTimes,
@@ -21,14 +22,17 @@ from shared.ingestion.breaker.state import (
     break_seconds,
     close,
     isolate,
+    keep_probe,
     mark_announced,
     report_probe,
     start_probe,
     take_announcement,
     trip,
+    unannounced,
 )
 from tests.builders import NOW, ago
 
+Change = Callable[[], Breaker | None]
 TIMES = BreakerTimes(break_seconds=30, break_factor=2, break_seconds_max=100, probe_events=3)
 CLOSED = Breaker()
 OPEN = Breaker(BreakerMode.OPEN, 4, ago(40), "failures", 1, retry_at=ago(10))
@@ -55,8 +59,8 @@ def isolating(row: Breaker) -> Breaker | None:
     return isolate(row, "maintenance", NOW, TIMES)
 
 
-def probing(row: Breaker, at: datetime = NOW) -> Breaker | None:
-    return start_probe(row, "b", "9", at, TIMES)
+def probing(row: Breaker) -> Breaker | None:
+    return start_probe(row, "b", "9", NOW, TIMES)
 
 
 def closing(row: Breaker) -> Breaker | None:
@@ -112,61 +116,201 @@ def test_each_rule_changes_only_the_modes_that_it_applies_to(
         assert after.epoch >= ROWS[name].epoch
 
 
-def test_tripping_opens_the_breaker_and_starts_an_incident() -> None:
-    soon, later = NOW + timedelta(seconds=30), NOW + timedelta(seconds=60)
-    assert tripping(CLOSED) == Breaker(
-        BreakerMode.OPEN, 1, NOW, "101 failures", 1, retry_at=soon, announce_at=later
-    )
+# --- the whole row that a transition writes ---------------------------------------------------
+
+CLOSED_BY_ADA = Breaker(BreakerMode.CLOSED, 4, ago(9), "closed by ada", 1, closed_by="ada")
+MINUTE = NOW + timedelta(seconds=60)
+"""When a probe or an announcement that starts now is over."""
+DUE = replace(OPEN, announce_at=NOW)
+LONGEST = timedelta(seconds=TIMES.probe_call_seconds_max)
+BEGUN = replace(HALF_OPEN, changed_at=NOW + timedelta(seconds=30) - LONGEST)
 
 
-def test_an_unfinished_announcement_is_taken_over_after_its_time() -> None:
-    row = tripping(CLOSED)
-    assert row is not None
-    later = NOW + timedelta(seconds=60)
-    assert take_announcement(row, later - timedelta(seconds=1), TIMES) is None
-    taken = take_announcement(row, later, TIMES)
-    assert taken is not None
-    assert take_announcement(taken, later, TIMES) is None
-    done = mark_announced(taken, 1)
-    assert done is not None
-    assert take_announcement(done, later + timedelta(days=1), TIMES) is None
-    assert mark_announced(done, 1) is None
-    assert take_announcement(CLOSED, NOW, TIMES) is None
+def opened(epoch: int, reason: str, breaks: int, seconds: float, **changes: Any) -> Breaker:
+    retry_at = NOW + timedelta(seconds=seconds)
+    return Breaker(BreakerMode.OPEN, epoch, NOW, reason, breaks, retry_at=retry_at, **changes)
 
 
-def test_only_one_of_several_concurrent_trips_is_written() -> None:
-    row, written = CLOSED, 0
-    for _ in range(4):
-        seen = row
-        after = tripping(seen)
-        if after is not None:
-            row, written = after, written + 1
-    assert (written, row.epoch) == (1, 1)
+def isolated(breaks: int) -> Breaker:
+    row = Breaker(BreakerMode.ISOLATED, 5, NOW, "maintenance", breaks)
+    return replace(row, announce_at=MINUTE)
 
 
-def test_an_isolation_invalidates_earlier_approvals() -> None:
-    isolated = isolating(OPEN)
-    assert isolated is not None
-    assert close(isolated, OPEN.epoch, "an old link", NOW) is None
-    assert close(isolated, isolated.epoch, "a new link", NOW) is not None
+def closed(reason: str, breaks: int, by: str) -> Breaker:
+    return Breaker(BreakerMode.CLOSED, 4, NOW, reason, breaks, closed_by=by)
 
 
-def test_an_approval_closes_the_breaker_only_once() -> None:
-    closed = closing(OPEN)
-    assert closed is not None
-    assert (closed.closed_by, closed.breaks, closed.retry_at) == ("ann", 0, None)
-    assert close(closed, 4, "replayed", NOW) is None
-    again = tripping(closed)
-    assert again is not None
-    assert close(again, 4, "replayed", NOW) is None
+def tried(row: Breaker) -> Breaker:
+    probe = Probe("b", "9", MINUTE, 3)
+    reason = "b tries partition 9"
+    return replace(row, mode=BreakerMode.HALF_OPEN, changed_at=NOW, reason=reason, probe=probe)
 
 
-def test_a_failed_probe_continues_the_incident_with_a_longer_open_interval() -> None:
-    after = failing(HALF_OPEN)
-    assert after is not None
-    assert (after.epoch, after.breaks) == (4, 2)
-    assert after.retry_at == NOW + timedelta(seconds=60)
-    assert "timeout" in after.reason
+def until(row: Breaker, end: datetime, events_left: int = 3) -> Breaker:
+    return replace(row, probe=replace(PROBE, until=end, events_left=events_left))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            lambda: tripping(CLOSED),
+            opened(1, "101 failures", 1, 30, announce_at=MINUTE),
+            id="tripping starts an incident",
+        ),
+        pytest.param(
+            lambda: tripping(CLOSED_BY_ADA),
+            opened(5, "101 failures", 2, 60, announce_at=MINUTE),
+            id="tripping clears who closed the breaker",
+        ),
+        pytest.param(
+            lambda: tripping(replace(CLOSED_BY_ADA, changed_at=ago(299))),
+            opened(5, "101 failures", 2, 60, announce_at=MINUTE),
+            id="an interval grows before a calm period",
+        ),
+        pytest.param(
+            lambda: tripping(replace(CLOSED_BY_ADA, changed_at=ago(300))),
+            opened(5, "101 failures", 1, 30, announce_at=MINUTE),
+            id="an interval starts anew after a calm period",
+        ),
+        pytest.param(
+            lambda: isolating(CLOSED_BY_ADA), isolated(1), id="isolating a closed breaker"
+        ),
+        pytest.param(lambda: isolating(OPEN), isolated(1), id="isolating ends the open interval"),
+        pytest.param(lambda: isolating(HALF_OPEN), isolated(1), id="isolating ends the probe"),
+        pytest.param(
+            lambda: probing(OPEN), tried(OPEN), id="a probe names its holder and partition"
+        ),
+        pytest.param(
+            lambda: probing(PROBE_EXPIRED), tried(HALF_OPEN), id="an expired probe is replaced"
+        ),
+        pytest.param(
+            lambda: succeeding(HALF_OPEN),
+            closed("the probe succeeded", 1, "a"),
+            id="a probe succeeds",
+        ),
+        pytest.param(
+            lambda: going_on(HALF_OPEN),
+            until(HALF_OPEN, MINUTE, 1),
+            id="too few successes continue it",
+        ),
+        pytest.param(
+            lambda: failing(HALF_OPEN),
+            opened(4, "the probe failed: timeout", 2, 60),
+            id="a failed probe continues the incident, longer",
+        ),
+        pytest.param(
+            lambda: keep_probe(HALF_OPEN, "a", NOW, TIMES),
+            until(HALF_OPEN, MINUTE),
+            id="a probe is kept",
+        ),
+        pytest.param(
+            lambda: keep_probe(BEGUN, "a", NOW, TIMES),
+            until(BEGUN, NOW + timedelta(seconds=30)),
+            id="but at most for the longest call",
+        ),
+        pytest.param(
+            lambda: closing(OPEN), closed("closed by ann", 0, "ann"), id="closing by hand"
+        ),
+        pytest.param(
+            lambda: take_announcement(DUE, NOW, TIMES),
+            replace(OPEN, announce_at=MINUTE),
+            id="an announcement is taken over",
+        ),
+        pytest.param(
+            lambda: take_announcement(
+                replace(OPEN, announce_at=NOW + timedelta(hours=1)), NOW, TIMES
+            ),
+            replace(OPEN, announce_at=MINUTE),
+            id="also from before the clock was set back",
+        ),
+        pytest.param(
+            lambda: mark_announced(DUE, 4),
+            replace(DUE, announced_epoch=4),
+            id="it is recorded as made",
+        ),
+    ],
+)
+def test_a_transition_writes_the_whole_row(change: Change, expected: Breaker) -> None:
+    assert change() == expected
+
+
+@pytest.mark.parametrize("row", [OPEN, replace(HALF_OPEN, probe=None), replace(OPEN, probe=PROBE)])
+def test_a_probe_that_is_not_running_is_neither_reported_nor_kept(row: Breaker) -> None:
+    assert report_probe(row, "a", 3, None, NOW, TIMES) is None
+    assert keep_probe(row, "a", NOW, TIMES) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            lambda: report_probe(HALF_OPEN, "a", 0, None, NOW, TIMES),
+            id="redelivered events neither decide nor extend a probe",
+        ),
+        pytest.param(lambda: succeeding(tried(OPEN)), id="a replaced holder can no longer report"),
+        pytest.param(
+            lambda: keep_probe(HALF_OPEN, "b", NOW, TIMES), id="only the holder keeps a probe"
+        ),
+        pytest.param(
+            lambda: keep_probe(HALF_OPEN, "a", PROBE.until, TIMES), id="not once it has expired"
+        ),
+        pytest.param(
+            lambda: keep_probe(until(HALF_OPEN, MINUTE), "a", NOW, TIMES), id="it lasts as long"
+        ),
+        pytest.param(
+            lambda: keep_probe(
+                until(BEGUN, NOW + timedelta(seconds=30)), "a", NOW + timedelta(seconds=20), TIMES
+            ),
+            id="it lasts as long as the longest call",
+        ),
+        pytest.param(
+            lambda: close(isolated(1), 4, "an old link", NOW), id="a link before the isolation"
+        ),
+        pytest.param(
+            lambda: close(closed("", 0, ""), 4, "replayed", NOW), id="a link is used only once"
+        ),
+        pytest.param(
+            lambda: close(opened(5, "", 1, 30), 4, "replayed", NOW), id="a link of an incident"
+        ),
+        pytest.param(
+            lambda: take_announcement(replace(OPEN, announce_at=MINUTE), NOW, TIMES),
+            id="not yet due",
+        ),
+        pytest.param(
+            lambda: take_announcement(replace(DUE, announced_epoch=4), NOW, TIMES),
+            id="already announced",
+        ),
+        pytest.param(lambda: take_announcement(CLOSED, NOW, TIMES), id="nothing to announce"),
+        pytest.param(
+            lambda: mark_announced(replace(DUE, announced_epoch=4), 4), id="already recorded"
+        ),
+    ],
+)
+def test_a_step_without_ground_changes_nothing(change: Change) -> None:
+    assert change() is None
+
+
+@pytest.mark.parametrize(
+    ("row", "starts"),
+    [
+        (replace(OPEN, retry_at=NOW + timedelta(seconds=5)), False),
+        (replace(OPEN, retry_at=NOW + timedelta(seconds=60)), False),
+        (replace(OPEN, retry_at=NOW + timedelta(seconds=61)), True),
+        (replace(OPEN, breaks=2, retry_at=NOW + timedelta(seconds=120)), False),
+        (replace(OPEN, breaks=2, retry_at=NOW + timedelta(seconds=121)), True),
+        (until(HALF_OPEN, NOW + timedelta(seconds=120)), False),
+        (until(HALF_OPEN, NOW + timedelta(seconds=121)), True),
+    ],
+)
+def test_a_time_more_than_twice_its_length_ahead_is_from_before_the_clock_was_set_back(
+    row: Breaker, *, starts: bool
+) -> None:
+    """The clocks of a store's servers differ slightly."""
+    assert (probing(row) is not None) is starts
+
+
+SLOWLY = replace(TIMES, break_factor=1.01, break_seconds_max=1e6)
 
 
 @pytest.mark.parametrize(
@@ -174,34 +318,7 @@ def test_a_failed_probe_continues_the_incident_with_a_longer_open_interval() -> 
 )
 def test_open_intervals_grow_up_to_a_maximum(breaks: int, seconds: float) -> None:
     assert break_seconds(breaks, TIMES) == seconds
-
-
-@pytest.mark.parametrize(("closed_seconds_ago", "seconds"), [(299, 60), (300, 30)])
-def test_the_open_interval_starts_anew_only_after_a_calm_period(
-    closed_seconds_ago: float, seconds: float
-) -> None:
-    recovered = succeeding(HALF_OPEN)
-    assert recovered is not None
-    after = tripping(replace(recovered, changed_at=ago(closed_seconds_ago)))
-    assert after is not None
-    assert after.retry_at == NOW + timedelta(seconds=seconds)
-
-
-def test_a_probe_with_too_few_successes_continues() -> None:
-    after = going_on(HALF_OPEN)
-    assert after is not None
-    assert after.probe == Probe("a", "7", NOW + timedelta(seconds=60), 1)
-    ended = report_probe(after, "a", 1, None, NOW, TIMES)
-    assert ended is not None
-    assert ended.mode is BreakerMode.CLOSED
-
-
-def test_redelivered_events_neither_decide_nor_extend_a_probe() -> None:
-    assert report_probe(HALF_OPEN, "a", 0, None, NOW, TIMES) is None
-    after = probing(HALF_OPEN, at=PROBE.until)
-    assert after is not None
-    assert after.probe is not None
-    assert after.probe.partition_id == "9"
+    assert break_seconds(99, SLOWLY) < break_seconds(100, SLOWLY) == break_seconds(101, SLOWLY)
 
 
 def test_successes_of_earlier_probe_holders_count() -> None:
@@ -216,34 +333,40 @@ def test_successes_of_earlier_probe_holders_count() -> None:
     assert row.mode is BreakerMode.CLOSED
 
 
-def test_the_holder_of_an_expired_probe_is_replaced_and_can_no_longer_report() -> None:
-    after = probing(PROBE_EXPIRED)
-    assert after is not None
-    assert after.probe == Probe("b", "9", NOW + timedelta(seconds=60), 3)
-    assert succeeding(after) is None
-    assert admission(after, "a", "7", NOW).is_held
+def test_a_probe_that_hangs_is_given_up_in_the_end() -> None:
+    row, now = HALF_OPEN, HALF_OPEN.changed_at
+    while row.probe is not None and now < row.probe.until:
+        row, now = keep_probe(row, "a", now, TIMES) or row, now + timedelta(seconds=1)
+    assert now == HALF_OPEN.changed_at + LONGEST
+
+
+def test_an_incident_that_was_not_announced_is_announced_together_with_the_next_one() -> None:
+    row = replace(OPEN, announced_epoch=2)
+    assert [(each.epoch, each.reason) for each in unannounced(row)] == [
+        (3, "this earlier incident ended before it could be announced"),
+        (4, "failures"),
+    ]
+    assert [each.epoch for each in unannounced(replace(row, announced_epoch=4))] == [4]
 
 
 @pytest.mark.parametrize(
-    ("name", "instance", "partition_id", "events_max"),
+    ("name", "instance", "partition_id", "expected"),
     [
-        ("closed", "a", "7", None),
-        ("open", "a", "7", 0),
-        ("still_open", "a", "7", 0),
-        ("isolated", "a", "7", 0),
-        ("half_open", "a", "7", 3),
-        ("half_open", "a", "8", 0),
-        ("half_open", "b", "7", 0),
-        ("probe_expired", "a", "7", 0),
+        ("closed", "a", "7", Admission(None, "closed")),
+        ("open", "a", "7", Admission(0, "open: failures")),
+        ("still_open", "a", "7", Admission(0, "open: failures")),
+        ("isolated", "a", "7", Admission(0, "isolated: by hand")),
+        ("half_open", "a", "7", Admission(3, "probing")),
+        ("half_open", "a", "8", Admission(0, "half_open: a tries")),
+        ("half_open", "b", "7", Admission(0, "half_open: a tries")),
+        ("probe_expired", "a", "7", Admission(0, "half_open: a tries")),
     ],
 )
 def test_the_breaker_admits_all_events_a_few_or_none_depending_on_its_mode(
-    name: str, instance: str, partition_id: str, events_max: int | None
+    name: str, instance: str, partition_id: str, expected: Admission
 ) -> None:
     admitted = admission(ROWS[name], instance, partition_id, NOW)
-    assert admitted.events_max == events_max
-    assert admitted.is_held is (events_max == 0)
-    assert admitted.reason
+    assert (admitted, admitted.is_held) == (expected, expected.events_max == 0)
 
 
 # --- any order of events ----------------------------------------------------------------------

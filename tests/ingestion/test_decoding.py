@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,6 +40,9 @@ INTERESTS = MetricSubscriptions(
     {key(BUS, "ActiveMessages"): (AVERAGE, SubscribedMetric("plan-2", "most", "maximum"))},
 )
 STREAM = Stream("ns", "hub", "$Default", "3")
+BOTH = {"backlog": 31.5, "most": 63}
+LOG = {"time": "2026-03-07T22:19:49Z", "resourceId": BUS, "category": "FunctionAppLogs"}
+SINGLE_QUOTED = json.dumps({"records": [LOG]})[:-3].encode() + b", \"properties\": {'a': 'b'}}]}"
 AT = datetime(2026, 3, 1, 11, 59, tzinfo=UTC)
 
 
@@ -74,29 +76,53 @@ def values(event_body: bytes, subscriptions: MetricSubscriptions = INTERESTS) ->
     return {reading.name: reading.value for reading in decode(event_body, subscriptions).readings}
 
 
-def test_the_apps_own_metric_json_is_decoded_to_a_reading() -> None:
+def interests(aggregation: str) -> MetricSubscriptions:
+    metric = SubscribedMetric("plan-1", "backlog", aggregation)
+    return MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+
+
+def test_a_reading_has_the_resource_and_the_time_of_its_source() -> None:
     assert decode(own(), INTERESTS).readings == (DecodedReading("plan-1", "pushed", AT, 5),)
-
-
-def test_a_record_yields_the_subscribed_aggregates_at_the_records_time() -> None:
-    decoded = decode(body(record()), INTERESTS)
-    assert decoded.readings == (
+    assert decode(body(record()), INTERESTS).readings == (
         DecodedReading("plan-1", "backlog", AT, 31.5),
         DecodedReading("plan-2", "most", AT, 63),
     )
 
 
-def test_a_single_record_without_a_list_is_decoded() -> None:
-    assert values(json.dumps(record()).encode()) == {"backlog": 31.5, "most": 63}
+ONE = body(record())
+MIXED = SINGLE_QUOTED.replace(b'"records": [', b'"records": [' + ONE[13:-2] + b", ")
 
 
-@pytest.mark.parametrize("change", [str.lower, str.upper, lambda text: f"{text}/"])
-def test_a_record_is_found_as_azure_writes_its_names(change: Callable[[str], str]) -> None:
-    name = change("ActiveMessages").rstrip("/")
-    assert values(body(record(resourceId=change(BUS), metricName=name))) == {
-        "backlog": 31.5,
-        "most": 63,
-    }
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(json.dumps(record()).encode(), id="a single record without a list"),
+        pytest.param(body(record(resourceId=BUS.lower(), metricName="activemessages")), id="lower"),
+        pytest.param(body(record(resourceId=BUS.upper(), metricName="ACTIVEMESSAGES")), id="upper"),
+        pytest.param(body(record(resourceId=f"{BUS}/")), id="a slash at the end"),
+        pytest.param(body(record(average=None)), id="a missing average is computed"),
+        pytest.param(body(record(), record()), id="two records of one time that agree"),
+        pytest.param(body(record(location="westeurope")), id="a field that does not divide"),
+        pytest.param(body(record(dimensions={"Tenant": ""})), id="an empty dimension"),
+        pytest.param(body(record(percentile=5)), id="another field"),
+        pytest.param(gzip.compress(ONE), id="gzip"),
+        pytest.param(gzip.compress(ONE[:40]) + gzip.compress(ONE[40:]), id="two gzip members"),
+        pytest.param(MIXED, id="beside a log in single quotes"),
+    ],
+)
+def test_a_record_is_read_however_azure_writes_and_packs_it(event: bytes) -> None:
+    assert values(event) == BOTH
+
+
+@pytest.mark.parametrize("version", [1, 1.0, "1", "1.0"])
+def test_the_version_may_be_any_number_or_text_that_means_one(version: Any) -> None:
+    assert values(own(schema_version=version)) == {"pushed": 5}
+
+
+@pytest.mark.parametrize("version", [True, 2, 1.5, "one", None, [1]])
+def test_another_version_is_rejected(version: Any) -> None:
+    with pytest.raises(BadEvent, match="this app reads 1"):
+        decode(own(schema_version=version), INTERESTS)
 
 
 @pytest.mark.parametrize(
@@ -116,21 +142,11 @@ def test_items_of_unsubscribed_metrics_are_counted_and_ignored(other: dict[str, 
     assert (alone.readings, alone.ignored) == ((), 1)
 
 
-def test_a_missing_average_is_computed_or_rejected() -> None:
-    only = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (AVERAGE,)})
-    assert values(body(record(average=None)), only) == {"backlog": 31.5}
-    with pytest.raises(
-        BadEvent, match=r"records\[0\] \(ActiveMessages\): the record has neither an average nor"
-    ):
-        decode(body(record(average=None, total=None)), only)
-
-
 @pytest.mark.parametrize("aggregation", ["average", "total", "minimum", "maximum"])
 def test_a_record_with_count_zero_has_no_value_whether_alone_or_among_others(
     aggregation: str,
 ) -> None:
-    metric = SubscribedMetric("plan-1", "backlog", aggregation)
-    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    subscribed = interests(aggregation)
     empty = record(count=0, total=0, minimum=0, maximum=0, average=0)
     for missing in (empty, record(count=0, average=None, total=None)):
         for event in (body(missing), body(missing, missing)):
@@ -138,12 +154,7 @@ def test_a_record_with_count_zero_has_no_value_whether_alone_or_among_others(
             assert (decoded.readings, decoded.rejected) == ((), ())
         both = values(body(missing, record(minimum=1)), subscribed)
         assert both == values(body(record(minimum=1)), subscribed) != {}
-
-
-def test_a_count_of_zero_is_the_value_of_the_count() -> None:
-    metric = SubscribedMetric("plan-1", "backlog", "count")
-    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
-    assert values(body(record(count=0)), subscribed) == {"backlog": 0}
+    assert values(body(record(count=0)), interests("count")) == {"backlog": 0}
 
 
 @pytest.mark.parametrize("aggregation", ["average", "total", "minimum", "maximum", "count"])
@@ -158,8 +169,7 @@ def test_a_count_of_zero_is_the_value_of_the_count() -> None:
 def test_records_that_are_divided_by_a_dimension_have_no_value_and_are_named(
     dimensions: dict[str, Any], named: str, aggregation: str
 ) -> None:
-    metric = SubscribedMetric("plan-1", "backlog", aggregation)
-    subscribed = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (metric,)})
+    subscribed = interests(aggregation)
     part, other = record(**dimensions), record(count=1, total=74, **dimensions)
     for event in (body(part, other), body(part), json.dumps(part).encode()):
         decoded = decode(event, subscribed)
@@ -169,18 +179,10 @@ def test_records_that_are_divided_by_a_dimension_have_no_value_and_are_named(
     assert values(body(part, record()), subscribed) == values(body(record()), subscribed) != {}
 
 
-def test_two_records_of_one_time_are_one_reading_only_if_they_agree() -> None:
-    assert values(body(record(), record())) == {"backlog": 31.5, "most": 63}
+def test_records_of_one_time_that_disagree_have_no_value() -> None:
     decoded = decode(body(record(), record(average=40)), INTERESTS)
     assert [reading.name for reading in decoded.readings] == ["most"]
     assert "divided by something that they do not name" in decoded.notes[0]
-
-
-@pytest.mark.parametrize(
-    "fields", [{"location": "westeurope"}, {"dimensions": {"Tenant": ""}}, {"percentile": 5}]
-)
-def test_other_fields_do_not_divide_a_metric(fields: dict[str, Any]) -> None:
-    assert values(body(record(**fields))) == {"backlog": 31.5, "most": 63}
 
 
 def test_a_bad_record_is_reported_and_does_not_affect_the_good_ones() -> None:
@@ -189,12 +191,6 @@ def test_a_bad_record_is_reported_and_does_not_affect_the_good_ones() -> None:
     assert len(decoded.readings) == 2
     assert decoded.rejected[0].startswith("records[0] (ActiveMessages): time is 'yesterday'")
     assert decoded.rejected[-1] == "records[2] is 'no record'; it must be an object"
-
-
-def test_gzip_bodies_with_several_members_are_unpacked() -> None:
-    packed = body(record())
-    halves = gzip.compress(packed[:40]) + gzip.compress(packed[40:])
-    assert values(gzip.compress(packed)) == values(halves) == {"backlog": 31.5, "most": 63}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +211,7 @@ def test_gzip_bodies_with_several_members_are_unpacked() -> None:
         (own(value=float("nan")), "value is nan; it must be a number from 0 to"),
         (own(value=10**400), "value is 1000"),
         (body(record(maximum=True, average="5")), "maximum is True"),
+        (body(record(average=None, total=None, maximum=None)), "has neither an average nor"),
         (own().replace(b":00Z", b":00"), "an ISO 8601 time with a zone"),
     ],
 )
@@ -224,8 +221,6 @@ def test_an_invalid_event_is_rejected_with_the_reason(bad: bytes, reason: str) -
     assert reason in str(raised.value)
 
 
-LOG = {"time": "2026-03-07T22:19:49Z", "resourceId": BUS, "category": "FunctionAppLogs"}
-SINGLE_QUOTED = json.dumps({"records": [LOG]})[:-3].encode() + b", \"properties\": {'a': 'b'}}]}"
 TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics", "Name": "n"}
 
 
@@ -293,11 +288,6 @@ def test_what_may_be_a_damaged_metric_is_rejected_not_set_aside(damaged: Any) ->
         decode(event, INTERESTS)
 
 
-def test_metrics_beside_a_log_in_single_quotes_are_read() -> None:
-    mixed = SINGLE_QUOTED.replace(b'"records": [', b'"records": [' + body(record())[13:-2] + b", ")
-    assert values(mixed) == {"backlog": 31.5, "most": 63}
-
-
 def test_an_event_is_set_aside_only_if_nothing_in_it_is_a_metric() -> None:
     for metric in (record(), record(metricName="Size")):
         decoded = decode(body(LOG, metric), INTERESTS)
@@ -334,17 +324,6 @@ def test_an_event_may_have_one_object_a_line_and_a_bad_line_stops_no_other() -> 
     assert decoded.rejected[0].startswith("line 3: it is not JSON: ")
     with pytest.raises(BadEvent, match="the body is not JSON"):
         decode(b"{\n" + own(), INTERESTS)
-
-
-@pytest.mark.parametrize("version", [1, 1.0, "1", "1.0"])
-def test_the_version_may_be_any_number_or_text_that_means_one(version: Any) -> None:
-    assert values(own(schema_version=version)) == {"pushed": 5}
-
-
-@pytest.mark.parametrize("version", [True, 2, 1.5, "one", None, [1]])
-def test_another_version_is_rejected(version: Any) -> None:
-    with pytest.raises(BadEvent, match="this app reads 1"):
-        decode(own(schema_version=version), INTERESTS)
 
 
 # --- from an event to messages ----------------------------------------------------------------

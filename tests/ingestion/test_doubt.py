@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import count
 from typing import TypeVar
 
 import pytest
@@ -24,10 +23,10 @@ from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.doubt import PROBES_MAX, Doubt, doubted, evidence
 from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import PartitionPipeline
-from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.model import Effect, Event, FailureKind, Stream
+from shared.ingestion.model import Effect, Event, FailureKind
 from shared.values.concurrency import task_runner
 from tests.builders import NOW
+from tests.ingestion.flows import STREAM, consumer
 
 T = TypeVar("T")
 NO_LIMITS = TripRule(failures_max=None, failure_ratio_max=None)
@@ -60,21 +59,15 @@ class Hub:
         self.lines = [self.line(str(n)) for n in range(self.partitions)]
 
     def line(self, partition_id: str) -> PartitionPipeline:
-        numbers = count()
-        consumer = Consumer(
-            Stream("ns", "hub", "$Default", partition_id),
-            Writer(partition_id),
-            self.store,
-            MemoryHubReader(),
-            limited(self.handle, 0.01),
-            self.retry,
-            task_runner(3),
-            lambda: f"{partition_id}-{next(numbers)}",
+        stream = replace(STREAM, partition_id=partition_id)
+        handle, writer = limited(self.handle, 0.01), Writer(partition_id)
+        made = consumer(
+            self.store, MemoryHubReader(), handle, stream, writer, self.retry, task_runner(3)
         )
         client = BreakerClient(
             f"i{partition_id}", self.breakers, self, self.rule, elapsed=self.elapsed
         )
-        return PartitionPipeline(consumer, client, self, self.elapsed)
+        return PartitionPipeline(made, client, self, self.elapsed)
 
     def elapsed(self) -> float:
         return self.seconds
@@ -135,9 +128,9 @@ class Hub:
         return (await self.breakers.load()).breaker.mode
 
 
-@pytest.mark.parametrize("key", [None, "k"])
-@pytest.mark.parametrize("waiting", [2, 50])
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize(
+    ("partitions", "waiting", "key"), [(1, 2, None), (1, 50, "k"), (3, 2, "k"), (3, 50, None)]
+)
 async def test_an_outage_with_unknown_errors_dead_letters_nothing(
     partitions: int, waiting: int, key: str | None
 ) -> None:
@@ -161,7 +154,6 @@ async def test_an_outage_with_unknown_errors_dead_letters_nothing(
 @pytest.mark.parametrize(
     ("bad", "key_of"),
     [
-        ({4}, lambda _: None),
         ({0, 1, 2, 3, 4, 9}, lambda _: None),
         ({4, 6, 8}, lambda n: "ab"[n % 2]),
         ({4, 5}, lambda n: "abc"[n % 3]),
@@ -204,9 +196,7 @@ async def test_a_lone_event_on_a_quiet_hub_becomes_a_dead_letter_after_three_pro
     assert (hub.accounted(), hub.dead(), await hub.mode()) == (20, [0], BreakerMode.CLOSED)
 
 
-async def test_several_bad_events_of_one_key_end_after_three_probes_if_a_later_one_succeeds() -> (
-    None
-):
+async def test_bad_events_of_one_key_end_after_three_probes_if_a_later_one_succeeds() -> None:
     hub = Hub(bad={0, 1}, key_of=lambda _: "k")
     hub.add(*range(20))
     await hub.run(400)
@@ -228,8 +218,10 @@ async def test_successes_before_an_outage_do_not_blame_its_events() -> None:
 # --- calls that do not end --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hang", [{4}, {0}, {9}, {0, 5}])
-@pytest.mark.parametrize("key_of", [lambda _: None, lambda n: "abc"[n % 3]])
+@pytest.mark.parametrize(
+    ("hang", "key_of"),
+    [({4}, lambda _: None), ({0, 5}, lambda _: None), ({0, 9}, lambda n: "abc"[n % 3])],
+)
 async def test_an_event_whose_call_alone_does_not_end_becomes_a_dead_letter(
     hang: set[int], key_of: Callable[[int], str | None]
 ) -> None:
@@ -242,8 +234,10 @@ async def test_an_event_whose_call_alone_does_not_end_becomes_a_dead_letter(
     assert {each.attempts for each in letters} == {2}, "not five times the limit"
 
 
-@pytest.mark.parametrize("key_of", [lambda _: None, lambda _: "k", lambda n: f"k{n}"])
-@pytest.mark.parametrize("rule", [NO_LIMITS, TripRule()])
+@pytest.mark.parametrize(
+    ("key_of", "rule"),
+    [(lambda _: None, NO_LIMITS), (lambda _: "k", TripRule()), (lambda n: f"k{n}", NO_LIMITS)],
+)
 async def test_a_database_that_hangs_opens_the_breaker_and_dead_letters_nothing(
     key_of: Callable[[int], str | None], rule: TripRule
 ) -> None:
@@ -280,19 +274,19 @@ async def test_a_time_out_of_the_handlers_own_is_an_outage() -> None:
         await limited(handle, 60)(Event(0, "0", NOW, b""))
 
 
-async def test_a_redriven_event_whose_call_does_not_end_stays_a_dead_letter() -> None:
+async def test_a_redriven_event_whose_call_does_not_end_is_tried_once_and_stays_a_dead_letter() -> (
+    None
+):
     hub = Hub(hang={1})
     hub.add(0, 1, 2)
     await hub.run(1)
-    stream, calls = hub.lines[0].consumer.stream, hub.calls
-    letters = await hub.store.dead_letters(stream, None, 9)
-    handle = hub.lines[0].consumer.handle
-    redriver = Redriver(hub.store, MemoryHubReader(), lambda _: handle, hub.retry)
+    consumer, calls = hub.lines[0].consumer, hub.calls
+    letters = await hub.store.dead_letters(consumer.stream, None, 9)
+    redriver = Redriver(hub.store, MemoryHubReader(), lambda _: consumer.handle, hub.retry)
     outcome = await redriver.redrive(letters)
-    assert [reason for _, reason in outcome.failed] == [
-        "HandlerTimedOut: the call took longer than 0.01 s"
-    ]
-    assert hub.calls == calls + 1, "one attempt"
+    reasons = [reason for _, reason in outcome.failed]
+    assert reasons == ["HandlerTimedOut: the call took longer than 0.01 s"]
+    assert hub.calls == calls + 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import ssl
 import urllib.error
-from collections.abc import Callable
 
 import aiohttp
 import azure.core.exceptions
@@ -27,6 +26,7 @@ from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
     DependencyDown,
+    HubUnavailable,
     StoreUnavailable,
     TransientFailure,
 )
@@ -169,45 +169,61 @@ def group(error: Exception) -> Exception:
 WRAPS = [lambda error: error, cause, context, without_context, deep, group]
 
 
-@pytest.mark.parametrize("wrap", WRAPS)
-@pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__qualname__)
-def test_an_outage_is_retried_and_holds_the_partition(
-    error: Exception, wrap: Callable[[Exception], Exception]
+CAUSES: dict[FailureCause, list[Exception]] = {
+    FailureCause.UNREACHABLE: OUTAGES,
+    FailureCause.EVENT: EVENTS,
+    FailureCause.TRANSIENT: UNKNOWN,
+    FailureCause.DEPENDENCY: [
+        DependencyDown("SQL"),
+        StoreUnavailable("t"),
+        HubUnavailable("h"),
+        BreakerOpen("b"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(error, cause, id=f"{cause.name}-{type(error).__qualname__}-{n}")
+        for cause, errors in CAUSES.items()
+        for n, error in enumerate(errors)
+    ],
+)
+def test_an_error_is_an_outage_the_events_fault_or_unknown_wherever_it_is_in_the_chain(
+    error: Exception, expected: FailureCause
 ) -> None:
-    cause = classify(wrap(error))
-    assert (cause.is_retryable, cause.holds_partition) == (True, True)
+    assert {classify(wrap(error)) for wrap in WRAPS} == {expected}
 
 
-@pytest.mark.parametrize("wrap", WRAPS)
-@pytest.mark.parametrize("error", EVENTS, ids=repr)
-def test_an_error_that_blames_the_input_is_the_events_fault(
-    error: Exception, wrap: Callable[[Exception], Exception]
+@pytest.mark.parametrize(
+    ("cause", "retries", "holds"),
+    [
+        (FailureCause.EVENT, False, False),
+        (FailureCause.TRANSIENT, True, False),
+        (FailureCause.UNREACHABLE, True, True),
+        (FailureCause.DEPENDENCY, False, True),
+    ],
+)
+def test_the_cause_of_a_failure_decides_about_retries_and_holding(
+    cause: FailureCause, *, retries: bool, holds: bool
 ) -> None:
-    assert classify(wrap(error)) is FailureCause.EVENT
+    assert (cause.is_retryable, cause.holds_partition) == (retries, holds)
 
 
-@pytest.mark.parametrize("wrap", WRAPS)
-@pytest.mark.parametrize("error", UNKNOWN, ids=repr)
-def test_any_other_error_is_retried(
-    error: Exception, wrap: Callable[[Exception], Exception]
-) -> None:
-    assert classify(wrap(error)) is FailureCause.TRANSIENT
-
-
-@pytest.mark.parametrize("error", [DependencyDown("SQL"), StoreUnavailable("t"), BreakerOpen("b")])
-def test_a_known_outage_deep_in_the_chain_holds_the_partition_at_once(error: Exception) -> None:
-    assert {classify(wrap(error)) for wrap in WRAPS} == {FailureCause.DEPENDENCY}
-
-
-def test_the_error_that_a_handler_raises_overrides_its_causes() -> None:
-    outage = ConnectionError("refused")
-    for error, expected in [
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
         (BadEvent("names a host that does not exist"), FailureCause.EVENT),
         (TransientFailure("try again"), FailureCause.TRANSIENT),
         (DependencyDown("SQL"), FailureCause.DEPENDENCY),
-    ]:
-        error.__cause__ = outage
-        assert classify(error) is expected
+    ],
+)
+def test_the_error_that_a_handler_raises_overrides_its_causes(
+    error: Exception, expected: FailureCause
+) -> None:
+    error.__cause__ = ConnectionError("refused")
+    assert classify(error) is expected
 
 
 def test_error_classes_named_by_the_user_are_outages() -> None:
@@ -239,7 +255,5 @@ def test_a_long_chain_of_errors_is_examined_up_to_a_bound() -> None:
     for _ in range(10 * ERRORS_MAX):
         error = cause(error)
     assert classify(error) is FailureCause.TRANSIENT
-    assert (
-        classify(ExceptionGroup("many", [ValueError(n) for n in range(10_000)]))
-        is FailureCause.TRANSIENT
-    )
+    many = ExceptionGroup("many", [ValueError(n) for n in range(10_000)])
+    assert classify(many) is FailureCause.TRANSIENT

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,7 @@ from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.model import DeadLetter, Effect, Event
 from shared.values.concurrency import TaskRunner, task_runner
 from tests.builders import NOW
-
-T = TypeVar("T")
+from tests.simulation.ingestion_fleet import once
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,6 @@ class Handling:
 
     def of(self, key: str | None) -> list[int]:
         return [n for n in self.begun if self.behaviors[n].key == key]
-
-
-async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
-    return await attempt()
 
 
 async def as_a_list(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -119,12 +113,6 @@ async def test_no_event_is_started_after_a_failure_that_holds_the_partition(
     for of in {behavior.key for behavior in behaviors}:
         begun = [n for n, behavior in enumerate(behaviors) if behavior.key == of]
         assert handling.of(of) == begun[: len(handling.of(of))], "none is left out"
-
-
-async def test_events_are_handled_in_order_if_no_handler_waits() -> None:
-    behaviors = [Behavior("abc"[n % 3]) for n in range(9)]
-    _, handling = await settled(behaviors, task_runner(3))
-    assert handling.begun == list(range(9))
 
 
 async def test_events_of_other_keys_are_handled_while_one_waits() -> None:

@@ -1,158 +1,70 @@
-"""A partition's pipeline behind the breaker: admitting, holding, counting, sending, and sweeping
-the tail."""
+"""A partition's pipeline behind the breaker: admitting, holding, counting, sending, and batches
+that take long."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
-from itertools import count
+from datetime import timedelta
 from typing import TypeVar
 
 import pytest
 
-from local.twins.event_hub import MemoryHubReader
-from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.failure_window import Tally, TripRule
-from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, isolate
+from shared.ingestion.breaker.state import BreakerMode
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
     DependencyDown,
     Fenced,
-    HubUnavailable,
+    OutOfTime,
     StoreUnavailable,
     StreamRecreated,
 )
 from shared.ingestion.events import ingest
-from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.breaker_client import BreakerClient
-from shared.ingestion.events.ingest import PartitionPipeline
-from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
+from shared.ingestion.model import Effect, Event
 from shared.notifications.ports import NotSent
-from shared.values.concurrency import task_runner
-from tests.builders import NOW, thrice
-from tests.ingestion.test_process_batch import events
+from shared.values.concurrency import heartbeat_every
+from tests.builders import NOW
+from tests.ingestion.flows import STREAM, BreakerRig, events
 
 T = TypeVar("T")
-STREAM = Stream("ns", "hub", "$Default", "0")
-
-
-class Rig:
-    """One instance over in-memory adapters. ``now`` is the stores' clock."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-        self.store = MemoryIngestionStore(lambda: self.now)
-        self.hub = MemoryHubReader()
-        self.breakers = MemoryBreakerStore(lambda: self.now)
-        self.sent: list[str] = []
-        self.announced: list[int] = []
-        self.handle_error: Exception | None = None
-        self.send_error: Exception | None = None
-        self.announce_error: Exception | None = None
-        self.call_seconds = 0.0
-        self.seconds = 0.0
-        self.handled: list[int] = []
-        self.bad: set[int] = set()
-        self.foreign: set[int] = set()
-        self.quiet = False
-        rule = TripRule(
-            failures_max=5,
-            failure_ratio_max=None,
-            slow_ratio_max=0.5,
-            slow_seconds=2,
-            throughput_min=4,
-        )
-        times = BreakerTimes(break_seconds=30, probe_events=2)
-        self.breaker = BreakerClient("i1", self.breakers, self, rule, times, self.passed)
-        self.lines: dict[str, PartitionPipeline] = {}
-        self.watch = TailWatch(task_runner(4))
-
-    def line(self, partition_id: str = "0") -> PartitionPipeline:
-        """The pipeline of a partition. An instance keeps its pipelines, and with them what they
-        remember."""
-        if partition_id not in self.lines:
-            self.lines[partition_id] = self.new_line(partition_id)
-        return self.lines[partition_id]
-
-    async def line_of(self, partition_id: str) -> PartitionPipeline:
-        return self.line(partition_id)
-
-    def new_line(self, partition_id: str = "0") -> PartitionPipeline:
-        numbers = count()
-        stream = replace(STREAM, partition_id=partition_id)
-        consumer = Consumer(
-            stream,
-            Writer("i1"),
-            self.store,
-            self.hub,
-            self.handle,
-            thrice,
-            task_runner(4),
-            lambda: f"{self.now}-{next(numbers)}",
-        )
-        return PartitionPipeline(consumer, self.breaker, self, lambda: self.seconds)
-
-    def passed(self) -> float:
-        return (self.now - NOW).total_seconds()
-
-    async def handle(self, event: Event) -> Effect:
-        self.seconds += self.call_seconds
-        self.handled.append(event.sequence)
-        if self.handle_error is not None:
-            raise self.handle_error
-        if event.sequence in self.bad:
-            raise BadEvent("nonsense")
-        if event.sequence in self.foreign:
-            return Effect(event.sequence, set_aside="a log")
-        if self.quiet:
-            return Effect(event.sequence)
-        message = OutboxMessage(message_id(STREAM, event.sequence), "m")
-        return Effect(event.sequence, messages=(message,))
-
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        if self.send_error is not None:
-            raise self.send_error
-        self.sent += [message.message_id for message in messages]
-
-    async def announce(self, breaker: Breaker) -> None:
-        if self.announce_error is not None:
-            raise self.announce_error
-        self.announced.append(breaker.epoch)
-
-    async def ingest(self, first: int, last: int) -> None:
-        await ingest.ingest_batch(events(first, last), self.line())
-
-    async def mode(self) -> BreakerMode:
-        return (await self.breakers.load()).breaker.mode
-
-    def wait(self, seconds: float) -> datetime:
-        self.now += timedelta(seconds=seconds)
-        return self.now
-
-    @property
-    def checkpoint(self) -> int:
-        found = self.store.rows[STREAM].checkpoint
-        return found.sequence if found else -1
+OPEN, CLOSED = BreakerMode.OPEN, BreakerMode.CLOSED
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
+def rig() -> BreakerRig:
+    return BreakerRig()
 
 
-async def test_a_batch_is_committed_and_its_messages_are_sent(rig: Rig) -> None:
+async def fail(rig: BreakerRig, first: int, last: int, times: int = 6) -> None:
+    rig.handle_error = DependencyDown("database")
+    for _ in range(times):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(first, last)
+
+
+@pytest.fixture
+async def tripped(rig: BreakerRig) -> BreakerRig:
+    """The events up to 9 are accounted for, and the breaker is open because of event 10."""
+    await rig.ingest(0, 9)
+    rig.wait(60)
+    await fail(rig, 10, 11)
+    assert await rig.mode() is OPEN
+    rig.handled.clear()
+    rig.handle_error = None
+    return rig
+
+
+async def test_a_batch_is_committed_and_its_messages_are_sent(rig: BreakerRig) -> None:
     await rig.ingest(0, 249)
     assert rig.sent == [f"hub:0:{n}" for n in range(250)]
     assert (rig.checkpoint, len(rig.store.rows[STREAM].outbox)) == (249, 0)
 
 
-async def test_a_healthy_batch_makes_only_the_necessary_store_calls(rig: Rig) -> None:
+async def test_a_healthy_batch_makes_only_the_necessary_store_calls(rig: BreakerRig) -> None:
     """The batch waits for the round trip of each call."""
     asked: list[str] = []
 
@@ -179,9 +91,129 @@ async def test_a_healthy_batch_makes_only_the_necessary_store_calls(rig: Rig) ->
     assert asked == ["load", "commit", "put_tally", "put_tally", "load", "tallies"]
 
 
-async def test_unsent_messages_are_sent_when_their_batch_is_redelivered(
-    rig: Rig,
+async def test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(
+    rig: BreakerRig,
 ) -> None:
+    await fail(rig, 0, 9, times=5)
+    assert await rig.mode() is CLOSED
+    await fail(rig, 0, 9, times=1)
+    assert (await rig.mode(), rig.announced, rig.checkpoint) == (OPEN, [1], -1)
+    calls = len(rig.handled)
+    with pytest.raises(BreakerOpen, match="hub/0 is held: the breaker is open: 6 failures"):
+        await rig.ingest(0, 9)
+    assert len(rig.handled) == calls, "no event is handled while the breaker is open"
+    rig.handle_error = None
+    rig.wait(30)
+    await rig.ingest(0, 9)
+    assert (await rig.mode(), rig.checkpoint, rig.sent[-1]) == (CLOSED, 9, "hub:0:9")
+    assert rig.handled[calls:] == list(range(10)), "a probe with a few events, then the others"
+
+
+@pytest.mark.parametrize(
+    ("bad", "mode", "dead"), [({10, 11, 12}, OPEN, [10, 11]), ({10}, CLOSED, [10])]
+)
+async def test_a_probe_handles_a_few_events_and_fails_only_if_none_of_them_succeeds(
+    tripped: BreakerRig, bad: set[int], mode: BreakerMode, dead: list[int]
+) -> None:
+    tripped.wait(30)
+    tripped.bad = bad
+    if mode is OPEN:
+        with pytest.raises(BreakerOpen):
+            await tripped.ingest(10, 19)
+    else:
+        await tripped.ingest(10, 19)
+    assert (await tripped.mode(), tripped.dead) == (mode, dead)
+    assert tripped.checkpoint == (11 if mode is OPEN else 19)
+
+
+async def test_redelivered_events_are_neither_held_nor_used_as_a_probe(
+    tripped: BreakerRig,
+) -> None:
+    await tripped.ingest(0, 9)
+    with pytest.raises(BreakerOpen):
+        await tripped.ingest(0, 10)
+    tripped.wait(60)
+    await tripped.ingest(0, 9)
+    assert (await tripped.mode(), tripped.handled) == (OPEN, [])
+    for last, mode in ((10, BreakerMode.HALF_OPEN), (10, BreakerMode.HALF_OPEN), (14, CLOSED)):
+        await tripped.ingest(0, last)
+        assert (await tripped.mode(), tripped.checkpoint) == (mode, last)
+    assert tripped.handled == [10, 11, 12, 13, 14]
+
+
+async def test_a_partition_without_new_events_leaves_the_probe_to_others(
+    tripped: BreakerRig,
+) -> None:
+    tripped.wait(60)
+    await tripped.ingest(10, 10)
+    for _ in range(6):
+        await tripped.ingest(0, 10)
+        tripped.wait(10)
+    await tripped.ingest(0, 0, "1")
+    assert await tripped.mode() is CLOSED
+
+
+async def test_a_recreated_hub_is_reported_although_the_breaker_is_open(
+    tripped: BreakerRig,
+) -> None:
+    reborn = [replace(each, enqueued_at=NOW + timedelta(hours=9)) for each in events(0, 3)]
+    with pytest.raises(StreamRecreated):
+        await ingest.ingest_batch(reborn, tripped.line())
+
+
+async def test_bad_events_can_be_excluded_from_the_failures(rig: BreakerRig) -> None:
+    rig.breaker.rule = TripRule(failures_max=5, counts_bad_events=False)
+    rig.bad = set(range(30))
+    await rig.ingest(0, 39)
+    rig.wait(20)
+    await rig.ingest(40, 49)
+    assert (await rig.mode(), rig.dead) == (CLOSED, list(range(30)))
+    rig.handle_error = ValueError("unknown failure")
+    with pytest.raises(ValueError, match="unknown failure"):
+        await rig.ingest(50, 56)
+    assert await rig.mode() is OPEN, "errors other than BadEvent count"
+
+
+async def test_events_that_are_set_aside_neither_open_the_breaker_nor_keep_it_closed(
+    rig: BreakerRig,
+) -> None:
+    rig.breaker.rule = TripRule(failures_max=None, throughput_min=2)
+    rig.foreign = set(range(30))
+    await rig.ingest(0, 25)
+    stored = rig.store.rows[STREAM]
+    assert (stored.checkpoint.set_aside if stored.checkpoint else None) == 26
+    assert (stored.dead_letters, stored.outbox, await rig.mode()) == ({}, {}, CLOSED)
+    rig.bad = {30, 31, 32}
+    await rig.ingest(26, 32)
+    assert await rig.mode() is OPEN, "all events that were tried have failed"
+
+
+async def test_the_tallies_of_batches_that_end_together_are_all_written(rig: BreakerRig) -> None:
+    """If an older tally were written last, newer failures would be lost."""
+    put, first = rig.breakers.put_tally, asyncio.Event()
+
+    async def slow(tally: Tally) -> None:
+        if not first.is_set():
+            first.set()
+            for _ in range(100):
+                await asyncio.sleep(0)
+        await put(tally)
+
+    rig.breakers.put_tally = slow  # type: ignore[method-assign]
+    rig.handle_error = BadEvent("nonsense")
+    await asyncio.gather(rig.ingest(0, 1, "0"), rig.ingest(0, 1, "1"))
+    assert (await rig.tallies(), rig.breaker.unwritten) == ([(0, 0, 4)], {})
+
+
+async def test_too_many_slow_calls_open_the_breaker(rig: BreakerRig) -> None:
+    rig.breaker.rule = TripRule(slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
+    rig.seconds_of = lambda _: 3
+    await rig.ingest(0, 3)
+    breaker = (await rig.breakers.load()).breaker
+    assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
+
+
+async def test_unsent_messages_are_sent_when_their_batch_is_redelivered(rig: BreakerRig) -> None:
     rig.send_error = DependencyDown("queue metrics")
     with pytest.raises(DependencyDown):
         await rig.ingest(0, 3)
@@ -190,314 +222,257 @@ async def test_unsent_messages_are_sent_when_their_batch_is_redelivered(
     assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 
-async def test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig: Rig) -> None:
-    rig.handle_error = DependencyDown("database")
-    for _ in range(5):
-        with pytest.raises(DependencyDown):
-            await rig.ingest(0, 9)
-    assert await rig.mode() is BreakerMode.CLOSED
-    with pytest.raises(DependencyDown):
-        await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.announced, rig.checkpoint) == (BreakerMode.OPEN, [1], -1)
-    calls = len(rig.handled)
-    with pytest.raises(BreakerOpen, match="hub/0 is held: the breaker is open: 6 failures"):
-        await rig.ingest(0, 9)
-    assert len(rig.handled) == calls, "no event is handled while the breaker is open"
-    rig.handle_error = None
-    rig.wait(30)
-    await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.checkpoint, rig.sent[-1]) == (BreakerMode.CLOSED, 9, "hub:0:9")
-    assert rig.handled[calls:] == list(range(10)), (
-        "a probe with a few events, then the others, each once"
-    )
-
-
-async def test_a_probe_handles_a_few_events_and_reopens_the_breaker_if_they_fail(rig: Rig) -> None:
-    await test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig)
-    rig.wait(10)
-    rig.handle_error = BadEvent("nonsense")
-    await rig.ingest(10, 15)  # the six events become dead letters
-    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.OPEN, 15)
-    rig.wait(60)
-    with pytest.raises(BreakerOpen):
-        await rig.ingest(16, 25)
-    assert (rig.checkpoint, await rig.mode()) == (17, BreakerMode.OPEN)
-    assert len(rig.store.rows[STREAM].dead_letters) == 8
-
-
-async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
-    await test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig)
-    rig.handle_error = DependencyDown("again")
-    for _ in range(6):
-        with pytest.raises(DependencyDown):
-            await rig.ingest(10, 11)
-    rig.wait(60)
-    rig.handle_error, rig.bad = None, {10}
-    await rig.ingest(10, 19)
-    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 19)
-    assert list(rig.store.rows[STREAM].dead_letters) == [10]
-
-
-async def test_bad_events_can_be_excluded_from_the_failures(rig: Rig) -> None:
-    rig.breaker.rule = replace(rig.breaker.rule, counts_bad_events=False, failure_ratio_max=0.5)
-    rig.bad = set(range(30))
-    await rig.ingest(0, 39)
-    rig.wait(20)
-    await rig.ingest(40, 49)
-    assert await rig.mode() is BreakerMode.CLOSED
-    assert len(rig.store.rows[STREAM].dead_letters) == 30
-    rig.handle_error = ValueError("unknown failure")
-    with pytest.raises(ValueError, match="unknown failure"):
-        await rig.ingest(50, 56)
-    assert await rig.mode() is BreakerMode.OPEN, "errors other than BadEvent count"
-
-
-async def test_events_that_are_set_aside_neither_open_the_breaker_nor_keep_it_closed(
-    rig: Rig,
+async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(
+    rig: BreakerRig,
 ) -> None:
-    rule = replace(rig.breaker.rule, failures_max=None, failure_ratio_max=0.5, throughput_min=2)
-    rig.breaker.rule = rule
-    rig.foreign = set(range(30))
-    await rig.ingest(0, 25)
-    stored = rig.store.rows[STREAM]
-    assert (stored.checkpoint.set_aside if stored.checkpoint else None) == 26
-    assert (stored.dead_letters, stored.outbox, await rig.mode()) == ({}, {}, BreakerMode.CLOSED)
-    rig.bad = {30, 31, 32}
-    await rig.ingest(26, 32)
-    assert await rig.mode() is BreakerMode.OPEN, "all events that were tried have failed"
-
-
-async def trip_again(rig: Rig) -> int:
-    """Account for the events up to 9, then open the breaker and let the open interval pass. Returns
-    the number of handled events."""
-    await test_a_dependency_that_is_down_holds_the_partition_until_it_recovers(rig)
-    rig.handle_error = DependencyDown("again")
-    for _ in range(6):
-        with pytest.raises(DependencyDown):
-            await rig.ingest(10, 11)
-    return len(rig.handled)
-
-
-async def test_redelivered_events_are_neither_held_nor_used_as_a_probe(rig: Rig) -> None:
-    calls = await trip_again(rig)
-    await rig.ingest(0, 9)
-    with pytest.raises(BreakerOpen):
-        await rig.ingest(0, 10)
-    rig.wait(60)
-    await rig.ingest(0, 9)
-    assert (await rig.mode(), len(rig.handled)) == (BreakerMode.OPEN, calls)
-    rig.handle_error = None
-    await rig.ingest(0, 10)
-    assert (await rig.mode(), rig.handled[calls:]) == (BreakerMode.HALF_OPEN, [10])
-    await rig.ingest(0, 10)
-    assert await rig.mode() is BreakerMode.HALF_OPEN
-    await rig.ingest(0, 14)
-    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 14)
-
-
-async def test_a_partition_without_new_events_leaves_the_probe_to_others(rig: Rig) -> None:
-    await trip_again(rig)
-    rig.wait(60)
-    rig.handle_error = None
-    await rig.ingest(10, 10)
-    for _ in range(6):
-        await rig.ingest(0, 10)
-        rig.wait(10)
-    await ingest.ingest_batch(events(0, 0), rig.line("1"))
-    assert await rig.mode() is BreakerMode.CLOSED
-
-
-async def test_a_recreated_hub_is_reported_although_the_breaker_is_open(rig: Rig) -> None:
-    await trip_again(rig)
-    reborn = [replace(each, enqueued_at=NOW + timedelta(hours=9)) for each in events(0, 3)]
-    with pytest.raises(StreamRecreated):
-        await ingest.ingest_batch(reborn, rig.line())
-
-
-async def test_the_tallies_of_batches_that_end_together_are_all_written(rig: Rig) -> None:
-    """If an older tally were written last, newer failures would be lost."""
-    put, first = rig.breakers.put_tally, asyncio.Event()
-
-    async def slow(tally: Tally) -> None:
-        if not first.is_set():
-            first.set()
-            await asyncio.sleep(0.01)
-        await put(tally)
-
-    rig.breakers.put_tally = slow  # type: ignore[method-assign]
-    rig.handle_error = BadEvent("nonsense")
-    lines = [rig.line(each) for each in ("0", "1")]
-    await asyncio.gather(*[ingest.ingest_batch(events(0, 1), line) for line in lines])
-    (tally,) = await rig.breakers.tallies(NOW)
-    assert tally.failures == 4
-    assert rig.breaker.unwritten == {}
-
-
-async def test_too_many_slow_calls_open_the_breaker(rig: Rig) -> None:
-    rig.call_seconds = 3
-    await rig.ingest(0, 3)
-    breaker = (await rig.breakers.load()).breaker
-    assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
-
-
-async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(rig: Rig) -> None:
     rig.send_error = DependencyDown("queue metrics")
     for _ in range(6):
         with pytest.raises(DependencyDown):
             await rig.ingest(0, 3)
-    assert (rig.checkpoint, await rig.mode()) == (3, BreakerMode.OPEN)
-    assert len(rig.handled) == 4, "committed events are not handled again"
+    assert (rig.checkpoint, await rig.mode()) == (3, OPEN)
+    assert rig.handled == [0, 1, 2, 3], "committed events are not handled again"
     (tally,) = await rig.breakers.tallies(NOW)
     assert tally.last_error == "DependencyDown: queue metrics"
     rig.send_error = None
     rig.hub.add(STREAM, *events(0, 3))
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    assert rig.sent == [f"hub:0:{n}" for n in range(4)], (
-        "messages are sent even while the breaker is open"
-    )
+    await rig.check_tail()
+    assert rig.sent == [f"hub:0:{n}" for n in range(4)], "even while the breaker is open"
 
 
 @pytest.mark.parametrize(
     ("error", "failures"), [(Fenced("another"), 0), (StoreUnavailable("gone"), 1)]
 )
 async def test_a_take_over_does_not_count_as_a_failure(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception, failures: int
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch, error: Exception, failures: int
 ) -> None:
-    async def fail(*_arguments: object) -> None:
+    async def refuse(*_arguments: object) -> None:
         raise error
 
     await rig.ingest(0, 3)
-    monkeypatch.setattr(rig.store, "commit", fail)
+    monkeypatch.setattr(rig.store, "commit", refuse)
     with pytest.raises(type(error)):
         await rig.ingest(4, 7)
-    tallies = await rig.breakers.tallies(NOW - timedelta(hours=1))
-    assert sum(each.failures for each in tallies) == failures
+    assert sum(failed for _, _, failed in await rig.tallies()) == failures
 
 
 async def test_the_error_of_a_failing_store_is_raised_unchanged(
-    rig: Rig, caplog: pytest.LogCaptureFixture
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(tally: Tally) -> None:
+    async def refuse(_tally: Tally) -> None:
         raise StoreUnavailable("tally")
 
     rig.handle_error = DependencyDown("the first cause")
-    rig.breakers.put_tally = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.breakers, "put_tally", refuse)
     with pytest.raises(DependencyDown, match="the first cause"):
         await rig.ingest(0, 3)
     assert "[breaker_not_told] hub/0: the results were not reported: tally" in caplog.text
 
 
 async def test_a_failed_announcement_does_not_stop_batches_and_is_repeated(
-    rig: Rig, caplog: pytest.LogCaptureFixture
+    rig: BreakerRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.announce_error, rig.handle_error = NotSent("503"), BadEvent("nonsense")
     await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.announced, rig.checkpoint) == (BreakerMode.OPEN, [], 9)
+    assert (await rig.mode(), rig.announced, rig.checkpoint) == (OPEN, [], 9)
     assert "[breaker_not_announced] incident 1: 503" in caplog.text
     rig.announce_error = rig.handle_error = None
     rig.wait(61)
     await rig.ingest(10, 19)
-    assert (await rig.mode(), rig.announced) == (BreakerMode.CLOSED, [1])
+    assert (await rig.mode(), rig.announced) == (CLOSED, [1])
 
 
-async def test_an_isolated_breaker_admits_nothing_and_starts_no_probe(rig: Rig) -> None:
-    seen = await rig.breakers.load()
-    stopped = isolate(seen.breaker, "deploying", NOW, rig.breaker.times)
-    assert stopped is not None
-    await rig.breakers.replace(seen, stopped)
+async def test_an_isolated_breaker_admits_nothing_and_starts_no_probe(rig: BreakerRig) -> None:
+    await rig.isolate()
     rig.wait(3600)
     with pytest.raises(BreakerOpen, match="isolated: deploying"):
         await rig.ingest(0, 3)
     assert (rig.handled, rig.announced) == ([], [1])
 
 
-async def test_a_gap_is_logged_as_an_error(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gap_is_logged_as_an_error(
+    rig: BreakerRig, caplog: pytest.LogCaptureFixture
+) -> None:
     await rig.ingest(0, 1)
     await rig.ingest(4, 5)
     assert "[gap] hub/0: 2 event(s) from 2 to 3: skipped by the host" in caplog.text
     assert [r.levelno for r in caplog.records if "[gap]" in r.message] == [logging.ERROR]
 
 
-# --- the tail ---------------------------------------------------------------------------------
+# --- batches that take long -------------------------------------------------------------------
 
 
-async def test_undelivered_events_are_read_back_at_the_second_check(rig: Rig) -> None:
-    await rig.ingest(0, 3)
-    rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    assert rig.checkpoint == 3, "the trigger may be about to deliver it"
-    rig.wait(60)
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    assert (rig.checkpoint, rig.sent[-1]) == (6, "hub:0:6")
+async def test_calls_are_counted_in_the_bucket_in_which_they_end(rig: BreakerRig) -> None:
+    rig.seconds_of = lambda _: 4.0
+    rig.bad = {3, 5}
+    await rig.ingest(0, 5)  # the calls end after 4, 8, 12, 16, 20 and 24 s
+    assert await rig.tallies() == [(0, 2, 0), (10, 1, 1), (20, 1, 1)]
 
 
-async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: Rig) -> None:
-    await rig.ingest(0, 3)
-    rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    await rig.ingest(4, 6)
-    rig.hub.add(STREAM, *events(7, 8))
-    rig.wait(60)
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    rig.wait(60)
-    await rig.watch.check_partitions(["0", "1"], rig.line_of)  # partition 1 has no checkpoint
-    assert rig.checkpoint == 8
-    assert sorted(rig.handled) == list(range(9))
-
-
-async def test_the_tail_is_not_swept_while_the_breaker_is_open(rig: Rig) -> None:
-    await rig.ingest(0, 3)
-    rig.hub.add(STREAM, *events(0, 6))
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    seen = await rig.breakers.load()
-    await rig.breakers.replace(seen, replace(seen.breaker, mode=BreakerMode.ISOLATED))
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    assert rig.checkpoint == 3
-
-
-@pytest.mark.parametrize(
-    ("state", "error"),
-    [
-        (HubUnavailable("no answer"), HubUnavailable),
-        (HubState(NOW, 0), StreamRecreated),
-        (HubState(NOW + timedelta(hours=1), 9), StreamRecreated),
-    ],
-)
-async def test_a_failure_of_one_partition_does_not_stop_the_others(
-    rig: Rig, state: HubState | Exception, error: type[Exception]
+async def test_a_batch_longer_than_the_window_opens_the_breaker_and_stops(
+    rig: BreakerRig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = replace(STREAM, partition_id="1")
-    for partition_id in ("0", "1"):
-        await ingest.ingest_batch(events(0, 3), rig.line(partition_id))
-    rig.hub.add(other, *events(0, 6))
-    ask: Callable[[Stream], Awaitable[HubState]] = rig.hub.state
-
-    async def asked(stream: Stream) -> HubState:
-        if stream != STREAM:
-            return await ask(stream)
-        if isinstance(state, Exception):
-            raise state
-        return state
-
-    rig.hub.state = asked  # type: ignore[method-assign]
-    for _ in range(2):
-        rig.wait(60)
-        with pytest.raises(ExceptionGroup) as raised:
-            await rig.watch.check_partitions(["0", "1"], rig.line_of)
-        assert [type(e) for e in raised.value.exceptions] == [error]
-    checkpoint = rig.store.rows[other].checkpoint
-    assert checkpoint is not None
-    assert checkpoint.sequence == 6
+    rig.seconds_of, rig.bad = (lambda _: 6.0), set(range(100))
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(0, 99)
+    dead = len(rig.dead)
+    assert (await rig.mode(), 6 <= dead <= 8) == (OPEN, True)
+    assert rig.checkpoint == dead - 1, "the handled events are accounted for, the others are held"
+    assert len(rig.handled) == dead
+    assert "[batch_stopped] hub/0: the breaker is open: 6 failures" in caplog.text
+    rig.wait(3600)
+    rig.bad = set()
+    await rig.ingest(0, 99)
+    assert (len(rig.dead), len(rig.handled)) == (dead, 100), "each event once"
 
 
-async def test_the_tail_watch_tells_of_events_in_a_partition_without_a_checkpoint(
-    rig: Rig, caplog: pytest.LogCaptureFixture
+async def test_a_batch_whose_handler_never_waits_is_stopped(rig: BreakerRig) -> None:
+    rig.seconds_of, rig.bad, rig.blocking = (lambda _: 2.0), set(range(100)), True
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(0, 99)
+    assert len(rig.handled) < 20
+
+
+async def test_a_batch_stops_when_another_instance_opens_the_breaker(
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is delivered there if the state was lost after all events had been read."""
-    rig.hub.add(STREAM, *events(0, 3))
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    assert "[tail_unread]" not in caplog.text
-    rig.wait(600)
-    await rig.watch.check_partitions(["0"], rig.line_of)
-    assert "[tail_unread] hub/0: the hub has events up to number 3" in caplog.text
-    assert rig.handled == []
+    rig.seconds_of, handle = (lambda _: 6.0), rig.handle
+
+    async def handled(event: Event) -> Effect:
+        if event.sequence == 3:
+            seen = await rig.breakers.load()
+            opened = replace(seen.breaker, mode=OPEN, reason="elsewhere")
+            await rig.breakers.replace(seen, opened)
+        return await handle(event)
+
+    monkeypatch.setattr(rig, "handle", handled)
+    with pytest.raises(BreakerOpen, match="elsewhere"):
+        await rig.ingest(0, 9)
+    assert rig.checkpoint == 3, "the running call was completed"
+
+
+async def test_failures_are_reported_while_an_outage_is_being_retried(rig: BreakerRig) -> None:
+    rig.seconds_of = lambda _: 6.0
+    rig.handle_error = ConnectionError("refused")
+    with pytest.raises(ConnectionError):
+        await rig.ingest(0, 0)
+    assert [failures for _, _, failures in await rig.tallies()] == [1, 2], "three attempts"
+
+
+async def test_a_healthy_long_batch_only_reads_the_breaker_and_is_logged_each_minute(
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    written: list[Tally] = []
+    put = rig.breakers.put_tally
+
+    async def counted(tally: Tally) -> None:
+        written.append(tally)
+        await put(tally)
+
+    monkeypatch.setattr(rig.breakers, "put_tally", counted)
+    rig.seconds_of = lambda _: 100.0
+    await rig.ingest(0, 1)
+    assert rig.beats == 40
+    assert len(written) <= 2, "one write for each bucket in which a call ended"
+    lines = [record.message for record in caplog.records if "[batch_at_work]" in record.message]
+    told = "[batch_at_work] hub/0: {} call(s) have ended so far"
+    assert lines == [told.format(0), told.format(1), told.format(1)]
+
+
+async def test_a_failing_breaker_store_does_not_stop_a_running_batch(
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.seconds_of, load, calls = (lambda _: 6.0), rig.breakers.load, 0
+
+    async def fail_after_the_first() -> object:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise StoreUnavailable("breaker")
+        return await load()
+
+    monkeypatch.setattr(rig.breakers, "load", fail_after_the_first)
+    await rig.ingest(0, 2)
+    assert rig.checkpoint == 2
+    assert "[breaker_not_told] hub/0: the heartbeat failed: breaker" in caplog.text
+
+
+async def test_a_store_clock_slightly_behind_does_not_reset_a_tally(rig: BreakerRig) -> None:
+    breaker = rig.breaker
+    await breaker.check("0")
+    breaker.count(NOW + timedelta(seconds=9), failures=3)
+    breaker.count(NOW + timedelta(seconds=10), failures=1)
+    await breaker.after_batch()
+    breaker.count(NOW + timedelta(seconds=9), failures=1)
+    await breaker.after_batch()
+    assert await rig.tallies() == [(0, 0, 4), (10, 0, 1)]
+
+
+async def test_failures_that_could_not_be_reported_are_reported_at_the_end(
+    rig: BreakerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, rig.bad = rig.breakers.put_tally, {0}
+    rig.seconds_of = lambda sequence: 4.0 if sequence == 0 else 5.0
+
+    async def fail_once(tally: Tally) -> None:
+        monkeypatch.setattr(rig.breakers, "put_tally", put)
+        raise StoreUnavailable(f"{tally.instance}")
+
+    monkeypatch.setattr(rig.breakers, "put_tally", fail_once)
+    await rig.ingest(0, 1)
+    assert await rig.tallies() == [(0, 1, 1)]
+
+
+async def test_a_slow_probe_keeps_its_time_and_closes_the_breaker(tripped: BreakerRig) -> None:
+    tripped.seconds_of = lambda _: 90.0
+    tripped.wait(30)
+    await tripped.ingest(10, 12)
+    assert (await tripped.mode(), tripped.checkpoint) == (CLOSED, 12)
+
+
+async def test_a_batch_that_runs_out_of_time_is_continued_when_redelivered(
+    rig: BreakerRig,
+) -> None:
+    rig.seconds_of, rig.bad = (lambda _: 4.0), {1, 2}
+    rig.lines["0"] = rig.new_line(seconds_max=240)
+    with pytest.raises(OutOfTime, match=r"took longer than 240 s.*maxEventBatchSize"):
+        await rig.ingest(0, 98)
+    assert rig.checkpoint == 59, "the events handled in time are accounted for"
+    await rig.ingest(0, 98)
+    assert (rig.checkpoint, rig.handled) == (98, list(range(99))), "each event once"
+    assert await rig.mode() is CLOSED
+    failed = sum(failures for _, _, failures in await rig.tallies())
+    assert failed == 2, "running out of time is not a failure"
+
+
+# --- heartbeats of the event loop -------------------------------------------------------------
+
+
+async def test_heartbeats_run_during_the_work_and_have_ended_when_it_returns() -> None:
+    beats, over, ended = 0, asyncio.Event(), True
+
+    async def beat() -> None:
+        nonlocal beats, ended
+        beats, ended = beats + 1, False
+        if beats == 3:
+            over.set()
+        await asyncio.sleep(0.001)
+        ended = True
+
+    async def work() -> str:
+        await over.wait()
+        return "done"
+
+    assert await heartbeat_every(0)(work(), beat) == "done"
+    assert (ended, len(asyncio.all_tasks())) == (True, 1)
+
+
+async def test_short_work_has_no_heartbeat_and_its_error_is_raised() -> None:
+    async def beat() -> None:
+        raise AssertionError("too soon")
+
+    async def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await heartbeat_every(0)(work(), beat)

@@ -1,28 +1,15 @@
-"""Error classes that a user names as outages: checked at the start, and applied to events."""
+"""Error classes that a user names as outages, checked at the start."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from shared import settings as settings_module
-from shared.azure.retry import JitteredRetrying
-from shared.ingestion.dead_letters.redrive import Redriver
-from shared.ingestion.errors import BadEvent, IngestionError
-from shared.ingestion.events.process_batch import process_batch
-from shared.ingestion.model import DeadLetter
 from shared.settings import SettingsError
 from shared.wiring import checks as wiring_checks
-from tests.builders import thrice
-from tests.ingestion.test_process_batch import STREAM, Rig, events
+from tests.ingestion.test_process_batch import GatewayGone
 
-
-class GatewayGone(Exception):
-    """An error of a library that a handler uses."""
-
-
-NAME = f"{__name__}.GatewayGone"
+NAME = f"{GatewayGone.__module__}.GatewayGone"
 
 
 def test_classes_are_named_by_module_and_class() -> None:
@@ -68,44 +55,3 @@ def test_the_app_does_not_start_with_a_class_that_does_not_exist(
     monkeypatch.setenv("OutageErrors", "no_such.Thing")
     with pytest.raises(SettingsError, match=r"OutageErrors = 'no_such\.Thing'"):
         wiring_checks.check()
-
-
-async def test_a_named_error_is_retried_and_then_holds_the_partition() -> None:
-    rig = Rig()
-    named = replace(rig.consumer, outages=(GatewayGone,))
-    rig.handle.fails(1, *[GatewayGone("no route")] * 2)
-    await process_batch(events(0, 2), named)
-    assert rig.account == {"effects": [0, 1, 2], "dead": [], "gaps": []}
-    rig.handle.fails(4, *[GatewayGone("no route")] * 3)
-    with pytest.raises(GatewayGone):
-        await process_batch(events(3, 5), named)
-    assert rig.account == {"effects": [0, 1, 2, 3], "dead": [], "gaps": []}
-
-
-async def test_a_named_error_stops_a_redrive_instead_of_failing_each_dead_letter() -> None:
-    rig = Rig()
-    rig.handle.fails(1, BadEvent("bad"))
-    await process_batch(events(0, 1), rig.consumer)
-    (stored,) = await rig.store.dead_letters(STREAM, None, 9)
-    assert isinstance(stored.letter, DeadLetter)
-    rig.handle.fails(1, *[GatewayGone("no route")] * 3)
-    redriver = Redriver(rig.store, rig.hub, lambda _: rig.handle, thrice, (GatewayGone,))
-    with pytest.raises(GatewayGone):
-        await redriver.redrive([stored])
-    assert not issubclass(GatewayGone, IngestionError)
-
-
-async def test_an_earlier_outage_does_not_excuse_the_error_of_the_next_attempt() -> None:
-    rig = Rig()
-    rig.handle.fails(1, ConnectionError("refused"), BadEvent("not JSON"))
-    await process_batch(events(0, 2), rig.consumer)
-    assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}
-
-
-async def test_the_errors_of_successive_attempts_are_not_chained() -> None:
-    async def at_once(_seconds: float) -> None: ...
-
-    rig = Rig()
-    rig.handle.fails(1, *[ConnectionError("refused")] * 2, BadEvent("not JSON"))
-    await process_batch(events(0, 2), replace(rig.consumer, retry=JitteredRetrying(sleep=at_once)))
-    assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}

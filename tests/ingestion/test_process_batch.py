@@ -1,5 +1,5 @@
-"""Batches from delivery to commit: handling, retries, gaps, lost races, lost replies and the
-outbox."""
+"""Batches from delivery to commit: handling, retries, gaps, lost races, lost replies and the first
+checkpoint."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore, StreamRows
+from shared.azure.retry import JitteredRetrying
 from shared.ingestion.errors import (
     AccountingBroken,
     BadEvent,
+    BreakerOpen,
     CommitRefused,
     DependencyDown,
     Fenced,
@@ -26,17 +27,14 @@ from shared.ingestion.errors import (
     StreamRecreated,
     TransientFailure,
 )
-from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import (
     LOST_REPLIES_MAX,
     RACES_MAX,
-    Consumer,
     LastCommit,
     process_batch,
     process_undelivered,
 )
-from shared.ingestion.failure_cause import FailureCause, classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,
@@ -51,20 +49,8 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.ports import ReadBack
 from shared.ingestion.store.events import StoredCheckpoint
-from shared.ingestion.store.rows import CommitLimits
-from shared.values.concurrency import task_runner
-from tests.builders import NOW, thrice
-
-STREAM = Stream("ns", "hub", "$Default", "0")
-
-
-def event(sequence: int, key: str | None = None) -> Event:
-    at = NOW + timedelta(seconds=sequence)
-    return Event(sequence, f"@{sequence}", at, str(sequence).encode(), key)
-
-
-def events(first: int, last: int) -> list[Event]:
-    return [event(sequence) for sequence in range(first, last + 1)]
+from tests.builders import NOW
+from tests.ingestion.flows import STREAM, BreakerRig, consumer, event, events
 
 
 class Handling:
@@ -124,17 +110,7 @@ async def lose() -> None:
 class Rig:
     def __init__(self, read_max: int = 100) -> None:
         self.store, self.hub, self.handle = Store(), MemoryHubReader(read_max), Handling()
-        numbers = count()
-        self.consumer = Consumer(
-            STREAM,
-            Writer("me", 1),
-            self.store,
-            self.hub,
-            self.handle,
-            thrice,
-            task_runner(4),
-            lambda: f"tx{next(numbers)}",
-        )
+        self.consumer = consumer(self.store, self.hub, self.handle)
 
     async def begin(self, last: int = 0) -> None:
         """Account for the numbers from 0 to ``last``."""
@@ -167,6 +143,8 @@ async def test_a_batch_is_committed_as_effects_and_a_checkpoint_in_one_transacti
     assert report.checkpoint == rig.store.stream.checkpoint
     assert report.checkpoint is not None
     assert (report.checkpoint.start, report.checkpoint.sequence) == (5, 8)
+    await process_batch(events(9, 158), rig.consumer)
+    assert [len(commit.effects) for commit in rig.store.commits][2:] == [99, 51]
 
 
 async def test_redelivered_events_are_neither_handled_nor_written(rig: Rig) -> None:
@@ -177,127 +155,148 @@ async def test_redelivered_events_are_neither_handled_nor_written(rig: Rig) -> N
     assert (await process_batch([], Rig().consumer)).checkpoint is None
 
 
-async def test_150_events_are_committed_in_two_transactions(rig: Rig) -> None:
-    await rig.begin(0)
-    await process_batch(events(1, 150), rig.consumer)
-    assert [len(commit.effects) for commit in rig.store.commits] == [99, 51]
-
-
-@pytest.mark.parametrize("bad", [[0], [3], [0, 1, 2, 3]])
-async def test_a_poison_event_becomes_a_dead_letter_and_the_others_are_handled(
-    rig: Rig, bad: list[int]
-) -> None:
-    for sequence in bad:
-        rig.handle.fails(sequence, BadEvent("not JSON"))
-    report = await process_batch(events(0, 3), rig.consumer)
-    assert rig.account["dead"] == bad
-    assert (report.effects, report.dead_letters) == (4 - len(bad), len(bad))
-    letter = rig.store.stream.dead_letters[bad[0]]
-    assert (letter.kind, letter.error) == (FailureKind.POISON, "BadEvent: not JSON")
-    assert (letter.attempts, letter.failed_at, letter.body) == (1, NOW, str(bad[0]).encode())
-
-
-@pytest.mark.parametrize("error", [TransientFailure, ConnectionError, TimeoutError])
-async def test_a_transient_failure_is_retried(rig: Rig, error: type[Exception]) -> None:
-    rig.handle.fails(1, error("x"), error("x"))
-    await process_batch(events(0, 2), rig.consumer)
-    assert rig.account == {"effects": [0, 1, 2], "dead": [], "gaps": []}
-
-
-async def test_an_event_whose_attempts_all_fail_becomes_a_dead_letter_with_their_number(
-    rig: Rig,
-) -> None:
-    rig.handle.fails(1, *[TransientFailure("x")] * 3)
-    await process_batch(events(0, 2), rig.consumer)
-    letter = rig.store.stream.dead_letters[1]
-    assert (letter.kind, letter.attempts) == (FailureKind.EXHAUSTED, 3)
+LOST_CALL, DOWN, BAD = ConnectionError("refused"), DependencyDown("SQL is down"), BadEvent("bad")
 
 
 @pytest.mark.parametrize(
-    "errors", [[DependencyDown("SQL is down")], [ConnectionError("refused")] * 3]
+    ("failures", "effects", "dead", "is_held"),
+    [
+        pytest.param({1: [TransientFailure("x")] * 2}, [0, 1, 2, 3], [], False, id="transient"),
+        pytest.param({1: [LOST_CALL] * 2}, [0, 1, 2, 3], [], False, id="connection"),
+        pytest.param({1: [TimeoutError("x")] * 2}, [0, 1, 2, 3], [], False, id="time out"),
+        pytest.param({1: [TransientFailure("x")] * 3}, [0, 2, 3], [1], False, id="all attempts"),
+        pytest.param({0: [BAD]}, [1, 2, 3], [0], False, id="the first is poison"),
+        pytest.param({3: [BAD]}, [0, 1, 2], [3], False, id="the last is poison"),
+        pytest.param({n: [BAD] for n in range(4)}, [], [0, 1, 2, 3], False, id="all are poison"),
+        pytest.param({1: [LOST_CALL, BAD]}, [0, 2, 3], [1], False, id="poison after an outage"),
+        pytest.param({2: [DOWN]}, [0, 1], [], True, id="an outage"),
+        pytest.param({2: [LOST_CALL] * 3}, [0, 1], [], True, id="an outage in all attempts"),
+        pytest.param({0: [DOWN]}, [], [], True, id="an outage at the first event"),
+    ],
 )
-async def test_an_outage_holds_the_partition_and_dead_letters_no_event(
-    rig: Rig, errors: list[Exception]
+async def test_a_failure_is_retried_becomes_a_dead_letter_or_holds_the_partition(
+    rig: Rig,
+    failures: dict[int, list[Exception]],
+    effects: list[int],
+    dead: list[int],
+    *,
+    is_held: bool,
 ) -> None:
-    rig.handle.fails(2, *errors)
-    with pytest.raises(type(errors[0])):
-        await process_batch(events(0, 4), rig.consumer)
-    assert rig.account == {"effects": [0, 1], "dead": [], "gaps": []}
-    await process_batch(events(0, 4), rig.consumer)
-    assert rig.account == {"effects": [0, 1, 2, 3, 4], "dead": [], "gaps": []}
+    for sequence, errors in failures.items():
+        rig.handle.fails(sequence, *errors)
+    if is_held:
+        ((error, *_),) = failures.values()
+        with pytest.raises(type(error)):
+            await process_batch(events(0, 3), rig.consumer)
+        assert rig.account == {"effects": effects, "dead": [], "gaps": []}
+        effects = [0, 1, 2, 3]
+        await process_batch(events(0, 3), rig.consumer)
+    else:
+        report = await process_batch(events(0, 3), rig.consumer)
+        assert (report.effects, report.dead_letters) == (len(effects), len(dead))
+    assert rig.account == {"effects": effects, "dead": dead, "gaps": []}
 
 
-async def test_after_an_outage_no_lane_starts_another_event(rig: Rig) -> None:
-    rig.handle.fails(2, DependencyDown("down"))
-    with pytest.raises(DependencyDown):
-        await process_batch([event(n, "ab"[n % 2]) for n in range(12)], rig.consumer)
-    assert max(rig.handle.handled) <= 3
+@pytest.mark.parametrize(
+    ("errors", "kind", "error", "attempts"),
+    [
+        ([BadEvent("not JSON")], FailureKind.POISON, "BadEvent: not JSON", 1),
+        ([TransientFailure("x")] * 3, FailureKind.EXHAUSTED, "TransientFailure: x", 3),
+    ],
+)
+async def test_a_dead_letter_holds_kind_error_attempts_body_and_the_time_of_failure(
+    rig: Rig, errors: list[Exception], kind: FailureKind, error: str, attempts: int
+) -> None:
+    """Also after a long pause, in which the checkpoint was not read."""
+    await rig.begin(4)
+    rig.store.now = NOW + timedelta(hours=3)
+    rig.handle.fails(6, *errors)
+    await process_batch(events(5, 9), rig.consumer)
+    letter = rig.store.stream.dead_letters[6]
+    assert (letter.kind, letter.error, letter.attempts) == (kind, error, attempts)
+    assert (letter.failed_at, letter.body) == (rig.store.now, b"6")
+    assert sorted(set(rig.handle.handled)) == [5, 6, 7, 8, 9]
+    assert len(rig.handle.handled) == 4 + attempts
 
 
-async def test_a_gap_after_a_held_event_is_not_committed_yet(rig: Rig) -> None:
-    await rig.begin(0)
-    rig.handle.fails(1, DependencyDown("down"))
-    with pytest.raises(DependencyDown):
-        await process_batch([event(1), event(5)], rig.consumer)
-    assert rig.account == {"effects": [0], "dead": [], "gaps": []}
+async def test_the_errors_of_successive_attempts_are_not_chained(rig: Rig) -> None:
+    async def at_once(_seconds: float) -> None: ...
+
+    rig.handle.fails(1, LOST_CALL, LOST_CALL, BadEvent("not JSON"))
+    await process_batch(events(0, 2), replace(rig.consumer, retry=JitteredRetrying(sleep=at_once)))
+    assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}
 
 
-async def test_an_outage_at_the_first_event_commits_no_event(rig: Rig) -> None:
-    await rig.begin(0)
-    rig.handle.fails(1, DependencyDown("down"))
-    with pytest.raises(DependencyDown):
-        await process_batch(events(1, 2), rig.consumer)
-    assert rig.store.commits == []
+class GatewayGone(Exception):
+    """An error of a library that a handler uses."""
 
 
-async def test_events_of_a_key_are_handled_in_order_while_keys_run_concurrently(rig: Rig) -> None:
-    batch = [event(n, "ab"[n % 2]) for n in range(10)]
-    await process_batch(batch, rig.consumer)
-    assert [n for n in rig.handle.handled if n % 2 == 0] == [0, 2, 4, 6, 8]
-    assert [n for n in rig.handle.handled if n % 2 == 1] == [1, 3, 5, 7, 9]
-    assert 1 in rig.handle.handled[:3], "the second key must not wait for the first"
+async def test_an_error_that_the_user_names_is_retried_and_then_holds_the_partition(
+    rig: Rig,
+) -> None:
+    named = replace(rig.consumer, outages=(GatewayGone,))
+    rig.handle.fails(1, *[GatewayGone("no route")] * 2)
+    await process_batch(events(0, 2), named)
+    rig.handle.fails(4, *[GatewayGone("no route")] * 3)
+    with pytest.raises(GatewayGone):
+        await process_batch(events(3, 5), named)
+    assert rig.account == {"effects": [0, 1, 2, 3], "dead": [], "gaps": []}
 
 
-async def test_the_number_of_concurrent_lanes_is_bounded() -> None:
-    running, most = 0, 0
+@pytest.mark.parametrize(
+    ("returned", "error"),
+    [
+        (Effect(1), "returned an Effect of event 1 for event 0; pass event.sequence to Effect"),
+        (None, "the handler returned a NoneType; it must return Effect(event.sequence, …)"),
+        ("done", "the handler returned a str; it must return Effect(event.sequence, …)"),
+        ({"sequence": 0}, "the handler returned a dict; it must return Effect(event.sequence, …)"),
+    ],
+)
+async def test_a_handler_that_does_not_return_the_events_effect_is_told_what_to_return(
+    rig: Rig, returned: Any, error: str
+) -> None:
+    async def handle(_event: Event) -> Any:
+        return returned
 
-    async def work() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-
-    await task_runner(3)([work] * 10)
-    assert (most, running) == (3, 0)
-
-
-async def test_an_effect_of_another_event_makes_the_event_a_dead_letter(rig: Rig) -> None:
-    async def confused(event: Event) -> Effect:
-        return Effect(event.sequence + 1)
-
-    await process_batch(events(0, 0), replace(rig.consumer, handle=confused))
-    error = rig.store.stream.dead_letters[0].error
-    assert "the handler returned an Effect of event 1 for event 0" in error
+    await process_batch(events(0, 0), replace(rig.consumer, handle=handle))
+    assert rig.store.stream.dead_letters[0].error.endswith(error)
 
 
 # --- events that the host skipped -------------------------------------------------------------
 
 
-async def test_skipped_events_are_read_back(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("in_hub", "batch", "effects", "gaps", "read_back"),
+    [
+        pytest.param(range(21), [5, 9, 10], range(11), [], 7, id="all are read back"),
+        pytest.param([3, 4], [5, 8], [0, 3, 4, 5, 8], [(1, 2), (6, 7)], 2, id="some are gone"),
+    ],
+)
+async def test_skipped_events_are_read_back_and_those_that_the_hub_no_longer_has_are_a_gap(
+    rig: Rig,
+    in_hub: Sequence[int],
+    batch: list[int],
+    effects: Sequence[int],
+    gaps: list[tuple[int, int]],
+    read_back: int,
+) -> None:
     await rig.begin(0)
-    rig.hub.add(STREAM, *events(0, 20))
-    report = await process_batch([event(5), event(9), event(10)], rig.consumer)
-    assert rig.account["effects"] == list(range(11))
-    assert (report.read_back, report.gaps) == (7, [])
+    rig.hub.add(STREAM, *map(event, in_hub))
+    report = await process_batch([*map(event, batch)], rig.consumer)
+    assert rig.account["effects"] == list(effects)
+    assert [(gap.first, gap.last) for gap in report.gaps] == gaps
+    assert report.read_back == read_back
 
 
-async def test_skipped_events_that_the_hub_no_longer_has_are_a_gap(rig: Rig) -> None:
+@pytest.mark.parametrize(("held", "batch", "gaps"), [(1, [1, 5], []), (5, [5, 6], [1, 2, 3, 4])])
+async def test_only_a_gap_before_a_held_event_is_committed(
+    rig: Rig, held: int, batch: list[int], gaps: list[int]
+) -> None:
     await rig.begin(0)
-    rig.hub.add(STREAM, event(3), event(4))
-    report = await process_batch([event(5), event(8)], rig.consumer)
-    assert rig.account == {"effects": [0, 3, 4, 5, 8], "dead": [], "gaps": [1, 2, 6, 7]}
-    assert [(gap.first, gap.last) for gap in report.gaps] == [(1, 2), (6, 7)]
+    rig.handle.fails(held, DependencyDown("down"))
+    with pytest.raises(DependencyDown):
+        await process_batch([*map(event, batch)], rig.consumer)
+    assert rig.account == {"effects": [0], "dead": [], "gaps": gaps}
 
 
 @pytest.mark.parametrize(
@@ -332,38 +331,36 @@ async def test_many_skipped_events_are_read_back_in_bounded_steps() -> None:
     assert max(len(commit.effects) for commit in rig.store.commits) <= 10 + 1
 
 
-async def test_no_gap_is_recorded_while_the_hub_is_unavailable(rig: Rig) -> None:
-    class Silent(MemoryHubReader):
-        async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-            raise HubUnavailable(f"{stream.key} from {span.first}")
+class Unhelpful(MemoryHubReader):
+    """A hub that does not answer, or that does not say what it still has."""
 
+    def __init__(self, *, answers: bool) -> None:
+        super().__init__()
+        self.answers = answers
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        if not self.answers:
+            raise HubUnavailable(f"{stream.key} from {span.first}")
+        return replace(await super().read_back(stream, span), complete_to=span.first - 1)
+
+
+@pytest.mark.parametrize(("answers", "error"), [(False, HubUnavailable), (True, AccountingBroken)])
+async def test_no_gap_is_recorded_while_the_hub_does_not_say_what_it_still_has(
+    rig: Rig, error: type[Exception], *, answers: bool
+) -> None:
     await rig.begin(0)
-    with pytest.raises(HubUnavailable):
-        await process_batch([event(5)], replace(rig.consumer, hub=Silent()))
+    with pytest.raises(error):
+        await process_batch([event(5)], replace(rig.consumer, hub=Unhelpful(answers=answers)))
     assert rig.account == {"effects": [0], "dead": [], "gaps": []}
 
 
-async def test_reading_back_without_progress_is_an_error(rig: Rig) -> None:
-    class Stuck(MemoryHubReader):
-        async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-            return replace(await super().read_back(stream, span), complete_to=span.first - 1)
-
-    await rig.begin(0)
-    with pytest.raises(AccountingBroken):
-        await process_batch([event(5)], replace(rig.consumer, hub=Stuck()))
-
-
-async def test_a_gap_before_a_held_event_is_committed(rig: Rig) -> None:
-    await rig.begin(0)
-    rig.handle.fails(5, DependencyDown("down"))
-    with pytest.raises(DependencyDown):
-        await process_batch([event(5), event(6)], rig.consumer)
-    assert rig.account == {"effects": [0], "dead": [], "gaps": [1, 2, 3, 4]}
-
-
-async def test_undelivered_events_at_the_tail_are_swept(rig: Rig) -> None:
-    await rig.begin(3)
+async def test_undelivered_events_at_the_tail_are_swept_once_the_stream_has_a_checkpoint(
+    rig: Rig,
+) -> None:
     rig.hub.add(STREAM, *events(0, 9))
+    assert (await process_undelivered(rig.consumer)).checkpoint is None
+    assert rig.store.stream.version is None
+    await rig.begin(3)
     report = await process_undelivered(rig.consumer)
     assert (report.effects, rig.account["effects"]) == (6, list(range(10)))
     assert (await process_undelivered(rig.consumer)).effects == 0
@@ -371,12 +368,6 @@ async def test_undelivered_events_at_the_tail_are_swept(rig: Rig) -> None:
     rig.hub.forget(STREAM, 12)
     await process_undelivered(rig.consumer)
     assert rig.account == {"effects": [*range(10), 12], "dead": [], "gaps": [10, 11]}
-
-
-async def test_a_stream_without_a_checkpoint_is_not_swept(rig: Rig) -> None:
-    rig.hub.add(STREAM, *events(0, 9))
-    assert (await process_undelivered(rig.consumer)).checkpoint is None
-    assert rig.store.stream.version is None
 
 
 async def test_a_recreated_hub_is_reported(rig: Rig) -> None:
@@ -391,23 +382,17 @@ async def test_a_recreated_hub_is_reported(rig: Rig) -> None:
 # --- lost races, lost replies, fencing --------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [1, 4])
+@pytest.mark.parametrize("first", [0, 1, 4])
 async def test_a_commit_whose_reply_is_lost_is_written_exactly_once(rig: Rig, first: int) -> None:
-    await rig.begin(first - 1)
+    """Also that of the first checkpoint."""
+    if first:
+        await rig.begin(first - 1)
     rig.store.after = [lose]
     await process_batch(events(first, first + 3), rig.consumer)
     rig.store.before = [lose]
     await process_batch(events(first + 4, first + 7), rig.consumer)
     assert rig.account["effects"] == list(range(first + 8))
-    assert len(rig.store.commits) == 2
-
-
-async def test_too_many_lost_replies_in_a_row_fail_the_batch(rig: Rig) -> None:
-    rig.store.before = [lose] * LOST_REPLIES_MAX
-    with pytest.raises(StoreUnavailable):
-        await process_batch(events(0, 3), rig.consumer)
-    await process_batch(events(0, 3), rig.consumer)
-    assert rig.account["effects"] == [0, 1, 2, 3]
+    assert len(rig.store.commits) == 2 + (first == 0)
 
 
 async def test_a_lost_call_that_arrives_late_is_recognized_by_its_txid(rig: Rig) -> None:
@@ -527,15 +512,6 @@ async def test_after_a_failure_the_checkpoint_is_read_again(rig: Rig) -> None:
     assert rig.store.loads == loads + 1
 
 
-async def test_a_dead_letter_has_its_time_of_failure_even_after_a_long_pause(rig: Rig) -> None:
-    await rig.begin(4)
-    rig.store.now = NOW + timedelta(hours=3)
-    rig.handle.fails(6, BadEvent("bad"))
-    await process_batch(events(5, 9), rig.consumer)
-    assert rig.store.stream.dead_letters[6].failed_at == rig.store.now
-    assert rig.handle.handled == [5, 6, 7, 8, 9], "none of them twice"
-
-
 async def test_an_overtaken_reader_with_a_dead_letter_continues_from_the_stored_checkpoint(
     rig: Rig,
 ) -> None:
@@ -554,55 +530,6 @@ async def test_a_reader_with_an_old_epoch_is_fenced_before_it_handles_an_event(r
     assert (rig.handle.handled, rig.account["effects"]) == ([], [0])
 
 
-async def test_the_in_memory_adapter_has_the_limits_of_a_table(rig: Rig) -> None:
-    consumer = replace(rig.consumer, limits=CommitLimits(rows_max=101))
-    with pytest.raises(AccountingBroken, match="101 rows"):
-        await process_batch(events(0, 150), consumer)
-
-
-# --- the outbox -------------------------------------------------------------------------------
-
-
-class Sender:
-    def __init__(self) -> None:
-        self.sent: list[str] = []
-
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        self.sent.extend(message.message_id for message in messages)
-
-
-async def test_the_outbox_is_sent_in_order_and_emptied(rig: Rig) -> None:
-    await process_batch(events(8, 12), rig.consumer)
-    sender = Sender()
-    leases = rig.consumer.leases
-    counts = [
-        await outbox.send_messages(STREAM, rig.store, sender, leases, limit=3) for _ in range(2)
-    ]
-    assert counts == [5, 0]
-    assert leases.mine == {}
-    assert sender.sent == ["hub:0:8", "hub:0:9", "hub:0:10", "hub:0:11", "hub:0:12"]
-
-
-@pytest.mark.parametrize(
-    ("error", "expected", "retries", "holds"),
-    [
-        (BadEvent(), FailureCause.EVENT, False, False),
-        (ValueError(), FailureCause.TRANSIENT, True, False),
-        (TransientFailure(), FailureCause.TRANSIENT, True, False),
-        (TimeoutError(), FailureCause.UNREACHABLE, True, True),
-        (ConnectionResetError(), FailureCause.UNREACHABLE, True, True),
-        (DependencyDown(), FailureCause.DEPENDENCY, False, True),
-        (StoreUnavailable(), FailureCause.DEPENDENCY, False, True),
-        (HubUnavailable(), FailureCause.DEPENDENCY, False, True),
-    ],
-)
-def test_the_cause_of_a_failure_decides_about_retries_and_holding(
-    error: Exception, expected: FailureCause, *, retries: bool, holds: bool
-) -> None:
-    cause = classify(error)
-    assert (cause, cause.is_retryable, cause.holds_partition) == (expected, retries, holds)
-
-
 async def test_a_writer_without_an_epoch_keeps_that_of_the_checkpoint(rig: Rig) -> None:
     """From processors with leases to the trigger, and back to processors."""
     await rig.begin(0)
@@ -613,16 +540,91 @@ async def test_a_writer_without_an_epoch_keeps_that_of_the_checkpoint(rig: Rig) 
         assert (report.checkpoint.owner, report.checkpoint.epoch) == (writer.owner, epoch)
 
 
-@pytest.mark.parametrize("returned", [None, "done", {"sequence": 1}])
-async def test_the_error_of_a_handler_without_an_effect_says_what_to_return(
-    rig: Rig, returned: Any
-) -> None:
-    async def handle(_event: Event) -> Any:
-        return returned
+# --- the first checkpoint, which is written before the first event is handled -----------------
 
-    await process_batch(events(0, 0), replace(rig.consumer, handle=handle))
-    (letter,) = rig.store.rows[STREAM].dead_letters.values()
-    kind = type(returned).__name__
-    assert letter.error == (
-        f"TypeError: the handler returned a {kind}; it must return Effect(event.sequence, …)"
+
+@pytest.mark.parametrize(
+    ("in_hub", "gaps"), [(range(3, 10), []), (range(6, 10), [3, 4, 5])], ids=["kept", "gone"]
+)
+@pytest.mark.parametrize("swept", [False, True])
+async def test_a_first_batch_that_is_never_redelivered_is_read_back_or_a_gap(
+    rig: Rig, in_hub: Sequence[int], gaps: list[int], *, swept: bool
+) -> None:
+    rig.hub.add(STREAM, *map(event, in_hub))
+    rig.handle.fails(3, DependencyDown("database"))
+    with pytest.raises(DependencyDown):
+        await process_batch(events(3, 5), rig.consumer)
+    assert rig.account == {"effects": [], "dead": [], "gaps": []}
+    if swept:
+        await process_undelivered(rig.consumer)
+    else:
+        await process_batch(events(6, 9), rig.consumer)
+    assert rig.account == {"effects": [*in_hub], "dead": [], "gaps": gaps}
+
+
+async def test_no_event_is_handled_before_the_first_checkpoint_is_written(rig: Rig) -> None:
+    async def handle(event: Event) -> Effect:
+        checkpoint = rig.store.stream.checkpoint
+        assert checkpoint is not None
+        assert (checkpoint.start, checkpoint.sequence, checkpoint.offset) == (3, 2, "")
+        assert (checkpoint.epoch, checkpoint.owner) == (1, "me")
+        return Effect(event.sequence)
+
+    await process_batch(list(reversed(events(3, 5))), replace(rig.consumer, handle=handle))
+    assert rig.account["effects"] == [3, 4, 5]
+
+
+async def test_only_one_of_two_concurrent_readers_writes_the_first_checkpoint(
+    rig: Rig,
+) -> None:
+    other = replace(rig.consumer, writer=Writer("other", 1), new_txid=lambda: "another")
+    await asyncio.gather(
+        process_batch(events(3, 5), rig.consumer), process_batch(events(3, 5), other)
     )
+    assert rig.account["effects"] == [3, 4, 5]
+    first_checkpoints = [c for c in rig.store.commits if c.checkpoint.sequence < c.checkpoint.start]
+    assert len(first_checkpoints) == 1
+
+
+async def test_a_fenced_reader_does_not_write_the_first_checkpoint(rig: Rig) -> None:
+    late = replace(rig.consumer, writer=Writer("late", 0))
+
+    async def overtaken() -> None:
+        await process_batch(events(3, 5), rig.consumer)
+
+    rig.store.before = [overtaken]
+    with pytest.raises(Fenced):
+        await process_batch(events(3, 5), late)
+
+
+@pytest.mark.parametrize("error", [BreakerOpen, StoreUnavailable])
+async def test_the_first_checkpoint_is_written_although_the_breaker_is_open_or_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    rig = BreakerRig()
+    rig.hub.add(STREAM, *events(3, 9))
+
+    async def fail() -> None:
+        raise error("no")
+
+    with monkeypatch.context() as during:
+        if error is BreakerOpen:
+            await rig.isolate()
+        else:
+            during.setattr(rig.breakers, "load", fail)
+        with pytest.raises(error):
+            await rig.ingest(3, 5)
+    assert rig.handled == []
+    seen = await rig.breakers.load()
+    await rig.breakers.replace(seen, replace(seen.breaker, mode=seen.breaker.mode.CLOSED))
+    await rig.ingest(6, 9)
+    assert sorted(rig.store.rows[STREAM].effects) == [3, 4, 5, 6, 7, 8, 9]
+
+
+async def test_no_event_is_handled_while_the_first_checkpoint_cannot_be_written(rig: Rig) -> None:
+    rig.store.before = [lose] * LOST_REPLIES_MAX
+    with pytest.raises(StoreUnavailable):
+        await process_batch(events(3, 5), rig.consumer)
+    assert rig.handle.handled == []
+    await process_batch(events(3, 5), rig.consumer)
+    assert rig.account["effects"] == [3, 4, 5]

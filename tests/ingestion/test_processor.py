@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from local.twins.ingestion import MemoryOwnershipStore
-from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
+from shared.ingestion.errors import (
+    Fenced,
+    HubSilent,
+    HubUnavailable,
+    StoreUnavailable,
+    StreamRecreated,
+)
 from shared.ingestion.hub.client import KnownPartitions
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import BalancingTimes
@@ -28,7 +33,7 @@ class Owners(MemoryOwnershipStore):
 
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig.store_clock)
-        self.down = self.loses_reply = False
+        self.down = self.read_only = self.loses_reply = False
 
     async def owners(self) -> OwnershipSnapshot:
         if self.down:
@@ -36,7 +41,7 @@ class Owners(MemoryOwnershipStore):
         return await super().owners()
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
-        if self.down:
+        if self.down or self.read_only:
             raise StoreUnavailable("no answer")
         row = await super().write(claim)
         if self.loses_reply:
@@ -140,12 +145,16 @@ async def test_a_partition_that_expired_and_was_claimed_again_is_read_anew() -> 
     assert rig.going_on == [("0", 2)]
 
 
-@pytest.mark.parametrize(("seconds", "goes_on"), [(29, True), (30, False)])
+@pytest.mark.parametrize(
+    ("cycles", "seconds", "goes_on"), [([], 29, True), ([], 30, False), ([9], 31, False)]
+)
 async def test_while_the_store_is_unreachable_a_lease_ends_when_it_expires(
-    seconds: float, goes_on: bool
+    cycles: list[float], seconds: float, *, goes_on: bool
 ) -> None:
     rig = Rig()
     await rig.processor.cycle()
+    for rig.passed in cycles:  # the lease is fresh, so it is not renewed
+        await rig.processor.cycle()
     rig.owners.down = True
     rig.passed = seconds
     await rig.processor.cycle()
@@ -173,25 +182,22 @@ async def test_an_unavailable_hub_does_not_end_leases(hangs: bool) -> None:
     assert sorted(rig.going_on) == [("0", 1), ("1", 1)], "the partitions are listed again"
 
 
-async def test_a_lease_ends_by_its_own_time_not_by_that_of_the_last_cycle() -> None:
-    rig = Rig()
+@pytest.mark.parametrize(
+    "error", [Fenced("epoch 1 is over"), HubSilent("nothing came"), StreamRecreated("made anew")]
+)
+async def test_a_partition_whose_reading_ended_is_reported_released_and_claimed_anew(
+    error: Exception,
+) -> None:
+    rig, released = Rig(), list[tuple[str, BaseException]]()
+    rig.processor.on_release = lambda lease, why: released.append((lease.partition_id, why))
     await rig.processor.cycle()
-    rig.passed = 9  # fresh, so it is not renewed
+    rig.started[0].error, rig.committed = error, 12
     await rig.processor.cycle()
-    rig.owners.down = True
-    rig.passed = 31
+    assert (rig.going_on, released) == ([], [("0", error)])
+    (row,) = (await rig.owners.owners()).rows
+    assert (row.owner, row.epoch) == ("", 1)
     await rig.processor.cycle()
-    assert rig.going_on == []
-
-
-async def test_a_fenced_partition_is_released_and_claimed_next_under_a_higher_epoch() -> None:
-    rig = Rig()
-    await rig.processor.cycle()
-    rig.started[0].error, rig.committed = Fenced("epoch 1 is over"), 12
-    await rig.processor.cycle()
-    assert rig.going_on == []
-    await rig.processor.cycle()
-    assert rig.going_on == [("0", 13)]
+    assert rig.going_on == [("0", 13)], "above the committed epoch"
 
 
 async def test_a_stopping_processor_releases_its_partitions_at_once() -> None:
@@ -220,6 +226,43 @@ async def test_a_processor_that_ends_has_released_all_partitions() -> None:
     assert {row.owner for row in (await rig.owners.owners()).rows} == {""}
 
 
+async def test_a_dead_lease_is_taken_over_at_once_after_the_clock_was_set_back() -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    rig.passed = -600
+    successor = rig.new("successor")
+    await successor.cycle()
+    assert rig.going_on[-1] == ("0", 2)
+    assert list(successor.held) == ["0"]
+
+
+async def test_a_live_process_keeps_reading_when_the_clock_is_set_back() -> None:
+    rig = Rig(partitions=2)
+    for _ in range(3):
+        await rig.processor.cycle()
+    rig.passed = -600
+    await rig.processor.cycle()
+    assert sorted(rig.going_on) == [("0", 1), ("1", 1)]
+    rows = (await rig.owners.owners()).rows
+    assert {each.modified_at for each in rows} == {rig.store_clock()}
+
+
+async def test_a_lease_from_before_the_clock_was_set_back_expires_after_its_usual_time() -> None:
+    """By its row the lease lasts another 630 seconds, but another processor may have taken the
+    partition."""
+    rig = Rig()
+    elapsed = 0.0
+    await rig.processor.cycle()
+    rig.processor.elapsed = lambda: elapsed
+    rig.owners.read_only = True
+    rig.passed = -600
+    await rig.processor.cycle()
+    assert rig.going_on == [("0", 1)], "the partition is not known to be lost"
+    rig.owners.down, elapsed = True, TIMES.expire_seconds
+    await rig.processor.cycle()
+    assert rig.going_on == []
+
+
 class NoWaiting(selectors.DefaultSelector):
     """Lets the time of an event loop pass at once."""
 
@@ -232,23 +275,18 @@ class NoWaiting(selectors.DefaultSelector):
 
 
 class SlowOwners(MemoryOwnershipStore):
-    def __init__(self, clock: Callable[[], datetime], write_seconds: float) -> None:
-        super().__init__(clock)
-        self.write_seconds = write_seconds
+    """Each write takes 0.3 seconds."""
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
-        await asyncio.sleep(self.write_seconds / 2)
+        await asyncio.sleep(0.15)
         row = await super().write(claim)
-        await asyncio.sleep(self.write_seconds / 2)
+        await asyncio.sleep(0.15)
         return row
 
 
-@pytest.mark.parametrize(
-    ("processors", "write_seconds", "settled_seconds"),
-    [(1, 0.01, 30), (1, 0.3, 60), (4, 0.01, 20), (4, 0.03, 20), (8, 0.3, 30)],
-)
+@pytest.mark.parametrize(("processors", "settled_seconds"), [(1, 60), (4, 30)])
 def test_1024_partitions_are_shared_within_a_minute_and_then_stay(
-    processors: int, write_seconds: float, settled_seconds: float
+    processors: int, settled_seconds: float
 ) -> None:
     selector = NoWaiting()
     loop = asyncio.SelectorEventLoop(selector)
@@ -256,7 +294,7 @@ def test_1024_partitions_are_shared_within_a_minute_and_then_stay(
 
     async def run() -> None:
         rig, stopping = Rig(partitions=1024), asyncio.Event()
-        owners = SlowOwners(lambda: NOW + timedelta(seconds=selector.now), write_seconds)
+        owners = SlowOwners(lambda: NOW + timedelta(seconds=selector.now))
         everyone = [
             Processor(
                 Balancer(f"p{n}", owners, rig, rig.epoch_of, TIMES), rig.start, lambda: selector.now
@@ -270,7 +308,7 @@ def test_1024_partitions_are_shared_within_a_minute_and_then_stay(
         settled = sorted(rig.going_on)
         held = Counter(row.owner for row in (await owners.owners()).rows)
         assert sorted(held.values()) == [1024 // processors] * processors
-        await asyncio.sleep(90)
+        await asyncio.sleep(40)  # longer than a lease
         assert sorted(rig.going_on) == settled
         assert len(settled) == 1024
         stopping.set()

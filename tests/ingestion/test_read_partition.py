@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import Fenced, HubSilent, StreamRecreated
-from shared.ingestion.model import Checkpoint, Event, Ownership, Stream
+from shared.ingestion.model import Checkpoint, Ownership, Stream
 from shared.ingestion.ownership.processor import BackgroundTask
 from shared.ingestion.ownership.read_partition import (
     REPEAT_SECONDS,
@@ -19,7 +18,6 @@ from shared.ingestion.ownership.read_partition import (
     RepeatedFailures,
 )
 from tests.builders import NOW
-from tests.ingestion.test_processor import Rig
 
 STREAM = Stream("ns", "hub", "$Default", "0")
 LEASE = Ownership("0", "me", 1, NOW)
@@ -32,35 +30,30 @@ class Attempts(Exception):
 
 
 class Reading:
-    """A reader of one partition whose hub delivers nothing. It is stopped after a number of
-    attempts."""
+    """A reader of one partition whose hub was recreated after the checkpoint, and delivers nothing.
+    It is stopped after a number of attempts, or ends with the error of the receiver."""
 
-    def __init__(self, *errors: Exception) -> None:
-        self.store = MemoryIngestionStore(lambda: NOW)
-        self.hub = MemoryHubReader()
-        self.errors = list(errors)
+    def __init__(self, error: Exception, *, deletes_rows: bool = False) -> None:
+        self.store, self.hub = MemoryIngestionStore(lambda: NOW), MemoryHubReader()
+        self.store.rows[STREAM].checkpoint = CHECKPOINT
+        self.hub.recreate(STREAM, NOW + timedelta(hours=1))
+        self.error, self.deletes_rows = error, deletes_rows
         self.reported: list[str] = []
         self.pauses = 0
 
     async def run(self) -> None:
-        async def stream_of(_partition_id: str) -> Stream:
-            return STREAM
-
         reader = PartitionReader(
-            stream_of, self.store, self, self.hub, self.process, self.pause, self.tell
+            self.stream_of, self.store, self, self.hub, self.process, self.pause, self.tell
         )
         await reader.read(LEASE)
 
-    async def receive(
-        self,
-        _partition_id: str,
-        _after: int | None,
-        _epoch: int,
-        _deliver: Callable[[Sequence[Event]], Awaitable[None]],
-    ) -> None:
-        raise self.errors.pop(0) if self.errors else Attempts
+    async def stream_of(self, _partition_id: str) -> Stream:
+        return STREAM
 
-    async def process(self, _events: Sequence[Event], _lease: Ownership) -> None:
+    async def receive(self, *_arguments: object) -> None:
+        raise self.error
+
+    async def process(self, *_arguments: object) -> None:
         raise AssertionError("nothing comes")
 
     async def pause(self, failures: int) -> None:
@@ -70,89 +63,55 @@ class Reading:
 
     def tell(self, _lease: Ownership, error: Exception) -> None:
         self.reported.append(type(error).__name__)
+        if self.deletes_rows:
+            self.store.rows.clear()
 
 
 async def test_a_recreated_hub_is_reported_and_retried_like_any_failure() -> None:
-    reading = Reading()
-    reading.store.rows[STREAM].checkpoint = CHECKPOINT
-    reading.hub.recreate(STREAM, NOW + timedelta(hours=1))
+    reading = Reading(HubSilent("nothing came"))
     with pytest.raises(Attempts):
         await reading.run()
     assert reading.reported == [StreamRecreated.__name__] * ATTEMPTS_MAX
     assert reading.pauses == ATTEMPTS_MAX
 
 
-class RowsAreDeleted(Reading):
-    """An operator deletes the rows of the stream as soon as the failure is reported."""
-
-    def tell(self, _lease: Ownership, _error: Exception) -> None:
-        self.store.rows.clear()
-
-
-async def test_reading_continues_by_itself_once_the_rows_of_a_recreated_hub_are_deleted() -> None:
-    reading = RowsAreDeleted(Fenced("the receiver was reached"))
-    reading.store.rows[STREAM].checkpoint = CHECKPOINT
-    reading.hub.recreate(STREAM, NOW + timedelta(hours=1))
-    with pytest.raises(Fenced, match="the receiver was reached"):
-        await reading.run()
-
-
-async def test_a_silent_hub_ends_the_reading_so_that_the_partition_can_be_released() -> None:
-    reading = Reading(HubSilent("nothing came"))
-    with pytest.raises(HubSilent):
-        await reading.run()
-
-
-@pytest.mark.parametrize("error", [HubSilent("nothing came"), StreamRecreated("made anew")])
-async def test_a_partition_whose_reading_has_ended_is_reported_and_released(
+@pytest.mark.parametrize("error", [Fenced("taken"), HubSilent("nothing came")])
+async def test_reading_continues_once_an_operator_has_deleted_the_rows_of_a_recreated_hub(
     error: Exception,
 ) -> None:
-    rig, released = Rig(), list[tuple[str, BaseException]]()
-    rig.processor.on_release = lambda lease, why: released.append((lease.partition_id, why))
-    await rig.processor.cycle()
-    rig.started[0].error = error
-    await rig.processor.cycle()
-    assert rig.going_on == []
-    assert released == [("0", error)]
-    (row,) = (await rig.owners.owners()).rows
-    assert (row.owner, row.epoch) == ("", 1)
-    await rig.processor.cycle()
-    assert rig.going_on == [("0", 2)], "the next claim starts a new epoch"
+    """It ends if another reader has the partition, or if the hub is silent, so that the partition
+    can be released."""
+    reading = Reading(error, deletes_rows=True)
+    with pytest.raises(type(error)):
+        await reading.run()
+    assert reading.reported == [StreamRecreated.__name__]
 
 
-async def ended(reading: BackgroundTask) -> BaseException | None:
-    await reading.ended()
-    return reading.error
-
-
-async def test_a_background_task_that_returns_or_cancels_itself_has_an_error() -> None:
+async def test_a_background_task_has_an_error_once_it_has_returned_or_cancelled_itself() -> None:
     async def returns() -> None:
         return
 
     async def cancels_itself() -> None:
         raise asyncio.CancelledError
 
-    assert await ended(BackgroundTask(returns())) is not None
-    assert await ended(BackgroundTask(cancels_itself())) is not None
+    for work in (returns(), cancels_itself()):
+        task = BackgroundTask(work)
+        await task.ended()
+        assert task.error is not None
+    running = BackgroundTask(asyncio.Event().wait())  # type: ignore[arg-type]
+    assert running.error is None
+    running.cancel()
+    await running.ended()
 
 
-async def test_a_running_background_task_has_no_error() -> None:
-    reading = BackgroundTask(asyncio.Event().wait())  # type: ignore[arg-type]
-    assert reading.error is None
-    reading.cancel()
-    await reading.ended()
-
-
-def test_a_repeated_failure_is_logged_at_once_and_then_only_now_and_then() -> None:
+def test_a_repeated_failure_of_a_partition_is_logged_at_once_and_then_only_now_and_then() -> None:
     failures = RepeatedFailures()
-    assert failures.should_log("0", "StreamRecreated", 100.0)
-    assert not failures.should_log("0", "StreamRecreated", 100.0 + REPEAT_SECONDS - 1)
-    assert failures.should_log("0", "StreamRecreated", 100.0 + REPEAT_SECONDS)
-    assert not failures.should_log("0", "StreamRecreated", 101.0 + REPEAT_SECONDS)
-
-
-def test_another_failure_or_another_partition_is_logged_at_once() -> None:
-    failures = RepeatedFailures()
-    assert failures.should_log("0", "StreamRecreated", 100.0)
-    assert failures.should_log("1", "StreamRecreated", 100.0)
-    assert failures.should_log("0", "BreakerOpen", 100.0)
+    for partition_id, name, seconds, logged in [
+        ("0", "StreamRecreated", 0, True),
+        ("0", "StreamRecreated", REPEAT_SECONDS - 1, False),
+        ("0", "StreamRecreated", REPEAT_SECONDS, True),
+        ("0", "StreamRecreated", REPEAT_SECONDS + 1, False),
+        ("1", "StreamRecreated", REPEAT_SECONDS + 1, True),
+        ("0", "BreakerOpen", REPEAT_SECONDS + 1, True),
+    ]:
+        assert failures.should_log(partition_id, name, 100.0 + seconds) is logged

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any
 
 import pytest
 
@@ -39,9 +39,8 @@ from shared.ingestion.model import (
     message_id,
 )
 from shared.ingestion.store.events import StoredDeadLetter
-from tests.builders import NOW
+from tests.builders import NOW, thrice
 
-T = TypeVar("T")
 FIRST, SECOND = (Stream("ns", "hub", "$Default", partition) for partition in "01")
 
 
@@ -69,10 +68,6 @@ async def store_with(
     return store
 
 
-async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
-    return await attempt()
-
-
 def redriver(
     store: MemoryIngestionStore,
     handle: Callable[[Event], Effect],
@@ -81,7 +76,7 @@ def redriver(
     async def handler(event: Event) -> Effect:
         return handle(event)
 
-    return Redriver(store, hub or MemoryHubReader(), lambda _stream: handler, once)
+    return Redriver(store, hub or MemoryHubReader(), lambda _stream: handler, thrice)
 
 
 def to_message(event: Event) -> Effect:
@@ -92,21 +87,36 @@ def numbers(letters: Sequence[StoredDeadLetter]) -> list[int]:
     return [stored.letter.sequence for stored in letters]
 
 
+async def every(store: MemoryIngestionStore, **query: Any) -> Sequence[StoredDeadLetter]:
+    return await find(store, DeadLetterQuery(**query), 400)
+
+
+async def left(store: MemoryIngestionStore) -> list[int]:
+    return numbers(await every(store))
+
+
 # --- find -------------------------------------------------------------------------------------
 
 
-async def test_dead_letters_are_found_by_hub_partition_number_kind_and_age() -> None:
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 2]),
+        ({"partition_id": "1"}, [2]),
+        ({"hub": "other"}, []),
+        ({"hub": "HUB", "partition_id": "1"}, [2]),
+        ({"consumer_group": "$DEFAULT", "partition_id": "1"}, [2]),
+        ({"sequence": 2}, [2, 2]),
+        ({"kind": FailureKind.EXHAUSTED}, [3, 6]),
+        ({"failed_before": NOW - timedelta(hours=4)}, [5, 6]),
+    ],
+)
+async def test_dead_letters_are_found_by_hub_group_partition_number_kind_and_age(
+    query: dict[str, Any], found: list[int]
+) -> None:
     store = await store_with(range(1, 7))
     await store_with([2], SECOND, store)
-    assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4, 5, 6, 2]
-    assert numbers(await find(store, DeadLetterQuery(partition_id="1"), 100)) == [2]
-    assert numbers(await find(store, DeadLetterQuery(hub="other"), 100)) == []
-    for hub, group in (("HUB", None), (None, "$DEFAULT"), ("Hub", "$default")):
-        assert numbers(await find(store, DeadLetterQuery(hub, group, "1"), 100)) == [2]
-    assert numbers(await find(store, DeadLetterQuery(sequence=2), 100)) == [2, 2]
-    assert numbers(await find(store, DeadLetterQuery(kind=FailureKind.EXHAUSTED), 100)) == [3, 6]
-    old = DeadLetterQuery(failed_before=NOW - timedelta(hours=4))
-    assert numbers(await find(store, old, 100)) == [5, 6]
+    assert numbers(await every(store, **query)) == found
 
 
 async def test_dead_letters_are_listed_page_by_page() -> None:
@@ -125,14 +135,10 @@ async def test_each_dead_letter_is_visited_once_although_some_are_removed_meanwh
 
 
 async def test_reading_a_dead_letter_returns_its_event_and_an_ambiguous_number_is_refused() -> None:
-    store = await store_with([1, 2])
-    hub = MemoryHubReader()
+    store, hub = await store_with([1, 2]), MemoryHubReader()
     stored, original = await read(store, hub, DeadLetterQuery(sequence=2))
-    assert (stored.letter.error, original.body, original.partition_key) == (
-        "ValueError: 2",
-        b"x",
-        "key",
-    )
+    assert stored.letter.error == "ValueError: 2"
+    assert (original.body, original.partition_key) == (b"x", "key")
     with pytest.raises(NotFound, match="no dead letter"):
         await read(store, hub, DeadLetterQuery(sequence=3))
     await store_with([2], replace(FIRST, hub="HUB"), store)  # the same hub, read twice
@@ -145,7 +151,7 @@ async def test_reading_a_dead_letter_returns_its_event_and_an_ambiguous_number_i
 async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_the_hub_has_it() -> None:
     store, hub = await store_with([1]), MemoryHubReader()
     hub.add(FIRST, event(0), event(1, b"large"))
-    stored = (await find(store, DeadLetterQuery(), 1))[0]
+    (stored,) = await every(store)
     without = replace(stored, letter=replace(stored.letter, body=None))
     assert (await event_of(without, hub)).body == b"large"
     hub.forget(FIRST, 2)
@@ -158,48 +164,49 @@ async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_the_hub_has_i
 
 async def test_a_redriven_dead_letter_is_replaced_by_the_effect_and_its_messages() -> None:
     store = await store_with([1, 2])
-    outcome = await redriver(store, to_message).redrive(
-        await find(store, DeadLetterQuery(sequence=1), 1)
-    )
-    assert numbers(outcome.done) == [1]
-    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
+    outcome = await redriver(store, to_message).redrive(await every(store, sequence=1))
+    assert (numbers(outcome.done), await left(store)) == ([1], [2])
     assert [s.message.message_id for s in await store.outbox(FIRST, 9)] == ["hub:0:1"]
 
 
 async def test_only_one_of_two_concurrent_redrives_succeeds() -> None:
     store = await store_with([1])
-    letters = await find(store, DeadLetterQuery(), 1)
+    letters = await every(store)
     first = await redriver(store, to_message).redrive(letters)
     second = await redriver(store, to_message).redrive(letters)
     assert (len(first.done), len(second.done), len(second.gone)) == (1, 0, 1)
     assert len(await store.outbox(FIRST, 9)) == 1
 
 
-async def test_a_dead_letter_that_fails_again_stays_and_the_others_are_redriven() -> None:
-    store = await store_with([1, 2, 4])
+class GatewayGone(Exception):
+    """An error of a library that a handler uses, which the user names as an outage."""
 
+
+def failing(error: Exception) -> Callable[[Event], Effect]:
     def handle(event: Event) -> Effect:
         if event.sequence == 2:
-            raise TransientFailure("not yet")
+            raise error
         return to_message(event)
 
-    outcome = await redriver(store, handle).redrive(await find(store, DeadLetterQuery(), 9))
-    assert numbers(outcome.done) == [1, 4]
-    assert [(s.letter.sequence, why) for s, why in outcome.failed] == [
-        (2, "TransientFailure: not yet")
-    ]
-    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
+    return handle
 
 
-async def test_an_outage_stops_a_redrive_and_changes_nothing() -> None:
-    store = await store_with([1, 2])
+async def test_a_dead_letter_that_fails_again_stays_and_the_others_are_redriven() -> None:
+    store = await store_with([1, 2, 4])
+    again = redriver(store, failing(TransientFailure("not yet")))
+    outcome = await again.redrive(await every(store))
+    assert (numbers(outcome.done), await left(store)) == ([1, 4], [2])
+    told = [(s.letter.sequence, why) for s, why in outcome.failed]
+    assert told == [(2, "TransientFailure: not yet")]
 
-    def handle(event: Event) -> Effect:
-        raise DependencyDown("database")
 
-    with pytest.raises(DependencyDown):
-        await redriver(store, handle).redrive(await find(store, DeadLetterQuery(), 9))
-    assert numbers(await find(store, DeadLetterQuery(), 9)) == [1, 2]
+@pytest.mark.parametrize("error", [DependencyDown("database"), GatewayGone("no route")])
+async def test_an_outage_stops_a_redrive_and_changes_nothing(error: Exception) -> None:
+    store = await store_with([2, 3])
+    during = replace(redriver(store, failing(error)), outages=(GatewayGone,))
+    with pytest.raises(type(error)):
+        await during.redrive(await every(store))
+    assert await left(store) == [2, 3]
 
 
 class LosesReplies(MemoryIngestionStore):
@@ -216,7 +223,7 @@ class LosesReplies(MemoryIngestionStore):
 
 async def test_a_redrive_whose_reply_is_lost_counts_once_and_as_done() -> None:
     store = await store_with([1], store=LosesReplies(lambda: NOW))
-    outcome = await redriver(store, to_message).redrive(await find(store, DeadLetterQuery(), 9))
+    outcome = await redriver(store, to_message).redrive(await every(store))
     assert numbers(outcome.done) == [1]
     assert len(await store.outbox(FIRST, 9)) == 1
 
@@ -243,34 +250,22 @@ class Queue:
 
 
 async def test_a_dead_letter_that_the_queue_refuses_stays_and_does_not_hold_back_others() -> None:
-    store, queue = await store_with([1, 2, 3]), Queue(refused=[1])
-    outcome = await forward(
-        store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9)
-    )
-    assert (numbers(outcome.done), sorted(queue.taken)) == ([1, 3], ["hub:0:1", "hub:0:3"])
+    store, queue = await store_with([1, 2, 3, 4]), Queue(refused=[1])
+    letters = (await every(store))[:3]
+    outcome = await forward(store, MemoryHubReader(), queue, letters)
+    assert (numbers(outcome.done), queue.taken) == ([1, 3], {"hub:0:1": b"x", "hub:0:3": b"x"})
     assert [(s.letter.sequence, why) for s, why in outcome.failed] == [(2, "too large")]
-    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
-
-
-async def test_only_dead_letters_that_were_sent_to_a_queue_are_removed() -> None:
-    store, queue = await store_with([1, 2]), Queue()
-    outcome = await forward(
-        store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(sequence=1), 9)
-    )
-    assert numbers(outcome.done) == [1]
-    assert queue.taken == {"hub:0:1": b"x"}
-    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
+    assert await left(store) == [2, 4], "what was not sent is not removed"
 
 
 async def test_dead_letters_of_a_failed_sending_stay_and_can_be_sent_again() -> None:
     store, queue = await store_with([1, 2]), Queue(fails=True)
     with pytest.raises(SendingFailed):
-        await forward(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
-    assert numbers(await find(store, DeadLetterQuery(), 9)) == [1, 2]
+        await forward(store, MemoryHubReader(), queue, await every(store))
+    assert await left(store) == [1, 2]
     queue.fails = False
-    await forward(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
-    assert sorted(queue.taken) == ["hub:0:1", "hub:0:2"]
-    assert await find(store, DeadLetterQuery(), 9) == []
+    await forward(store, MemoryHubReader(), queue, await every(store))
+    assert (sorted(queue.taken), await left(store)) == (["hub:0:1", "hub:0:2"], [])
 
 
 # --- purge ------------------------------------------------------------------------------------
@@ -279,12 +274,10 @@ async def test_dead_letters_of_a_failed_sending_stay_and_can_be_sent_again() -> 
 async def test_purging_by_age_uses_the_stores_clock() -> None:
     store = await store_with(range(1, 7))
     before = await older_than(store, timedelta(hours=4))
-    outcome = await purge(store, await find(store, DeadLetterQuery(failed_before=before), 100))
-    assert numbers(outcome.done) == [5, 6]
-    assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4]
+    outcome = await purge(store, await every(store, failed_before=before))
+    assert (numbers(outcome.done), await left(store)) == ([5, 6], [1, 2, 3, 4])
 
 
 async def test_purging_by_age_spares_the_first_dead_letter_if_it_is_stored_meanwhile() -> None:
     before = await older_than(MemoryIngestionStore(lambda: NOW), timedelta(0))
-    stored = await store_with(range(1, 2))
-    assert await find(stored, DeadLetterQuery(failed_before=before), 100) == []
+    assert await every(await store_with(range(1, 2)), failed_before=before) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
-from itertools import count
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, insert, select
@@ -14,17 +14,15 @@ from sqlalchemy.exc import IntegrityError
 from local.twins.event_hub import MemoryHubReader
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.errors import BadEffect, MessageTooLarge, StoreUnavailable
-from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.process_batch import Consumer, process_batch
+from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import Effect, Event, FailureKind, OutboxMessage, Stream, split
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.sql import SqlRows
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.sql_schema import metadata
-from shared.values.concurrency import task_runner
 from tests.builders import NOW, thrice
+from tests.ingestion.flows import STREAM, consumer
 
-STREAM = Stream("ns", "hub", "$Default", "0")
 own = MetaData()
 readings = Table(
     "Reading",
@@ -41,17 +39,7 @@ class Rig:
         self.error: Exception | None = None
         self.commits = 0
         self.store = EventStore(SqlRows(self.sql), self.write)
-        numbers = count()
-        self.consumer = Consumer(
-            STREAM,
-            Writer("me"),
-            self.store,
-            MemoryHubReader(),
-            self.handle,
-            thrice,
-            task_runner(4),
-            lambda: f"tx{next(numbers)}",
-        )
+        self.consumer = consumer(self.store, MemoryHubReader(), self.handle)
         self.next = 0
 
     async def handle(self, event: Event) -> Effect:
@@ -80,11 +68,8 @@ class Rig:
         return [each.letter.sequence for each in await self.store.dead_letters(STREAM, None, 999)]
 
     async def kept(self) -> list[int]:
-        return list(
-            await self.sql.read(
-                lambda c: c.execute(select(readings.c.number).order_by("number")).scalars().all()
-            )
-        )
+        numbers = select(readings.c.number).order_by("number")
+        return [*await self.sql.read(lambda c: c.execute(numbers).scalars().all())]
 
 
 @pytest.fixture
@@ -209,8 +194,7 @@ async def test_an_event_whose_message_is_too_large_becomes_a_dead_letter_at_once
         body = "x" * 70_000 if event.sequence == 1 else "x"
         return Effect(event.sequence, None, (OutboxMessage(f"m{event.sequence}", body),))
 
-    rig.handle = handle  # type: ignore[method-assign]
-    object.__setattr__(rig.consumer, "handle", handle)
+    rig.consumer = replace(rig.consumer, handle=handle)
     await rig.deliver(0, 1, 2)
     (stored,) = await rig.store.dead_letters(STREAM, None, 9)
     assert (stored.letter.sequence, stored.letter.kind) == (1, FailureKind.TOO_LARGE)

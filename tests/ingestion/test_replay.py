@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from itertools import count
 
 import pytest
 
@@ -17,9 +16,9 @@ from shared.ingestion.events.replay import ReplayRange, replay, replay_stream, w
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
 from shared.ingestion.store.events import StoredCheckpoint
 from tests.builders import NOW
+from tests.ingestion.flows import STREAM, consumer
 from tests.simulation.faults import once, one_by_one
 
-STREAM = Stream("ns", "hub", "$Default", "0")
 SIDE = replay_stream(STREAM, "again")
 
 
@@ -42,9 +41,8 @@ class Rig:
 
     def __init__(self) -> None:
         self.hub, self.store = Hub(), MemoryIngestionStore(lambda: NOW)
-        self.wrong = True
+        self.wrong = self.sent_too = True
         self.sent: list[str] = []
-        self.numbers = count()
 
     async def handle(self, event: Event) -> Effect:
         if self.wrong and event.sequence % 5 == 0:
@@ -55,58 +53,47 @@ class Rig:
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         self.sent += [message.message_id for message in messages]
 
-    def consumer(self, stream: Stream = SIDE) -> Consumer:
-        handle: Callable[[Event], Awaitable[Effect]] = self.handle
-        return Consumer(
-            stream,
-            Writer("me"),
-            self.store,
-            self.hub,
-            handle if self.sent_too else without_messages(handle),
-            once,
-            one_by_one,
-            lambda: f"tx{next(self.numbers)}",
-        )
-
-    sent_too = False
+    def reader(self, stream: Stream = SIDE) -> Consumer:
+        handle = self.handle if self.sent_too else without_messages(self.handle)
+        return consumer(self.store, self.hub, handle, stream, Writer("me"), once, one_by_one)
 
 
 @pytest.fixture
 async def rig() -> Rig:
     rig = Rig()
-    rig.sent_too = True
-    await process_batch(tuple(rig.hub.events[STREAM]), rig.consumer(STREAM))
+    await process_batch(tuple(rig.hub.events[STREAM]), rig.reader(STREAM))
     rig.sent_too = rig.wrong = False
     return rig
 
 
 async def test_a_replay_accounts_for_the_range_and_leaves_the_stream_unchanged(rig: Rig) -> None:
     before = await rig.store.load(STREAM)
-    outcome = await replay(rig.consumer(), ReplayRange(first=12, last=20), None)
+    outcome = await replay(rig.reader(), ReplayRange(first=12, last=20), None)
     assert (outcome.first, outcome.effects, outcome.dead_letters) == (12, 9, 0)
     assert sorted(rig.store.rows[SIDE].effects) == list(range(12, 21))
     assert await rig.store.load(STREAM) == before
     assert sorted(rig.store.rows[STREAM].dead_letters) == [0, 5, 10, 15, 20, 25]
 
 
-async def test_a_replay_ends_at_the_newest_event(rig: Rig) -> None:
-    outcome = await replay(rig.consumer(), ReplayRange(first=25), None)
-    assert (outcome.effects, outcome.last) == (5, 29)
-
-
-async def test_a_replay_may_start_at_a_time(rig: Rig) -> None:
-    outcome = await replay(rig.consumer(), ReplayRange(since=NOW + timedelta(minutes=26.5)), None)
-    assert (outcome.first, outcome.effects) == (27, 3)
-
-
-async def test_a_replay_sends_messages_only_if_asked_to(rig: Rig) -> None:
-    await replay(rig.consumer(), ReplayRange(first=0), None)
-    assert await rig.store.outbox(SIDE, 100) == []
+@pytest.mark.parametrize(
+    ("wanted", "first", "last"),
+    [
+        (ReplayRange(first=12, last=20), 12, 20),
+        (ReplayRange(first=25), 25, 29),
+        (ReplayRange(since=NOW + timedelta(minutes=26.5)), 27, 29),
+    ],
+)
+async def test_a_replay_reads_from_a_number_or_a_time_to_a_number_or_the_newest_event(
+    rig: Rig, wanted: ReplayRange, first: int, last: int
+) -> None:
+    outcome = await replay(rig.reader(), wanted, None)
+    assert (outcome.first, outcome.last, outcome.effects) == (first, last, last - first + 1)
+    assert await rig.store.outbox(SIDE, 100) == [], "it sends messages only if asked to"
 
 
 async def test_a_replay_sends_messages_under_their_first_ids(rig: Rig) -> None:
     rig.sent_too = True
-    await replay(rig.consumer(), ReplayRange(first=28), rig)
+    await replay(rig.reader(), ReplayRange(first=28), rig)
     assert rig.sent == ["hub:0:28", "hub:0:29"]
 
 
@@ -117,7 +104,7 @@ async def test_a_replay_that_stops_has_sent_the_messages_of_what_it_has_read(
     rig.sent_too, broken = True, BreaksOff(lambda: NOW)
     rig.store, broken.left = broken, 2
     with pytest.raises(StoreUnavailable):
-        await replay(rig.consumer(), ReplayRange(first=11), rig)
+        await replay(rig.reader(), ReplayRange(first=11), rig)
     done = sorted(broken.rows[SIDE].effects)
     assert done
     assert rig.sent == [f"hub:0:{sequence}" for sequence in done]
@@ -141,20 +128,20 @@ async def test_a_replay_of_the_same_name_continues_where_it_stopped(rig: Rig) ->
     broken = BreaksOff(lambda: NOW)
     rig.store, broken.left = broken, 2
     with pytest.raises(StoreUnavailable):
-        await replay(rig.consumer(), ReplayRange(first=3), None)
+        await replay(rig.reader(), ReplayRange(first=3), None)
     done = len(broken.rows[SIDE].effects)
     assert 0 < done < 27
     broken.left = 1000
-    outcome = await replay(rig.consumer(), ReplayRange(first=3), None)
+    outcome = await replay(rig.reader(), ReplayRange(first=3), None)
     assert (outcome.first, outcome.effects) == (3, 27 - done)
-    again = await replay(rig.consumer(), ReplayRange(first=3), None)
+    again = await replay(rig.reader(), ReplayRange(first=3), None)
     assert again.effects == 0
 
 
 async def test_events_that_the_hub_has_lost_are_a_gap_of_the_replay(rig: Rig) -> None:
-    await replay(rig.consumer(), ReplayRange(first=3, last=9), None)
+    await replay(rig.reader(), ReplayRange(first=3, last=9), None)
     rig.hub.lose(before=20)
-    outcome = await replay(rig.consumer(), ReplayRange(), None)
+    outcome = await replay(rig.reader(), ReplayRange(), None)
     assert [(gap.first, gap.last) for gap in outcome.gaps] == [(10, 19)]
     assert outcome.checkpoint is not None
     assert outcome.checkpoint.sequence == 29
@@ -163,8 +150,8 @@ async def test_events_that_the_hub_has_lost_are_a_gap_of_the_replay(rig: Rig) ->
 async def test_a_replay_of_a_range_without_events_is_refused(rig: Rig) -> None:
     rig.hub.lose(before=20)
     with pytest.raises(NotFound, match="the hub has no event from 3 to 9 any more"):
-        await replay(rig.consumer(), ReplayRange(first=3, last=9), None)
-    late = await replay(rig.consumer(), ReplayRange(first=3), None)
+        await replay(rig.reader(), ReplayRange(first=3, last=9), None)
+    late = await replay(rig.reader(), ReplayRange(first=3), None)
     assert late.first == 20
 
 

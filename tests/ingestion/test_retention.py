@@ -116,11 +116,10 @@ async def test_the_retention_runs_once_an_hour(rig: Rig) -> None:
     rig.wait(days=20)
     assert await rig.effect_retention.clean_up() == 1000
     await rig.commit(1000, 1000)
-    rig.wait(minutes=59)
     rig.store.rows[STREAM].marks[NOW] = Mark(NOW, 1000)
-    assert await rig.effect_retention.clean_up() == 0
-    rig.wait(minutes=1)
-    assert await rig.effect_retention.clean_up() == 1
+    for minutes, removed in ((59, 0), (1, 1)):
+        rig.wait(minutes=minutes)
+        assert await rig.effect_retention.clean_up() == removed
 
 
 async def test_without_a_retention_time_no_mark_is_written() -> None:
@@ -131,7 +130,9 @@ async def test_without_a_retention_time_no_mark_is_written() -> None:
     assert await rig.store.marks(STREAM) == []
 
 
-async def test_many_effects_are_removed_in_several_calls(rig: Rig) -> None:
+async def test_many_effects_are_removed_in_several_calls(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call has a time limit; the next one follows soon and continues."""
     purge = rig.store.purge_effects
 
@@ -139,24 +140,13 @@ async def test_many_effects_are_removed_in_several_calls(rig: Rig) -> None:
         rig.wait(seconds=retention.SECONDS_MAX / 4)
         return await purge(stream, up_to, limit)
 
-    rig.store.purge_effects = slow  # type: ignore[method-assign]
-    rig.wait(days=20)
-    turns = []
-    while len(rig.kept) > 0:
-        turns.append(await rig.effect_retention.clean_up())
-        rig.wait(seconds=retention.AGAIN_SECONDS)
-    assert turns == [400, 400, 200]
-
-
-async def test_an_unreachable_store_is_tried_again_soon(rig: Rig) -> None:
-    purge = rig.store.purge_effects
-
     async def broken(stream: Stream, up_to: int, limit: int) -> int:
         raise StoreUnavailable("gone")
 
-    rig.store.purge_effects = broken  # type: ignore[method-assign]
     rig.wait(days=20)
-    assert await rig.effect_retention.clean_up() == 0
-    rig.store.purge_effects = purge  # type: ignore[method-assign]
-    rig.wait(seconds=retention.AGAIN_SECONDS)
-    assert await rig.effect_retention.clean_up() == 1000
+    turns = []
+    for call in (broken, slow, slow, slow):
+        monkeypatch.setattr(rig.store, "purge_effects", call)
+        turns.append(await rig.effect_retention.clean_up())
+        rig.wait(seconds=retention.AGAIN_SECONDS)
+    assert (turns, rig.kept) == ([0, 400, 400, 200], []), "an unreachable store is tried again soon"

@@ -34,13 +34,16 @@ def random_numbers(seed: int) -> tuple[list[int], int]:
     last = 10 ** rng.randint(1, 12)
     numbers = [rng.randint(0, last) for _ in range(rng.choice([0, 1, 40, 300]))]
     for _ in range(rng.randint(0, 4)):
-        start, count = rng.randint(0, last), rng.choice([30, 700, 1000, 5000, 40_000])
-        step = rng.choice([1, 1, 2, 100])
+        start, count, step = (
+            rng.randint(0, last),
+            rng.choice([30, 1000, 9000]),
+            rng.choice([1, 100]),
+        )
         numbers += [n for n in range(start, start + count * step, step) if n <= last]
     return numbers, last
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 async def test_the_last_keys_are_found_by_a_bounded_number_of_requests(seed: int) -> None:
     numbers, last = random_numbers(seed)
     kept = Range(numbers)

@@ -36,17 +36,9 @@ def test_bodies_and_metadata_become_events() -> None:
     delivery = parse_batch([b"a", b"b"], metadata())
     first, second = delivery.events
     assert delivery.partition_id == "3"
-    assert (first.sequence, first.offset, first.body, first.partition_key) == (
-        5,
-        "4000",
-        b"a",
-        None,
-    )
-    assert (second.partition_key, second.properties, second.enqueued_at) == (
-        "device-1",
-        {"source": "x"},
-        AT,
-    )
+    assert (first.sequence, first.offset, first.body) == (5, "4000", b"a")
+    assert (first.partition_key, second.partition_key) == (None, "device-1")
+    assert (second.properties, second.enqueued_at) == ({"source": "x"}, AT)
 
 
 def test_offsets_of_geo_replicated_hubs_and_times_without_a_zone_are_read() -> None:
@@ -60,32 +52,27 @@ def test_offsets_of_geo_replicated_hubs_and_times_without_a_zone_are_read() -> N
     assert (event.offset, event.enqueued_at, event.properties) == ("1:2:3", AT, {})
 
 
+NOT_ONE_EACH = "SystemPropertiesArray must hold an object for each of 2 events, but holds"
+
+
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("delivered", "reason"),
     [
-        ({"PartitionContext": None}, "PartitionContext holds no partition ID"),
-        ({"PartitionContext": {}}, "PartitionContext holds no partition ID"),
+        (None, "the trigger's metadata holds nothing"),
+        (metadata(PartitionContext=None), "PartitionContext holds no partition ID"),
+        (metadata(PartitionContext={}), "PartitionContext holds no partition ID"),
+        (metadata(SystemPropertiesArray=None), f"{NOT_ONE_EACH} NoneType"),
+        (metadata(SystemPropertiesArray=[{}]), f"{NOT_ONE_EACH} 1"),
         (
-            {"SystemPropertiesArray": None},
-            "SystemPropertiesArray must hold an object for each of 2 events, but holds NoneType",
-        ),
-        (
-            {"SystemPropertiesArray": [{}]},
-            "SystemPropertiesArray must hold an object for each of 2 events, but holds 1",
-        ),
-        (
-            {"SystemPropertiesArray": [{}, {}]},
+            metadata(SystemPropertiesArray=[{}, {}]),
             "an event's system properties () lack 'SequenceNumber'",
         ),
-        ({"SystemPropertiesArray": [5, {}]}, "an event's system properties (int) lack"),
+        (metadata(SystemPropertiesArray=[5, {}]), "an event's system properties (int) lack"),
     ],
 )
-def test_a_batch_with_incomplete_metadata_is_refused_as_a_whole(changes: Any, reason: str) -> None:
+def test_a_batch_with_incomplete_metadata_is_refused_as_a_whole(
+    delivered: Any, reason: str
+) -> None:
     with pytest.raises(BadDelivery) as raised:
-        parse_batch([b"a", b"b"], metadata(**changes))
+        parse_batch([b"a", b"b"], delivered)
     assert reason in str(raised.value)
-
-
-def test_a_batch_without_metadata_is_refused() -> None:
-    with pytest.raises(BadDelivery, match="the trigger's metadata holds nothing"):
-        parse_batch([b"a"], None)
