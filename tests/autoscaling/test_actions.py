@@ -151,6 +151,7 @@ def test_an_outcome_is_recorded_unless_the_action_has_one_and_a_confirmation_als
         (action(target=4), desired(), "the target of epoch 7 is 3, but the message says 4"),
         (action(), confirmed(5, target=3), "epoch 7 is already confirmed"),
         (action(), FAILED, "epoch 7 is already failed"),
+        (action(target=9), desired(target=9), "9 is above the maximum of 5"),
     ],
 )
 def test_only_the_pending_epoch_is_carried_out(
@@ -192,13 +193,10 @@ def test_actions_of_a_resource_that_is_not_active_are_ignored_and_not_sent_again
 def test_a_pending_action_is_confirmed_once_its_capacity_is_observed_after_its_request(
     observed: MetricValue, requested_at: datetime, at: datetime | None
 ) -> None:
-    before = ScalingState(desired=desired(target=3, requested_at=requested_at))
-    seen = confirm_if_observed(before, observed)
-    if at is None:
-        assert seen is before
-    else:
-        assert before.desired is not None
-        assert seen.desired == confirm(before.desired, at)
+    for status in (ActionStatus.PENDING, ActionStatus.FAILED):
+        action = desired(target=3, requested_at=requested_at, status=status)
+        seen = confirm_if_observed(ScalingState(desired=action), observed).desired
+        assert seen == (action if at is None else confirm(action, at))
 
 
 def test_a_capacity_sample_from_before_an_action_was_reopened_does_not_confirm_it() -> None:
