@@ -49,20 +49,15 @@ from tests.builders import (
     encode_metric,
     metric,
     resource,
-    sample,
 )
 
 
 class Store(MemoryStateStore):
-    """Counts commits, and may first return snapshots that are out of date."""
+    """Counts commits and conflicts."""
 
     commits = conflicts = 0
-    read_before: Sequence[Snapshot] = ()
 
     async def load(self, resource_name: str) -> Snapshot:
-        if self.read_before:
-            first, *self.read_before = self.read_before
-            return first
         snapshot = await super().load(resource_name)
         await asyncio.sleep(0)  # so that all callers read before the first one writes
         return snapshot
@@ -280,16 +275,6 @@ async def test_concurrent_messages_lead_to_one_action_and_lose_no_samples() -> N
     assert [a.epoch for a in actions if a] == [1]
     assert (await world.desired()).epoch == 1
     assert set(values) <= set(await world.samples())
-
-
-async def test_a_late_message_with_an_old_snapshot_loses_no_samples() -> None:
-    world = World()
-    await world.take(*LOAD[:3])
-    fresh = await world.store.load("plan-1")
-    await world.take(*LOAD[3:])
-    world.store.read_before = [fresh]
-    await world.take(metric(7, 10), metric(8, 5))
-    assert {sample(7, 10), sample(8, 5), sample(200, 0)} <= set(await world.samples())
 
 
 @pytest.mark.parametrize("pending", [desired(target=2, previous=1), desired(target=5)])

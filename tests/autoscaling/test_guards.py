@@ -146,32 +146,33 @@ def test_without_capacity_samples_the_app_has_had_no_time_to_read_a_metric() -> 
 
 
 @pytest.mark.parametrize(
-    ("capacity", "recommended", "expected"),
-    [(20, 28, 28), (20, 20, 20), (20, 5, 20), (3, 1, 3), (2, 2, 3), (2, 1, 3), (2, 6, 6)],
+    ("capacity", "recommended", "pending", "expected"),
+    [
+        (20, 28, None, 28),  # CPU still has samples, so the policy may recommend more
+        (20, 20, None, 20),
+        (20, 5, None, 20),
+        (4, 1, None, 4),
+        (3, 1, None, 4),
+        (2, 2, None, 4),
+        (2, 6, None, 6),
+        (2, 2, 5, 2),
+        (2, 2, 4, 2),
+        (2, 2, 3, 4),
+        (2, 3, 8, 4),
+        (5, 5, 2, 5),
+    ],
 )
-def test_a_fallback_raises_a_lower_capacity_and_otherwise_only_prevents_scale_in(
-    capacity: int, recommended: int, expected: int
+def test_a_fallback_raises_what_would_be_fewer_instances_and_otherwise_prevents_scale_in(
+    capacity: int, recommended: int, pending: int | None, expected: int
 ) -> None:
-    """CPU still has samples, so the policy may recommend more than the fallback."""
-    guards = Guards(missing=Missing(180, 3), flap_projection=False)
+    guards = Guards(missing=Missing(180, 4), flap_projection=False)
     declared = recommending(recommended, guards=guards, limits=Limits(1, 30))
-    decision = decide(declared, holding(500, capacity=capacity), NOW)
+    action = None if pending is None else desired(target=pending, previous=capacity)
+    decision = decide(declared, holding(500, capacity=capacity, desired=action), NOW)
     assert decision.desired == expected
-    assert decision.fallback == (3 if capacity < expected == 3 else None)
-
-
-@pytest.mark.parametrize(
-    ("capacity", "recommended", "target", "expected"),
-    [(2, 2, 5, 2), (2, 2, 4, 2), (2, 2, 3, 4), (2, 3, 8, 4), (5, 5, 2, 5)],
-)
-def test_a_fallback_replaces_a_pending_action_only_if_that_leads_to_fewer_instances(
-    capacity: int, recommended: int, target: int, expected: int
-) -> None:
-    pending = desired(target=target, previous=capacity)
-    declared = recommending(recommended, guards=Guards(missing=Missing(180, 4)))
-    decision = decide(declared, holding(500, capacity=capacity, desired=pending), NOW)
-    assert decision.desired == expected
-    assert decision.applies is (expected != 2)  # if 2 of 5 are pending, that action is revoked
+    revokes = pending == 2
+    assert decision.applies is (expected != capacity or revokes)
+    assert decision.fallback == (4 if capacity < expected == 4 else None)
 
 
 @pytest.mark.parametrize("paced", [False, True])
@@ -246,31 +247,32 @@ def test_the_mildest_recommendation_in_the_stabilization_window_wins(
     assert asked(rules.stabilisation, recommending(recommended, guards=guards), held) == expected
 
 
+def decided_each_minute(declared: list[Resource], held: ScalingState) -> list[int | None]:
+    found = []
+    for minute, each in enumerate(declared):
+        decision = decide(each, held, NOW + timedelta(minutes=minute))
+        held = remember(each, held, decision)
+        found.append(decision.desired)
+    return found
+
+
 @pytest.mark.parametrize(
-    ("recommended", "desired"),
+    ("recommended", "decided"),
     [([6, 2], 4), ([3, 2], 3), ([3, 2, 2, 2, 2, 2], 2), ([2, 6], 4), ([5, 6], 5), ([6], 6)],
 )
 def test_a_recommendation_takes_effect_once_it_has_lasted(
-    recommended: list[int], desired: int
+    recommended: list[int], decided: int
 ) -> None:
-    """One recommendation a minute, the last one now."""
-    held, found = state([50], 4), list[int | None]()
-    for age, capacity in zip(range(len(recommended) - 1, -1, -1), recommended, strict=True):
-        declared = recommending(capacity, guards=BOTH)
-        decision = decide(declared, held, ago(60 * age))
-        held = remember(declared, held, decision)
-        found.append(decision.desired)
-    assert found[-1] == desired
+    declared = [recommending(capacity, guards=BOTH) for capacity in recommended]
+    held = holding(-300)  # the backlog is never missing
+    assert decided_each_minute(declared, held)[-1] == decided
 
 
 def test_a_fallback_takes_effect_once_it_has_lasted_for_the_stabilization_window() -> None:
     guards = Guards(missing=Missing(180, 8), stabilisation_out_seconds=240)
-    declared, held, found = recommending(4, guards=guards), holding(120), list[int | None]()
-    for minute in range(8):
-        decision = decide(declared, held, ago(-60 * minute))
-        held = remember(declared, held, decision)
-        found.append(decision.desired)
-    assert found == [4] * 6 + [8] * 2  # missing from minute 2 on
+    declared = [recommending(4, guards=guards)] * 8
+    # missing from minute 2 on
+    assert decided_each_minute(declared, holding(120)) == [4] * 6 + [8] * 2
 
 
 KEPT = (sample(3, 241), sample(4, 240), sample(5, 60))
