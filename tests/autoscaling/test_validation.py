@@ -64,9 +64,17 @@ def missing(then: Any) -> Missing:
     return Missing(then=then)
 
 
+def limited(*fields: Any) -> dict[str, Any]:
+    return {"guards": Guards(rate_limits=(RateLimit(*fields),))}
+
+
 SALE = any_of(Schedule((ScheduleEntry(Profile("sale", 6)),), Profile("rest")))
 NO_GROUP = AppServicePlan(plan().subscription_id, "", "p")
-IN_BUSINESS = Schedule((), Profile("rest", 1, 2))
+IN_BUSINESS = {"policy": Schedule((), Profile("rest", 1, 2)), "limits": Limits(3, 5)}
+ALL = ServiceBusQueue("q", count="all")  # type: ignore[arg-type]
+STREAMED = monitoring(WEB_APP, "m", streamed=True, namespace="n")
+NO_STEP = Threshold("backlog", 100, 10, step_in=0)
+DECLARED = "must be one of the resource's metrics (backlog)"
 
 
 @pytest.mark.parametrize(
@@ -77,10 +85,7 @@ IN_BUSINESS = Schedule((), Profile("rest", 1, 2))
         ({"name": "plan-1 "}, "name = 'plan-1 ': must match"),
         ({"name": 5}, "name = 5: must match"),
         ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan(subscription_id, "),
-        (
-            {"target": AppServicePlan("x", "g", "p")},
-            "target.subscription_id = 'x': must be a UUID, not",
-        ),
+        ({"target": AppServicePlan("x", "g", "p")}, "subscription_id = 'x': must be a UUID, not"),
         ({"target": NO_GROUP}, "target.resource_group = '': must be a name"),
         ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be a whole number of at least 1"),
         ({"limits": Limits(6, 5)}, "limits.maximum = 5: must be at least limits.minimum = 6"),
@@ -102,25 +107,13 @@ IN_BUSINESS = Schedule((), Profile("rest", 1, 2))
         (reading("queue"), "must be a metric source"),
         (reading(ServiceBusQueue("")), "metrics['backlog'].queue = ''"),
         (reading(ServiceBusQueue(5)), ".queue = 5: must be a name"),  # type: ignore[arg-type]
-        (
-            reading(ServiceBusQueue("q", count="all")),  # type: ignore[arg-type]
-            "metrics['backlog'].count = 'all': must be one of active, dead_letter, scheduled",
-        ),
+        (reading(ALL), "count = 'all': must be one of active, dead_letter, scheduled"),
         (monitoring("my-plan", "m"), "resource_id = 'my-plan': must be a resource ID such as"),
         (monitoring(f"{WEB_APP} ", "m"), ".resource_id = "),
         (monitoring(WEB_APP, ""), "metrics['cpu'].metric = ''"),
-        (
-            monitoring(WEB_APP, "m", "mean"),
-            "metrics['cpu'].aggregation = 'mean': must be one of average, total",
-        ),
-        (
-            monitoring(WEB_APP, "m", "total", "1 min"),
-            "metrics['cpu'].time_grain = '1 min': must be a duration such as 'PT1M'",
-        ),
-        (
-            monitoring(WEB_APP, "m", streamed=True, namespace="n"),
-            "metrics['cpu'].namespace = 'n': must be text, and empty for a streamed metric",
-        ),
+        (monitoring(WEB_APP, "m", "mean"), "aggregation = 'mean': must be one of average, total"),
+        (monitoring(WEB_APP, "m", "total", "1 min"), "time_grain = '1 min': must be a duration"),
+        (STREAMED, "namespace = 'n': must be text, and empty for a streamed metric"),
         *[
             (changes, f"{place} = {name!r}: must be a name without spaces at its ends")
             for name in ("orders ", " orders", "orders\t", "orders\N{NO-BREAK SPACE}")
@@ -138,49 +131,25 @@ IN_BUSINESS = Schedule((), Profile("rest", 1, 2))
             )
         ],
         ({"guards": None}, "guards = None: must be Guards(…)"),
-        (
-            {"guards": Guards(missing("stop"))},
-            "guards.missing.then = 'stop': must be 'hold', 'hold_in' or a whole number",
-        ),
+        ({"guards": Guards(missing("stop"))}, "then = 'stop': must be 'hold', 'hold_in' or a"),
         ({"guards": Guards(missing(6))}, "guards.missing.then = 6: must be 1 to 5"),
         (
             {"guards": Guards(missing_by_metric={"backlog": missing(0)})},
             "guards.missing_by_metric['backlog'].then = 0: must be 1 to 5",
         ),
-        (
-            {"guards": Guards(breaker_metric="b")},
-            "guards.breaker_metric = 'b': must be one of the resource's metrics (backlog)",
-        ),
+        ({"guards": Guards(breaker_metric="b")}, f"guards.breaker_metric = 'b': {DECLARED}"),
         ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
-        (
-            {"guards": Guards(rate_limits=(RateLimit("out", 300),))},
-            "guards.rate_limits[0].instances, percent: exactly one of the two must be set",
-        ),
-        (
-            {"guards": Guards(rate_limits=(RateLimit("out", 3600, 1),))},
-            "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800",
-        ),
+        (limited("out", 300), "rate_limits[0].instances, percent: exactly one of the two must be"),
+        (limited("out", 3600, 1), "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800"),
         ({"policy": SALE}, "profile 'sale': minimum = 6: must be at most limits.maximum = 5"),
-        (
-            {"policy": IN_BUSINESS, "limits": Limits(3, 5)},
-            "policy: profile 'rest': maximum = 2: must be at least limits.minimum = 3",
-        ),
+        (IN_BUSINESS, "policy: profile 'rest': maximum = 2: must be at least limits.minimum = 3"),
         ({"policy": None}, "policy = None: must be callable"),
         ({"policy": waits}, "must be a plain function, not an async one"),
         ({"policy": Threshold}, "policy = Threshold: is a class; write Threshold(…)"),
-        (
-            {"policy": any_of(cast(Any, Threshold))},
-            "any_of[0] = Threshold: is a class; write Threshold(…)",
-        ),
-        (
-            {"policy": Threshold("other", 100, 10)},
-            "policy.metric = 'other': must be one of the resource's metrics (backlog)",
-        ),
+        ({"policy": any_of(cast(Any, Threshold))}, "any_of[0] = Threshold: is a class; write"),
+        ({"policy": Threshold("other", 100, 10)}, f"policy.metric = 'other': {DECLARED}"),
         ({"policy": Threshold("backlog", 10, 100)}, "policy.lower = 100: must be below upper = 10"),
-        (
-            {"policy": Threshold("backlog", 100, 10, step_in=0)},
-            "policy.step_in = 0: must be a whole number of at least 1",
-        ),
+        ({"policy": NO_STEP}, "policy.step_in = 0: must be a whole number of at least 1"),
     ],
 )
 def test_each_problem_names_resource_key_value_and_bound(
