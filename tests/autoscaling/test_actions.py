@@ -1,35 +1,141 @@
+"""The life cycle of an action: which fields each step changes, and what the reconciler does."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from shared.autoscaling import Limits, ManualChange, Mode
 from shared.autoscaling.acting.actions import (
+    NO_CHANGE,
+    Reconciliation,
+    Settlement,
+    adopt,
     changed_by_hand,
+    confirm,
     confirm_if_observed,
     defer,
+    enforce,
+    fail,
     reason_to_ignore,
     reconcile,
     reopen,
     request,
+    settle,
 )
-from shared.autoscaling.deciding.decide import EntryKind, decide
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
-from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample, state
+from shared.values.measurements import MetricValue
+from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample
+
+ENFORCE: dict[str, Any] = {"on_manual_change": ManualChange.ENFORCE}
+FAILED = desired(status=ActionStatus.FAILED)
 
 
-def action(**changes: object) -> ScaleAction:
-    return replace(ScaleAction("plan-1", 3, 7, "why", ago(30)), **changes)  # type: ignore[arg-type]
+def action(**changes: Any) -> ScaleAction:
+    return replace(ScaleAction("plan-1", 3, 7, "why", ago(30)), **changes)
 
 
-def test_each_decision_has_the_next_epoch_and_keeps_the_time_of_the_last_change() -> None:
-    decision = decide(resource(), state([200] * 6), NOW)
-    first = request(decision, None)
-    assert (first.epoch, first.target, first.previous, first.pending) == (1, 3, 2, True)
-    second = request(decision, confirmed(900, epoch=7))
-    assert (second.epoch, second.changed_at) == (8, ago(900))
+def decision(current: int, target: int) -> Decision:
+    return Decision("plan-1", NOW, current, target, "busy", applies=True)
+
+
+def reconciled(
+    last: Desired | None, actual: int, override: Override | None = None, **changes: Any
+) -> Reconciliation:
+    state = ScalingState(desired=last, override=override)
+    return reconcile(resource(**changes), state, actual, NOW, TIMING)
+
+
+def line(kind: EntryKind, reason: str, last: Desired) -> LogEntry:
+    """The log entry about an action in the state ``last``."""
+    return LogEntry(
+        resource_name="plan-1",
+        time=NOW,
+        kind=kind,
+        entry_id=f"{kind}-{last.epoch}-{last.attempts}",
+        reason=reason,
+        current=last.previous,
+        desired=last.target,
+        epoch=last.epoch,
+    )
+
+
+# --- requested, confirmed, deferred, failed ---
+
+
+def test_a_request_is_sent_at_once_and_keeps_the_last_change_and_its_direction() -> None:
+    first = request(decision(2, 4), None)
+    assert first == Desired(4, 1, "busy", NOW, 2, sent_at=NOW)
+    last = confirmed(900, target=2, epoch=7, changed_out=False)
+    again = replace(first, epoch=8, changed_at=ago(900), changed_out=False)
+    assert request(decision(2, 4), last) == again
+
+
+@pytest.mark.parametrize(("target", "out"), [(3, True), (2, False), (1, False)])
+def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_error(
+    target: int, out: bool
+) -> None:
+    late = desired(target=target, retry_at=ago(-15), attempts=2, last_error="409")
+    done = replace(late, status=ActionStatus.CONFIRMED, changed_at=NOW, changed_out=out)
+    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="")
+
+
+def test_the_wait_after_a_deferral_doubles_up_to_sixteen_times() -> None:
+    waits = []
+    last = desired()
+    for _ in range(7):
+        last = defer(last, NOW, "409", TIMING)
+        assert last.retry_at is not None
+        waits.append((last.retry_at - NOW).total_seconds())
+    assert waits == [15, 30, 60, 120, 240, 240, 240]
+    assert last == replace(desired(), retry_at=ago(-240), attempts=7, last_error="409")
+
+
+def test_retry_after_of_the_server_determines_the_wait() -> None:
+    assert defer(desired(), NOW, "429", TIMING, 90).retry_at == ago(-90)
+    assert defer(desired(), NOW, "429", TIMING, 1).retry_at == ago(-15)
+
+
+def test_a_failed_action_records_its_error_and_when_the_next_one_is_allowed() -> None:
+    last = desired(attempts=1)
+    assert fail(last, NOW, "403", TIMING) == replace(
+        last, status=ActionStatus.FAILED, retry_at=ago(-60), attempts=2, last_error="403"
+    )
+
+
+# --- settled ---
+
+BY_HAND = Settlement(EntryKind.MANUAL_CHANGE, "set by hand", actual=6)
+DONE = Settlement(EntryKind.CONFIRMED, "capacity changed 2 → 3")
+THROTTLED = Settlement(EntryKind.DEFERRED, "429", retry_after_seconds=90)
+LAST, GIVEN_UP = desired(), desired(status=ActionStatus.FAILED, retry_at=ago(-60))
+SETTLED = confirmed(5, target=3)
+
+
+@pytest.mark.parametrize(
+    ("last", "outcome", "after"),
+    [
+        (LAST, Settlement(EntryKind.FAILED, "403"), fail(LAST, NOW, "403", TIMING)),
+        (LAST, Settlement(EntryKind.DEFERRED, "409"), defer(LAST, NOW, "409", TIMING)),
+        (LAST, THROTTLED, defer(LAST, NOW, "429", TIMING, 90)),
+        (LAST, BY_HAND, adopt(LAST, 6, NOW)),
+        (LAST, DONE, confirm(LAST, NOW)),
+        # a second delivery of the message has another outcome later
+        *[(SETTLED, late, None) for late in (DONE, BY_HAND, THROTTLED)],
+        (SETTLED, Settlement(EntryKind.FAILED, "403"), None),
+        *[(GIVEN_UP, late, None) for late in (BY_HAND, THROTTLED)],
+        (GIVEN_UP, Settlement(EntryKind.FAILED, "403"), None),
+        (GIVEN_UP, DONE, confirm(GIVEN_UP, NOW)),
+    ],
+)
+def test_an_outcome_is_recorded_unless_the_action_has_one_and_a_confirmation_also_after_a_failure(
+    last: Desired, outcome: Settlement, after: Desired | None
+) -> None:
+    assert settle(last, outcome, NOW, TIMING) == after
 
 
 # --- which action may still be carried out ---
@@ -39,27 +145,69 @@ def test_each_decision_has_the_next_epoch_and_keeps_the_time_of_the_last_change(
     ("message", "last", "reason"),
     [
         (action(), desired(), None),
-        (action(epoch=6), desired(), "was replaced by the decision of epoch 7"),
-        (action(epoch=8), desired(), "has no decision of epoch"),
-        (action(), None, "has no decision of epoch"),
+        (action(epoch=6), desired(), "epoch 6 was replaced by the decision of epoch 7"),
+        (action(epoch=8), desired(), "the state of this resource has no decision of epoch 8"),
+        (action(), None, "the state of this resource has no decision of epoch 7"),
         (action(target=4), desired(), "the target of epoch 7 is 3, but the message says 4"),
-        (action(), confirmed(5, target=3), "already confirmed"),
-        (action(), desired(status=ActionStatus.FAILED), "already failed"),
+        (action(), confirmed(5, target=3), "epoch 7 is already confirmed"),
+        (action(), FAILED, "epoch 7 is already failed"),
+        (action(target=9), desired(target=9), "9 is above the maximum of 5"),
     ],
 )
 def test_only_the_pending_epoch_is_carried_out(
     message: ScaleAction, last: Desired | None, reason: str | None
 ) -> None:
-    ignored = reason_to_ignore(resource(), ScalingState(desired=last), message, NOW)
-    assert (ignored is None) if reason is None else (ignored is not None and reason in ignored)
+    assert reason_to_ignore(resource(), ScalingState(desired=last), message, NOW) == reason
 
 
-def test_an_action_of_a_resource_that_is_not_active_is_ignored() -> None:
-    pending = ScalingState(desired=desired(), override=Override(Mode.PAUSED))
-    reason = "mode paused, set by an override"
-    assert reason_to_ignore(resource(), pending, action(), NOW) == reason
-    running = ScalingState(desired=desired())
-    assert reason_to_ignore(resource(mode=Mode.DRY_RUN), running, action(), NOW) is not None
+@pytest.mark.parametrize(
+    ("mode", "override", "reason"),
+    [
+        (Mode.ACTIVE, Override(Mode.PAUSED), "mode paused, set by an override"),
+        (Mode.ACTIVE, Override(Mode.PAUSED, expires_at=ago(-1)), "mode paused, set by an override"),
+        (Mode.ACTIVE, Override(Mode.PAUSED, expires_at=NOW), None),
+        (Mode.DRY_RUN, None, "mode dry_run, set in scaling_rules.py"),
+    ],
+)
+def test_actions_of_a_resource_that_is_not_active_are_ignored_and_not_sent_again(
+    mode: Mode, override: Override | None, reason: str | None
+) -> None:
+    state = ScalingState(desired=desired(sent_at=ago(600)), override=override)
+    assert reason_to_ignore(resource(mode=mode), state, action(), NOW) == reason
+    reconciliation = reconcile(resource(mode=mode), state, 2, NOW, TIMING)
+    assert (reconciliation == NO_CHANGE) is (reason is not None)
+
+
+# --- confirmation by observation ---
+
+
+@pytest.mark.parametrize(
+    ("observed", "requested_at", "at"),
+    [
+        (sample(3), ago(30), NOW),
+        (sample(2), ago(30), None),
+        (sample(3, seconds_ago=31), ago(30), None),
+        (sample(3), NOW, None),  # times have whole seconds, so it may be older than the request
+    ],
+)
+def test_a_pending_action_is_confirmed_once_its_capacity_is_observed_after_its_request(
+    observed: MetricValue, requested_at: datetime, at: datetime | None
+) -> None:
+    for status in (ActionStatus.PENDING, ActionStatus.FAILED):
+        action = desired(target=3, requested_at=requested_at, status=status)
+        seen = confirm_if_observed(ScalingState(desired=action), observed).desired
+        assert seen == (action if at is None else confirm(action, at))
+
+
+def test_a_capacity_sample_from_before_an_action_was_reopened_does_not_confirm_it() -> None:
+    again = ScalingState(desired=reopen(confirmed(900, target=3), 2, ago(10)))
+    assert confirm_if_observed(again, sample(3, seconds_ago=11)) is again
+    seen = confirm_if_observed(again, sample(3, seconds_ago=9)).desired
+    assert seen is not None
+    assert seen.status is ActionStatus.CONFIRMED
+
+
+# --- manual changes ---
 
 
 @pytest.mark.parametrize(
@@ -69,8 +217,8 @@ def test_an_action_of_a_resource_that_is_not_active_is_ignored() -> None:
         (desired(previous=2, target=3), 2, False),
         (desired(previous=2, target=3), 3, False),
         (desired(previous=2, target=3, superseded=(5, 4)), 5, False),
-        (desired(previous=2, target=3, status=ActionStatus.FAILED), 2, False),
-        (desired(previous=2, target=3, status=ActionStatus.FAILED), 5, True),
+        (replace(FAILED, previous=2, target=3), 2, False),
+        (replace(FAILED, previous=2, target=3), 5, True),
         (confirmed(900, target=3), 2, True),
         (confirmed(900, target=3), 3, False),
     ],
@@ -84,142 +232,199 @@ def test_a_capacity_that_no_decision_explains_was_set_manually(
 def test_no_action_within_one_start_up_time_is_taken_for_a_manual_change() -> None:
     last = None
     for target in (3, 4, 3, 5):
-        decision = replace(decide(resource(), state([200] * 5), NOW), desired=target)
-        last = request(decision, last)
+        last = request(decision(2, target), last)
     assert last is not None
     assert last.superseded == (4, 3)
     assert not any(changed_by_hand(last, actual) for actual in (2, 3, 4, 5))
     assert changed_by_hand(last, 6)
-    assert request(decision, confirmed(5)).superseded == ()
+    assert request(decision(2, 5), confirmed(5)).superseded == ()
 
 
-# --- confirmation by observation ---
+@pytest.mark.parametrize(("actual", "out"), [(6, True), (3, False), (1, False)])
+def test_an_adopted_capacity_is_confirmed_now_with_its_direction(actual: int, out: bool) -> None:
+    assert adopt(confirmed(900, target=3, epoch=7), actual, NOW) == Desired(
+        target=actual,
+        epoch=8,
+        reason=f"the capacity was changed manually from 3 to {actual}: adopted",
+        requested_at=NOW,
+        previous=3,
+        status=ActionStatus.CONFIRMED,
+        changed_at=NOW,
+        changed_out=out,
+        changed_by_hand=True,
+    )
 
 
-def test_a_pending_action_is_confirmed_once_its_capacity_is_observed() -> None:
-    seen = confirm_if_observed(ScalingState(desired=desired(target=3)), sample(3))
-    assert seen.desired is not None
-    assert (seen.desired.status, seen.desired.changed_at) == (ActionStatus.CONFIRMED, NOW)
+def test_an_enforced_capacity_is_requested_now_and_keeps_the_running_cooldown() -> None:
+    last = confirmed(900, target=3, epoch=7, changed_out=True)
+    assert enforce(last, 6, NOW, resource().limits) == Desired(
+        target=3,
+        epoch=8,
+        reason="the capacity was changed manually from 3 to 6: set back to 3",
+        requested_at=NOW,
+        previous=6,
+        sent_at=NOW,
+        changed_at=ago(900),
+        changed_out=True,
+    )
 
 
-@pytest.mark.parametrize("observed", [sample(2), sample(3, seconds_ago=31)])
-def test_another_capacity_or_an_earlier_sample_does_not_confirm_an_action(observed: object) -> None:
-    before = ScalingState(desired=desired(target=3, requested_at=ago(30)))
-    assert confirm_if_observed(before, observed) is before  # type: ignore[arg-type]
+def test_a_change_counts_as_manual_until_the_next_change_by_the_app_is_confirmed() -> None:
+    by_hand = adopt(confirmed(900, target=3), 6, ago(60))
+    requested = request(decision(6, 4), by_hand)
+    assert by_hand.changed_by_hand
+    assert requested.changed_by_hand
+    assert fail(requested, NOW, "403", TIMING).changed_by_hand
+    assert enforce(by_hand, 9, NOW, resource().limits).changed_by_hand
+    assert not confirm(requested, NOW).changed_by_hand
+    assert confirm(reopen(by_hand, 3, NOW), NOW).changed_by_hand
 
 
-# --- deferring ---
+def test_a_failed_action_that_takes_effect_after_a_capacity_was_enforced_is_not_by_hand() -> None:
+    failed = fail(desired(target=8, previous=3, sent_at=ago(600)), ago(300), "403", TIMING)
+    back = enforce(failed, 6, NOW, resource().limits)
+    assert (back.target, back.superseded) == (3, (8,))
+    assert not changed_by_hand(back, 8)
+    assert changed_by_hand(back, 7)
 
 
-def test_the_wait_after_a_deferral_doubles_up_to_sixteen_times() -> None:
-    waits = []
-    last = desired()
-    for _ in range(7):
-        last = defer(last, NOW, "409", TIMING)
-        assert last.retry_at is not None
-        waits.append((last.retry_at - NOW).total_seconds())
-    assert waits == [15, 30, 60, 120, 240, 240, 240]
+# --- reopened ---
 
 
-def test_retry_after_of_the_server_determines_the_wait() -> None:
-    assert defer(desired(), NOW, "429", TIMING, 90).retry_at == ago(-90)
-    assert defer(desired(), NOW, "429", TIMING, 1).retry_at == ago(-15)
-
-
-# --- reconciling ---
-
-
-def kinds(last: Desired | None, actual: int, **changes: Any) -> tuple[str | None, int | None]:
-    reconciliation = reconcile(resource(**changes), ScalingState(desired=last), actual, NOW, TIMING)
-    kind = str(reconciliation.entry.kind) if reconciliation.entry else None
-    return kind, reconciliation.action.target if reconciliation.action else None
+def test_a_late_change_makes_a_confirmed_action_pending_again() -> None:
+    last = confirmed(900, target=3, previous=2)
+    assert reopen(last, 4, NOW) == replace(
+        last,
+        status=ActionStatus.PENDING,
+        previous=4,
+        superseded=(4,),
+        requested_at=NOW,
+        retry_at=NOW,
+        last_error="a late change by an older action may have undone this action",
+    )
 
 
 @pytest.mark.parametrize(
-    ("last", "actual", "kind", "sent"),
+    ("last", "capacity"),
     [
-        (None, 2, None, None),
-        (desired(), 3, EntryKind.CONFIRMED, None),
-        (desired(sent_at=ago(59)), 2, None, None),
-        (desired(sent_at=ago(60)), 2, EntryKind.RESENT, 3),
-        (desired(sent_at=ago(600), retry_at=ago(-1)), 2, None, None),
-        (desired(sent_at=ago(600), retry_at=NOW), 2, EntryKind.RESENT, 3),
-        (desired(requested_at=ago(601)), 2, EntryKind.FAILED, None),
-        (desired(requested_at=ago(601)), 3, EntryKind.CONFIRMED, None),
-        (desired(status=ActionStatus.FAILED), 2, None, None),
-        (desired(status=ActionStatus.FAILED), 3, EntryKind.CONFIRMED, None),
-        (desired(status=ActionStatus.FAILED), 6, EntryKind.MANUAL_CHANGE, None),
-        (desired(), 6, EntryKind.MANUAL_CHANGE, None),
-        (confirmed(900, target=3), 3, None, None),
-        (confirmed(900, target=3), 6, EntryKind.MANUAL_CHANGE, None),
+        (confirmed(900, target=3), 3),
+        (desired(target=3), 2),
+        (desired(target=3, status=ActionStatus.FAILED), 2),
+        (desired(target=3), 3),
+    ],
+)
+def test_a_late_change_to_a_capacity_that_the_action_explains_does_not_reopen_it(
+    last: Desired, capacity: int
+) -> None:
+    assert reopen(last, capacity, NOW) is last
+
+
+@pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
+def test_a_late_change_by_the_app_beside_an_open_action_is_not_taken_for_a_manual_one(
+    status: ActionStatus,
+) -> None:
+    """Epoch 5 was confirmed long ago, and is delivered again while epoch 7 is pending."""
+    last = desired(previous=2, target=3, superseded=(4,), status=status)
+    late = reopen(last, 5, NOW)
+    assert late == replace(last, superseded=(4, 5))
+    assert not changed_by_hand(late, 5)
+    assert reconciled(late, 5).entry is None
+    assert reopen(late, 5, NOW) is late
+
+
+def test_a_new_request_keeps_the_late_change_of_a_reopened_action_as_the_apps_own() -> None:
+    """The decision uses an old capacity sample; only the reopened action has the actual one."""
+    again = reopen(confirmed(900, target=5), 4, ago(60))
+    newest = request(decision(5, 6), again)
+    assert not any(changed_by_hand(newest, capacity) for capacity in (4, 5, 6))
+
+
+# --- reconciled ---
+
+IN_2_TO_5: dict[str, Any] = {"limits": Limits(2, 5), **ENFORCE}
+LATE = ago(601)
+"""Just after the deadline of an action that was requested then."""
+
+
+def waiting(target: int, **changes: Any) -> Desired:
+    """A pending action that was sent long ago, after a change by the app to four instances."""
+    return desired(target=target, **{"sent_at": ago(600), "superseded": (4,), **changes})
+
+
+@pytest.mark.parametrize(
+    ("last", "actual", "changes", "kind", "sent"),
+    [
+        (None, 2, {}, None, None),
+        (desired(), 3, {}, EntryKind.CONFIRMED, None),
+        (desired(sent_at=ago(59)), 2, {}, None, None),
+        (desired(sent_at=ago(60)), 2, {}, EntryKind.RESENT, 3),
+        (desired(sent_at=ago(600), retry_at=ago(-1)), 2, {}, None, None),
+        (desired(sent_at=ago(600), retry_at=NOW), 2, {}, EntryKind.RESENT, 3),
+        (desired(requested_at=ago(600), sent_at=ago(600)), 2, {}, EntryKind.RESENT, 3),
+        (desired(requested_at=LATE), 2, {}, EntryKind.FAILED, None),
+        (desired(requested_at=LATE), 3, {}, EntryKind.CONFIRMED, None),
+        (FAILED, 2, {}, None, None),
+        (FAILED, 3, {}, EntryKind.CONFIRMED, None),
+        (FAILED, 6, {}, EntryKind.MANUAL_CHANGE, None),
+        (replace(FAILED, previous=2, target=3), 6, ENFORCE, EntryKind.MANUAL_CHANGE, 2),
+        (desired(), 6, {}, EntryKind.MANUAL_CHANGE, None),
+        (confirmed(900, target=3), 3, {}, None, None),
+        (confirmed(900, target=3), 6, {}, EntryKind.MANUAL_CHANGE, None),
+        (confirmed(900, target=3), 6, ENFORCE, EntryKind.MANUAL_CHANGE, 3),
+        # the target is absolute, so a pending action also reverts a manual change
+        (desired(sent_at=ago(60)), 6, ENFORCE, EntryKind.RESENT, 3),
+        (desired(sent_at=ago(59)), 6, ENFORCE, None, None),
+        (reopen(confirmed(900, target=3), 2, NOW), 2, {}, EntryKind.RESENT, 3),
+        # outside the limits, a pending action waits for the next decision, which replaces it
+        (waiting(6), 4, IN_2_TO_5, None, None),
+        (waiting(1), 4, IN_2_TO_5, None, None),
+        (waiting(5), 4, IN_2_TO_5, EntryKind.RESENT, 5),
+        (waiting(2), 4, IN_2_TO_5, EntryKind.RESENT, 2),
+        (reopen(confirmed(900, target=6, previous=4), 4, NOW), 4, IN_2_TO_5, None, None),
+        (waiting(6, requested_at=LATE), 4, IN_2_TO_5, EntryKind.FAILED, None),
+        (waiting(6), 6, IN_2_TO_5, EntryKind.CONFIRMED, None),
+        # a manual change is set back as far as the limits allow
+        (confirmed(900, target=6), 4, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
+        (confirmed(900, target=1), 4, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 2),
+        (confirmed(900, target=6), 9, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
+        (confirmed(900, target=6), 5, IN_2_TO_5, EntryKind.MANUAL_CHANGE, None),
+        (replace(FAILED, previous=6), 4, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
     ],
 )
 def test_the_reconciler_brings_desired_and_actual_capacity_together(
-    last: Desired | None, actual: int, kind: str | None, sent: int | None
+    last: Desired | None,
+    actual: int,
+    changes: dict[str, Any],
+    kind: EntryKind | None,
+    sent: int | None,
 ) -> None:
-    assert kinds(last, actual) == (kind, sent)
+    reconciliation = reconciled(last, actual, **changes)
+    assert (reconciliation.entry and reconciliation.entry.kind) == kind
+    assert (reconciliation.action and reconciliation.action.target) == sent
+    if reconciliation.action:
+        assert last is not None
+        is_new = kind is EntryKind.MANUAL_CHANGE
+        assert reconciliation.action.epoch == last.epoch + is_new
 
 
-def test_a_manual_change_is_adopted_as_the_new_desired_capacity_with_cooldown() -> None:
-    held = ScalingState(desired=confirmed(900, target=3, epoch=7))
-    adopted = reconcile(resource(), held, 6, NOW, TIMING).desired
-    assert adopted is not None
-    assert (adopted.target, adopted.epoch, adopted.status) == (6, 8, ActionStatus.CONFIRMED)
-    assert adopted.changed_at == NOW
-
-
-def test_a_manual_change_is_set_back_if_the_resource_enforces_its_capacity() -> None:
-    enforcing = resource(on_manual_change=ManualChange.ENFORCE)
-    held = ScalingState(desired=confirmed(900, target=3, epoch=7))
-    reconciliation = reconcile(enforcing, held, 6, NOW, TIMING)
-    assert reconciliation.action is not None
-    assert (reconciliation.action.target, reconciliation.action.epoch) == (3, 8)
-
-
-def test_after_a_failed_action_a_manual_change_is_set_back_to_the_capacity_before_it() -> None:
-    enforcing = resource(on_manual_change=ManualChange.ENFORCE)
-    failed = ScalingState(desired=desired(previous=2, target=3, status=ActionStatus.FAILED))
-    reconciliation = reconcile(enforcing, failed, 6, NOW, TIMING)
-    assert reconciliation.action is not None
-    assert (reconciliation.action.target, reconciliation.action.epoch) == (2, 8)
-
-
-@pytest.mark.parametrize(
-    ("last", "actual", "kind", "sent"),
-    [
-        # a pending action waits for the next decision, which replaces it
-        (desired(target=6, sent_at=ago(600)), 4, None, None),
-        (desired(target=1, sent_at=ago(600)), 4, None, None),
-        (desired(target=5, sent_at=ago(600)), 4, EntryKind.RESENT, 5),
-        (desired(target=2, sent_at=ago(600)), 4, EntryKind.RESENT, 2),
-        (reopen(confirmed(900, target=6, previous=4), 4, NOW), 4, None, None),
-        (desired(target=6, requested_at=ago(601)), 4, EntryKind.FAILED, None),
-        (desired(target=6), 6, EntryKind.CONFIRMED, None),
-        # a manual change is set back as far as the limits allow
-        (confirmed(900, target=6), 4, EntryKind.MANUAL_CHANGE, 5),
-        (confirmed(900, target=1), 4, EntryKind.MANUAL_CHANGE, 2),
-        (confirmed(900, target=6), 9, EntryKind.MANUAL_CHANGE, 5),
-        (confirmed(900, target=6), 5, EntryKind.MANUAL_CHANGE, None),
-        (desired(previous=6, status=ActionStatus.FAILED), 4, EntryKind.MANUAL_CHANGE, 5),
-    ],
-)
-def test_the_reconciler_sets_no_target_outside_the_limits_that_its_copy_has_now(
-    last: Desired, actual: int, kind: str | None, sent: int | None
-) -> None:
-    last = replace(last, superseded=(4,)) if last.pending else last
-    changes = {"limits": Limits(2, 5), "on_manual_change": ManualChange.ENFORCE}
-    assert kinds(last, actual, **changes) == (kind, sent)
+def test_a_manual_change_is_adopted_or_set_back_and_logged() -> None:
+    last = confirmed(900, target=3, epoch=7)
+    adopted, back = adopt(last, 6, NOW), enforce(last, 6, NOW, resource().limits)
+    kind = EntryKind.MANUAL_CHANGE
+    assert reconciled(last, 6) == Reconciliation(adopted, None, line(kind, adopted.reason, adopted))
+    sent = ScaleAction("plan-1", 3, 8, back.reason, NOW)
+    assert reconciled(last, 6, **ENFORCE) == Reconciliation(
+        back, sent, line(kind, back.reason, back)
+    )
 
 
 def test_a_limit_that_stopped_an_action_is_its_reason_and_delays_no_other_action() -> None:
-    waiting = ScalingState(desired=desired(target=6, requested_at=ago(601)))
-    done = reconcile(resource(limits=Limits(1, 5)), waiting, 2, NOW, TIMING)
+    done = reconciled(desired(target=6, requested_at=LATE), 2, limits=Limits(1, 5))
     assert done.desired is not None
     assert done.entry is not None
     assert (done.desired.status, done.desired.retry_at) == (ActionStatus.FAILED, None)
     assert done.entry.reason.endswith("6 is above the maximum of 5")
-    limited = resource(limits=Limits(2, 5), on_manual_change=ManualChange.ENFORCE)
-    back = reconcile(limited, ScalingState(desired=confirmed(900, target=1)), 4, NOW, TIMING)
+    back = reconciled(confirmed(900, target=1), 4, **IN_2_TO_5)
     assert back.entry is not None
     assert back.entry.reason == (
         "the capacity was changed manually from 1 to 4: set back to 2, because 1 is below the "
@@ -229,19 +434,39 @@ def test_a_limit_that_stopped_an_action_is_its_reason_and_delays_no_other_action
 
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.DRY_RUN])
 def test_a_resource_that_is_not_active_is_watched_but_never_changed(mode: Mode) -> None:
-    assert kinds(desired(sent_at=ago(600)), 2, mode=mode) == (None, None)
-    assert kinds(desired(requested_at=ago(601)), 2, mode=mode) == (EntryKind.FAILED, None)
-    assert kinds(desired(), 3, mode=mode) == (EntryKind.CONFIRMED, None)
-    by_hand = confirmed(900, target=3)
-    assert kinds(by_hand, 6, mode=mode) == (EntryKind.MANUAL_CHANGE, None)
-    enforce = {"mode": mode, "on_manual_change": ManualChange.ENFORCE}
-    assert kinds(by_hand, 6, **enforce) == (None, None)
+    def kind(last: Desired, actual: int, **changes: Any) -> EntryKind | None:
+        reconciliation = reconciled(last, actual, mode=mode, **changes)
+        assert reconciliation.action is None
+        return None if reconciliation.entry is None else reconciliation.entry.kind
+
+    assert kind(desired(sent_at=ago(600)), 2) is None
+    assert kind(desired(requested_at=LATE), 2) is EntryKind.FAILED
+    assert kind(desired(), 3) is EntryKind.CONFIRMED
+    assert kind(confirmed(900, target=3), 6) is EntryKind.MANUAL_CHANGE
+    assert kind(confirmed(900, target=3), 6, **ENFORCE) is None
 
 
-def test_a_resent_action_keeps_its_epoch() -> None:
-    held = ScalingState(desired=desired(sent_at=ago(61)))
-    reconciliation = reconcile(resource(), held, 2, NOW, TIMING)
-    assert reconciliation.action is not None
-    assert reconciliation.action.epoch == 7
-    assert reconciliation.desired is not None
-    assert reconciliation.desired.sent_at == NOW
+@pytest.mark.parametrize("last", [desired(), FAILED])
+def test_a_desired_capacity_that_is_reached_is_confirmed_and_logged(last: Desired) -> None:
+    done = confirm(last, NOW)
+    written = line(EntryKind.CONFIRMED, "the capacity is 3, as requested by epoch 7", done)
+    assert reconciled(last, 3) == Reconciliation(done, None, written)
+
+
+@pytest.mark.parametrize(("error", "reason"), [("", "no confirmation arrived"), ("409", "409")])
+def test_an_action_past_its_deadline_fails_with_its_last_error(error: str, reason: str) -> None:
+    last = desired(requested_at=LATE, attempts=3, last_error=error)
+    failed = fail(last, NOW, reason, TIMING)
+    written = line(EntryKind.FAILED, f"the app gave up epoch 7 after 600 s: {reason}", failed)
+    assert reconciled(last, 2) == Reconciliation(failed, None, written)
+
+
+@pytest.mark.parametrize(("error", "reason"), [("", "no answer"), ("409", "409")])
+def test_an_action_is_sent_again_and_logged_once_per_wait(error: str, reason: str) -> None:
+    last = desired(sent_at=ago(600), retry_at=NOW, attempts=2, last_error=error)
+    again = replace(last, sent_at=NOW, retry_at=None)
+    sent = ScaleAction("plan-1", 3, 7, last.reason, last.requested_at)
+    written = line(EntryKind.RESENT, f"epoch 7 is not confirmed yet ({reason}): sent again", again)
+    assert written.entry_id == "resent-7-2"
+    assert reconciled(last, 2) == Reconciliation(again, sent, written)
+    assert reconciled(again, 2) == NO_CHANGE

@@ -1,152 +1,387 @@
-"""How each guard changes the recommended capacity in a decision."""
+"""Each guard: its limit and its reason at each of its bounds, and what it changes in a decision."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
+from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Throughput
 from shared.autoscaling.acting.actions import adopt, request
-from shared.autoscaling.deciding.decide import Decision, decide, remember
-from shared.autoscaling.deciding.guards import GUARDS, GUARDS_WHEN_HOLDING, Context
+from shared.autoscaling.deciding import guards as rules
+from shared.autoscaling.deciding.decide import decide, remember
+from shared.autoscaling.deciding.guards import GUARDS, GUARDS_WHEN_HOLDING, Context, Guard, Limit
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import ActionStatus, Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
 from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
+Answer = tuple[int, str] | None
+"""The capacity that a guard allows, and its reason; None if it limits nothing."""
 
-def recommending(capacity: int, **changes: Any) -> Resource:
+REFUSED = desired(status=ActionStatus.FAILED, last_error="403", retry_at=ago(-1), target=6)
+BROKEN = "the consumer's circuit breaker is open (breaker): no scale-out"
+
+
+def recommending(capacity: int, *, paced: bool = False, **changes: Any) -> Resource:
     """A resource whose policy always recommends this capacity."""
-    return resource(
-        policy=lambda _: Recommendation(capacity, f"{capacity} recommended"),
-        limits=Limits(1, 20),
-        **changes,
-    )
+    recommendation = Recommendation(capacity, f"{capacity} recommended", paced=paced)
+    fields = {"limits": Limits(1, 20), "guards": Guards(flap_projection=False), **changes}
+    return resource(policy=lambda _: recommendation, **fields)
 
 
-def decided(declared: Resource, held: ScalingState) -> tuple[int | None, tuple[str, ...]]:
-    decision = decide(declared, held, NOW)
-    return decision.desired, decision.limited_by
+def holding(*ages: float, capacity: int = 4, **changes: Any) -> ScalingState:
+    """A state with a backlog sample of each age, and with this capacity for 500 s."""
+    capacities = Window((sample(capacity, 500), sample(capacity)))
+    backlog = Window(tuple(sample(50, age) for age in ages))
+    return ScalingState({"backlog": backlog, CAPACITY_METRIC: capacities}, **changes)
 
 
-def silent(seconds: float, capacity: int = 4) -> ScalingState:
-    """A state whose newest backlog sample has this age."""
-    held = state([50], capacity)
-    return replace(held, histories={**held.histories, "backlog": Window((sample(50, seconds),))})
+def asked(guard: Guard, declared: Resource, held: ScalingState) -> Answer:
+    """The guard's answer to the recommendation of the resource's policy."""
+    capacity = int(held.histories[CAPACITY_METRIC].samples[-1].value)
+    seen = observe(declared, held, capacity, NOW)
+    recommendation = declared.policy(seen)
+    context = Context(declared, held, seen, held.override, recommendation)
+    limit = guard(recommendation.capacity, context)
+    return None if limit is None else (limit.capacity, limit.reason)
 
 
 # --- missing data ---
 
+SILENT = "backlog has had no sample for"
+
 
 @pytest.mark.parametrize(
-    ("then", "recommended", "seconds", "desired", "by"),
+    ("missing", "recommended", "seconds", "answer"),
     [
-        ("hold_in", 2, 180, 2, ()),
-        ("hold_in", 2, 181, 4, ("missing_data",)),
-        ("hold_in", 6, 181, 6, ()),
-        ("hold", 6, 181, 4, ("missing_data",)),
-        ("hold", 2, 181, 4, ("missing_data",)),
-        (9, 2, 181, 9, ("missing_data",)),
-        (9, 2, 180, 2, ()),
+        (Missing(180), 2, 180, None),
+        (Missing(180), 2, 181, (4, f"{SILENT} 181 s: no scale-in")),
+        (Missing(180), 3, 500, (4, f"{SILENT} 500 s: no scale-in")),
+        (Missing(180), 4, 500, None),
+        (Missing(180), 6, 181, None),
+        (Missing(180, "hold"), 6, 181, (4, f"{SILENT} 181 s: holding")),
+        (Missing(180, "hold"), 2, 181, (4, f"{SILENT} 181 s: holding")),
+        (Missing(180, 9), 2, 180, None),
+        (Missing(180, 9), 2, 181, (9, f"{SILENT} 181 s: falling back to 9")),
+        (Missing(180, 4), 4, 500, None),
+        (Missing(600, "hold"), 2, 599, None),
     ],
 )
 def test_missing_data_holds_or_falls_back(
-    then: Any, recommended: int, seconds: float, desired: int, by: tuple[str, ...]
+    missing: Missing, recommended: int, seconds: float, answer: Answer
 ) -> None:
-    guards = Guards(missing=Missing(180, then), flap_projection=False)
-    assert decided(recommending(recommended, guards=guards), silent(seconds)) == (desired, by)
+    for guards in (Guards(missing), Guards(missing_by_metric={"backlog": missing})):
+        declared = recommending(recommended, guards=guards)
+        assert asked(rules.missing_data, declared, holding(seconds)) == answer
 
 
-def test_each_metric_may_have_its_own_rule_for_missing_data() -> None:
-    guards = Guards(missing_by_metric={"backlog": Missing(600, "hold")}, flap_projection=False)
-    assert decided(recommending(2, guards=guards), silent(599)) == (2, ())
-    assert decided(recommending(2, guards=guards), silent(601)) == (4, ("missing_data",))
-
-
-def test_one_missing_metric_of_two_prevents_scale_in() -> None:
-    both = recommending(2, metrics={"backlog": SOURCE, "other": SOURCE})
-    decision = decide(both, state([1, 1], 4), NOW)
-    assert decision.desired == 4
-    assert "other has no samples yet: no scale-in" in decision.reason
-
-
-@pytest.mark.parametrize("names", [("first", "second"), ("second", "first")])
-def test_the_highest_fallback_of_several_missing_metrics_wins(names: tuple[str, str]) -> None:
-    rules = {"first": Missing(180, 8), "second": Missing(180, 3), "third": Missing(180, "hold")}
-    guards = Guards(missing_by_metric=rules, flap_projection=False)
-    old = Window((sample(50, 500),))
-    held = state(capacity=4)
-    held = replace(held, histories={**held.histories, **dict.fromkeys((*names, "third"), old)})
-    declared = recommending(2, guards=guards, metrics=dict.fromkeys((*names, "third"), SOURCE))
-    assert decide(declared, held, NOW).desired == 8
-
-
-def test_a_metric_without_samples_leads_to_its_fallback_only_after_its_time() -> None:
-    guards = Guards(missing=Missing(180, 9))
-    fresh = state(capacity=4)
-    fresh = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 60),))})
-    assert decided(recommending(2, guards=guards), fresh)[0] == 4
-    assert decided(recommending(6, guards=guards), fresh) == (6, ())
-    waiting = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 300), sample(4)))})
-    assert decided(recommending(2, guards=guards), waiting)[0] == 9
-
-
-# --- circuit breaker ---
-
-
-@pytest.mark.parametrize(("open_", "recommended", "desired"), [(1, 6, 4), (0, 6, 6), (1, 2, 2)])
-def test_an_open_breaker_of_the_consumer_prevents_scale_out(
-    open_: float, recommended: int, desired: int
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize(
+    ("strict", "lax", "capacity", "text"),
+    [
+        ("hold", "hold_in", 4, "a has had no sample for 500 s: holding"),
+        ("hold", 3, 4, "a has had no sample for 500 s: holding"),
+        (3, 0, 4, "b has had no sample for 500 s: no scale-in"),
+        (9, "hold", 9, "a has had no sample for 500 s: falling back to 9"),
+        (9, "hold_in", 9, "a has had no sample for 500 s: falling back to 9"),
+        (9, 6, 9, "a has had no sample for 500 s: falling back to 9"),
+        ("hold", "hold", 4, "{first} has had no sample for 500 s: holding"),
+    ],
+)
+def test_a_higher_fallback_wins_over_a_hold_and_a_hold_over_a_ban_on_scale_in(
+    names: tuple[str, str], strict: Any, lax: Any, capacity: int, text: str
 ) -> None:
-    held = state([900], 4)
-    held = replace(held, histories={**held.histories, "breaker": history([open_])})
-    both = recommending(
-        recommended,
-        metrics={"backlog": SOURCE, "breaker": SOURCE},
-        guards=Guards(breaker_metric="breaker", flap_projection=False),
-    )
-    assert decide(both, held, NOW).desired == desired
+    guards = Guards(missing_by_metric={"a": Missing(180, strict), "b": Missing(180, lax)})
+    declared = recommending(2, metrics=dict.fromkeys(names, SOURCE), guards=guards)
+    old = dict.fromkeys(names, Window((sample(50, 500),)))
+    held = replace(holding(), histories={**holding().histories, **old})
+    expected = (capacity, text.format(first=names[0]))
+    assert asked(rules.missing_data, declared, held) == expected
 
 
-# --- stabilisation ---
+def test_a_missing_count_of_finished_items_limits_nothing() -> None:
+    """Only the throughput is learned from it. Decisions do not use it."""
+    metrics = {"backlog": SOURCE, "done": SOURCE}
+    declared = recommending(2, metrics=metrics, throughput=Throughput(completed_metric="done"))
+    held = holding(0).with_history("done", Window((sample(1, 5000),)))
+    assert asked(rules.missing_data, declared, held) is None
 
 
-def decided_after(declared: Resource, recommended: list[int], held: ScalingState) -> Decision:
-    """The decision after these recommendations, one per minute, the last one now."""
-    for age, capacity in zip(range(len(recommended) - 1, -1, -1), recommended, strict=True):
-        declared = replace(declared, policy=recommending(capacity).policy)
-        decision = decide(declared, held, ago(60 * age))
-        held = remember(declared, held, decision)
-    return decision
+WAITING = "backlog has no samples yet: holding; falls back to 9 if none arrives within 180 s"
 
 
 @pytest.mark.parametrize(
-    ("recommended", "desired"),
+    ("known_seconds", "recommended", "answer"),
+    [
+        (60, 2, (4, WAITING)),
+        (60, 6, None),
+        (180, 2, (4, WAITING)),
+        (181, 2, (9, "backlog has no samples yet: falling back to 9")),
+    ],
+)
+def test_a_metric_without_samples_is_missing_once_the_app_has_had_time_to_read_it(
+    known_seconds: float, recommended: int, answer: Answer
+) -> None:
+    capacities = Window((sample(4, known_seconds), sample(4)))
+    declared = recommending(recommended, guards=Guards(Missing(180, 9)))
+    held = ScalingState({CAPACITY_METRIC: capacities})
+    assert asked(rules.missing_data, declared, held) == answer
+
+
+def test_without_capacity_samples_the_app_has_had_no_time_to_read_a_metric() -> None:
+    known = ScalingState(desired=confirmed(900, target=4))
+    decision = decide(recommending(2, guards=Guards(Missing(0, 9))), known, NOW)
+    assert decision.desired == 4
+    assert "falls back to 9 if none arrives within 0 s" in decision.reason
+    assert rules.waited_seconds((), NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "recommended", "pending", "expected"),
+    [
+        (20, 28, None, 28),  # CPU still has samples, so the policy may recommend more
+        (20, 20, None, 20),
+        (20, 5, None, 20),
+        (4, 1, None, 4),
+        (3, 1, None, 4),
+        (2, 2, None, 4),
+        (2, 6, None, 6),
+        (2, 2, 5, 2),
+        (2, 2, 4, 2),
+        (2, 2, 3, 4),
+        (2, 3, 8, 4),
+        (5, 5, 2, 5),
+    ],
+)
+def test_a_fallback_raises_what_would_be_fewer_instances_and_otherwise_prevents_scale_in(
+    capacity: int, recommended: int, pending: int | None, expected: int
+) -> None:
+    guards = Guards(missing=Missing(180, 4), flap_projection=False)
+    declared = recommending(recommended, guards=guards, limits=Limits(1, 30))
+    action = None if pending is None else desired(target=pending, previous=capacity)
+    decision = decide(declared, holding(500, capacity=capacity, desired=action), NOW)
+    assert decision.desired == expected
+    revokes = pending == 2
+    assert decision.applies is (expected != capacity or revokes)
+    assert decision.fallback == (4 if capacity < expected == 4 else None)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_fallback_waits_for_the_cooldown_although_the_policy_may_not(
+    paced: bool, pending: bool
+) -> None:
+    last = confirmed(60, target=2, changed_out=True)
+    if pending:
+        last = replace(last, target=3, previous=2, status=ActionStatus.PENDING)
+    ordered = 3 if pending and paced else 2
+    declared = recommending(ordered, paced=paced, guards=Guards(missing=Missing(180, 8)))
+    held = holding(500, capacity=2, desired=last)
+    assert not decide(declared, held, NOW).applies
+    assert decide(declared, held, NOW + timedelta(seconds=700)).desired == 8
+
+
+# --- the consumer's breaker ---
+
+
+@pytest.mark.parametrize(
+    ("is_open", "age", "recommended", "answer"),
+    [
+        (1, 0, 6, (4, BROKEN)),
+        (0, 0, 6, None),
+        (1, 0, 4, None),
+        (1, 0, 2, None),
+        (1, 600, 6, (4, BROKEN)),
+        (1, 601, 6, None),  # it is unknown whether it is still open
+    ],
+)
+def test_an_open_breaker_of_the_consumer_prevents_scale_out(
+    is_open: float, age: float, recommended: int, answer: Answer
+) -> None:
+    guards = Guards(breaker_metric="breaker", missing_by_metric={"breaker": Missing(600)})
+    metrics = {"backlog": SOURCE, "breaker": SOURCE}
+    declared = recommending(recommended, metrics=metrics, guards=guards)
+    held = holding(0).with_history("breaker", Window((sample(is_open, age),)))
+    assert asked(rules.consumer_broken, declared, held) == answer
+
+
+# --- stabilization ---
+
+IN, OUT = Guards(stabilisation_in_seconds=240), Guards(stabilisation_out_seconds=240)
+BOTH = Guards(stabilisation_in_seconds=240, stabilisation_out_seconds=240, flap_projection=False)
+
+
+@pytest.mark.parametrize(
+    ("guards", "recommended", "kept", "capacity", "which"),
+    [
+        (BOTH, 2, [(3, 240)], 3, "highest"),
+        (BOTH, 2, [(3, 241)], None, ""),
+        (BOTH, 2, [(6, 60)], 4, "highest"),
+        (BOTH, 6, [(5, 240)], 5, "lowest"),
+        (BOTH, 6, [(5, 241)], None, ""),
+        (BOTH, 6, [(2, 60)], 4, "lowest"),
+        (BOTH, 4, [(2, 60), (6, 60)], None, ""),
+        (IN, 6, [(4, 60)], None, ""),
+        (OUT, 2, [(4, 60)], None, ""),
+    ],
+)
+def test_the_mildest_recommendation_in_the_stabilization_window_wins(
+    guards: Guards,
+    recommended: int,
+    kept: list[tuple[int, float]],
+    capacity: int | None,
+    which: str,
+) -> None:
+    held = holding(0, recommendations=Window(tuple(sample(*each) for each in kept)))
+    text = f"the {which} recommendation of the last 240 s is {kept[0][0]} (stabilization)"
+    expected = None if capacity is None else (capacity, text)
+    assert asked(rules.stabilisation, recommending(recommended, guards=guards), held) == expected
+
+
+def decided_each_minute(declared: list[Resource], held: ScalingState) -> list[int | None]:
+    found = []
+    for minute, each in enumerate(declared):
+        decision = decide(each, held, NOW + timedelta(minutes=minute))
+        held = remember(each, held, decision)
+        found.append(decision.desired)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("recommended", "decided"),
     [([6, 2], 4), ([3, 2], 3), ([3, 2, 2, 2, 2, 2], 2), ([2, 6], 4), ([5, 6], 5), ([6], 6)],
 )
 def test_a_recommendation_takes_effect_once_it_has_lasted(
-    recommended: list[int], desired: int
+    recommended: list[int], decided: int
 ) -> None:
-    guards = Guards(
-        stabilisation_in_seconds=240, stabilisation_out_seconds=240, flap_projection=False
-    )
-    declared = recommending(4, guards=guards)
-    assert decided_after(declared, recommended, state([50], 4)).desired == desired
+    declared = [recommending(capacity, guards=BOTH) for capacity in recommended]
+    held = holding(-300)  # the backlog is never missing
+    assert decided_each_minute(declared, held)[-1] == decided
 
 
-def test_recommendations_are_kept_only_for_a_stabilization_window() -> None:
-    held = state([50], 4)
-    assert remember(recommending(6), held, decide(recommending(6), held, NOW)) == held
+def test_a_fallback_takes_effect_once_it_has_lasted_for_the_stabilization_window() -> None:
+    guards = Guards(missing=Missing(180, 8), stabilisation_out_seconds=240)
+    declared = [recommending(4, guards=guards)] * 8
+    # missing from minute 2 on
+    assert decided_each_minute(declared, holding(120)) == [4] * 6 + [8] * 2
+
+
+KEPT = (sample(3, 241), sample(4, 240), sample(5, 60))
+
+
+@pytest.mark.parametrize(
+    ("guards", "mode", "remembered"),
+    [
+        (Guards(), Mode.ACTIVE, KEPT),
+        (IN, Mode.ACTIVE, (*KEPT[1:], sample(6))),
+        (OUT, Mode.ACTIVE, (*KEPT[1:], sample(6))),
+        (replace(OUT, stabilisation_in_seconds=60), Mode.ACTIVE, (*KEPT[1:], sample(6))),
+        (IN, Mode.PAUSED, KEPT),
+    ],
+)
+def test_recommendations_are_kept_for_the_longer_stabilization_window_only(
+    guards: Guards, mode: Mode, remembered: tuple[object, ...]
+) -> None:
+    declared = recommending(6, guards=guards, mode=mode)
+    held = state([50], 4, recommendations=Window(KEPT))
+    after = remember(declared, held, decide(declared, held, NOW))
+    assert after.recommendations.samples == remembered
+
+
+# --- flaps ---
+
+
+class Share:
+    """Recommends one more instance while CPU is above 60 %."""
+
+    utilisation_names = ("cpu", "undeclared")
+
+    def __call__(self, seen: Observation) -> Recommendation:
+        now, then = seen.window("cpu").latest, seen.history("cpu").latest
+        assert now is not None
+        assert now == then
+        more = now.value > 60
+        return Recommendation(seen.capacity + more, "busy" if more else "fine")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "recommended", "capacity", "at"),
+    [
+        (30, 2, None, 0),
+        (31, 2, 3, 2),
+        (46, 2, 4, 2),
+        (30, 4, None, 0),
+        (61, 4, None, 0),
+        (61, 5, None, 0),
+        (15, 0, None, 0),
+        (16, 0, 2, 1),
+    ],
+)
+def test_no_scale_in_to_a_capacity_at_which_the_policy_would_scale_out_again(
+    cpu: float, recommended: int, capacity: int | None, at: int
+) -> None:
+    """CPU is projected from four instances to the recommended capacity."""
+    held = holding().with_history("cpu", history([cpu]))
+    off = Guards(flap_projection=False)
+    for paced, guards in ((False, Guards()), (True, Guards()), (False, off)):
+        declared = resource(metrics={"cpu": SOURCE}, policy=Share(), guards=guards)
+        seen = observe(declared, held, 4, NOW)
+        recommendation = Recommendation(recommended, "recommended", paced=paced)
+        context = Context(declared, held, seen, None, recommendation)
+        text = f"at a capacity of {at}, the policy would scale out again"
+        expected = None if paced or guards is off or capacity is None else Limit(capacity, text)
+        assert rules.flap_projection(recommended, context) == expected
+
+
+@pytest.mark.parametrize(("capacity", "recommended"), [(4, 3), (3, 2)])
+def test_a_policy_that_would_not_scale_out_at_the_lower_capacity_may_scale_in(
+    capacity: int, recommended: int
+) -> None:
+    declared = recommending(1, limits=Limits(3, 20), guards=Guards())
+    held = state([0], capacity)
+    seen = observe(declared, held, capacity, NOW)
+    context = Context(declared, held, seen, None, Recommendation(recommended, "idle"))
+    assert rules.flap_projection(recommended, context) is None
 
 
 # --- rate limits ---
+
+TWO_OUT, ONE_IN = RateLimit("out", 300, instances=2), RateLimit("in", 300, instances=1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "recommended", "capacity", "named"),
+    [
+        ((TWO_OUT,), 6, None, ""),
+        ((TWO_OUT,), 7, 6, "out by at most 2 in 300"),
+        ((ONE_IN,), 3, None, ""),
+        ((ONE_IN,), 2, 3, "in by at most 1 in 300"),
+        ((ONE_IN, TWO_OUT), 7, 6, "out by at most 2 in 300"),
+        ((TWO_OUT, ONE_IN), 2, 3, "in by at most 1 in 300"),
+        ((TWO_OUT, ONE_IN), 4, None, ""),
+        ((RateLimit("out", 300, percent=50),), 7, 6, "out by at most 50 % in 300"),
+        ((RateLimit("in", 300, instances=0),), 2, 4, "in by at most 0 in 300"),
+        ((RateLimit("out", 300, percent=0),), 7, 4, "out by at most 0 % in 300"),
+        ((TWO_OUT, RateLimit("out", 60, percent=25)), 9, 5, "out by at most 25 % in 60"),
+        ((RateLimit("out", 60, percent=50), TWO_OUT), 7, 6, "out by at most 50 % in 60"),
+        ((RateLimit("in", 60, percent=25), ONE_IN), 2, 3, "in by at most 25 % in 60"),
+    ],
+)
+def test_the_strictest_rate_limit_of_the_direction_is_named_and_the_first_of_equal_ones(
+    limits: tuple[RateLimit, ...], recommended: int, capacity: int | None, named: str
+) -> None:
+    declared = recommending(recommended, guards=Guards(rate_limits=limits))
+    expected = None if capacity is None else (capacity, f"rate limit: scale {named} s")
+    assert asked(rules.rate_limits, declared, holding(0)) == expected
 
 
 @pytest.mark.parametrize(
@@ -165,216 +400,65 @@ def test_rate_limits_count_from_the_capacity_at_the_start_of_their_period(
     limit: RateLimit, recommended: int, desired: int
 ) -> None:
     """There were four instances until a minute ago, and five since then."""
-    held = state([50], 5)
     capacities = Window((sample(4, 900), sample(4, 75), sample(5, 60), sample(5)))
-    held = replace(held, histories={**held.histories, CAPACITY_METRIC: capacities})
+    held = state([50], 5).with_history(CAPACITY_METRIC, capacities)
     guards = Guards(rate_limits=(limit,), flap_projection=False)
     assert decide(recommending(recommended, guards=guards), held, NOW).desired == desired
 
 
-def test_the_strictest_rate_limit_wins() -> None:
-    limits = (RateLimit("out", 300, instances=3), RateLimit("out", 300, percent=50))
-    guards = Guards(rate_limits=limits)
-    assert decide(recommending(12, guards=guards), state([50], 4), NOW).desired == 6
-
-
-# --- cooldown by direction ---
-
-
-@pytest.mark.parametrize(
-    ("changed_out", "recommended", "pierces", "desired"),
-    [(False, 6, True, 6), (False, 6, False, 4), (True, 6, True, 4), (False, 2, True, 4)],
-)
-def test_a_scale_out_need_not_wait_after_a_scale_in_if_it_pierces_the_cooldown(
-    changed_out: bool, recommended: int, pierces: bool, desired: int
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_a_percentage_is_rounded_from_its_exact_value_and_above_0_allows_one_instance(
+    direction: Literal["out", "in"],
 ) -> None:
-    held = state([50] * 3, 4, confirmed(120, target=4, changed_out=changed_out))
-    cooldown = Cooldown(600, 600, scale_out_pierces=pierces)
-    assert decide(recommending(recommended, cooldown=cooldown), held, NOW).desired == desired
+    wanted = 10_000 if direction == "out" else -10_000
+    for tenths in (*range(0, 1001, 10), 1, 4, 333, 335, 999):
+        limit = RateLimit(direction, 300, percent=tenths / 10)
+        declared = resource(limits=Limits(1, 20), guards=Guards(rate_limits=(limit,)))
+        for base in range(1, 101):
+            seen = Observation("plan-1", NOW, base, declared.limits, {})
+            context = Context(declared, ScalingState(), seen, None, Recommendation(wanted, ""))
+            share = Fraction(tenths * base, 1000)
+            size = ceil(share) if direction == "out" else max(floor(share), 1 if share else 0)
+            found = rules.rate_limits(wanted, context)
+            assert found is not None
+            assert abs(found.capacity - base) == size, (base, tenths / 10)
 
 
-def test_no_cooldown_applies_to_a_paced_policy() -> None:
-    held = state([50] * 3, 4, confirmed(120, target=4, changed_out=True))
-    paced = recommending(6)
-    paced = replace(paced, policy=lambda _: Recommendation(6, "now", paced=True))
-    assert decide(paced, held, NOW).desired == 6
+# --- cooldown ---
 
 
-# --- flaps ---
+def changed(seconds_ago: float, *, out: bool) -> Desired:
+    return confirmed(seconds_ago, target=4, changed_out=out)
 
 
-def relative(seen: Observation) -> Recommendation:
-    """Flaps between four and three: 100 items are too few for four, and too many for three."""
-    waiting = seen.window("backlog").latest
-    assert waiting is not None
-    each = waiting.value / seen.capacity
-    if each > 30:
-        return Recommendation(seen.capacity + 1, "too many for each")
-    if each < 26:
-        return Recommendation(seen.capacity - 1, "too few for each")
-    return Recommendation(seen.capacity, "fine")
-
-
-def test_no_scale_in_to_a_capacity_at_which_the_policy_would_scale_out_again() -> None:
-    flapping = resource(policy=relative)
-    assert decided(flapping, state([100], 4)) == (4, ("flap_projection",))
-    assert decided(flapping, state([60], 4)) == (3, ())
-    guards = Guards(flap_projection=False)
-    assert decided(replace(flapping, guards=guards), state([100], 4)) == (3, ())
-
-
-# --- overrides ---
+BY_HAND = adopt(confirmed(900, target=2), 4, ago(60))
+WAITS, PIERCES = Cooldown(300, 600, scale_out_pierces=False), Cooldown(300, 600)
 
 
 @pytest.mark.parametrize(
-    ("override", "recommended", "desired"),
+    ("last", "recommended", "paced", "cooldown", "answer"),
     [
-        (Override(exact=7), 2, 7),
-        (Override(exact=99), 2, 20),
-        (Override(floor=3), 2, 3),
-        (Override(floor=3), 6, 6),
-        (Override(freeze_scale_in=True), 2, 4),
-        (Override(freeze_scale_in=True), 6, 6),
-        (Override(floor=3, expires_at=ago(1)), 2, 2),
-        (Override(Mode.PAUSED, floor=9), 2, 4),
+        (changed(300, out=True), 6, False, WAITS, (4, "scale-out cooldown until 12:00:00 UTC")),
+        (changed(301, out=True), 6, False, WAITS, None),
+        (changed(600, out=True), 2, False, WAITS, (4, "scale-in cooldown until 12:00:00 UTC")),
+        (changed(601, out=True), 2, False, WAITS, None),
+        (changed(120, out=True), 4, False, WAITS, None),
+        (changed(120, out=False), 6, False, PIERCES, None),
+        (changed(120, out=False), 6, False, WAITS, (4, "scale-out cooldown until 12:03:00 UTC")),
+        (changed(120, out=True), 6, False, PIERCES, (4, "scale-out cooldown until 12:03:00 UTC")),
+        (changed(120, out=False), 2, False, PIERCES, (4, "scale-in cooldown until 12:08:00 UTC")),
+        (changed(120, out=True), 6, True, WAITS, None),
+        (changed(120, out=True), 2, True, WAITS, None),
+        (BY_HAND, 6, True, WAITS, None),
+        (BY_HAND, 2, True, WAITS, (4, "scale-in cooldown until 12:09:00 UTC")),
     ],
 )
-def test_an_override_wins_over_the_policy_but_not_over_the_limits(
-    override: Override, recommended: int, desired: int
+def test_the_cooldown_of_each_direction_runs_from_the_confirmed_change(
+    last: Desired, recommended: int, paced: bool, cooldown: Cooldown, answer: Answer
 ) -> None:
-    held = replace(state([50], 4), override=override)
-    guards = Guards(flap_projection=False)
-    assert decide(recommending(recommended, guards=guards), held, NOW).desired == desired
-
-
-def test_the_reason_names_an_exact_override_even_if_the_capacity_is_already_there() -> None:
-    held = replace(state([50], 4), override=Override(exact=4, reason="load test"))
-    decision = decide(recommending(4), held, NOW)
-    assert (decision.desired, decision.limited_by) == (4, ())
-    assert "an override sets exactly 4 (load test)" in decision.reason
-
-
-def test_an_exact_override_does_not_wait_for_the_cooldown_and_gives_its_reason() -> None:
-    held = state([50], 4, confirmed(60, target=4))
-    held = replace(held, override=Override(exact=7, reason="load test"))
-    decision = decide(recommending(2), held, NOW)
-    assert (decision.desired, decision.applies) == (7, True)
-    assert "an override sets exactly 7 (load test)" in decision.reason
-
-
-# --- pending actions ---
-
-
-def under_way(target: int, **changes: Any) -> ScalingState:
-    """A state with five instances and a pending action to another capacity."""
-    held = state([50], 5, desired(target=target, previous=5, epoch=7))
-    return replace(held, **changes)
-
-
-@pytest.mark.parametrize(
-    ("held", "text"),
-    [
-        (under_way(3, override=Override(freeze_scale_in=True)), "an override prevents scale-in"),
-        (under_way(3, override=Override(exact=5)), "an override sets exactly 5"),
-        (under_way(3, override=Override(floor=5)), "an override sets at least 5"),
-        (
-            under_way(3, histories={**silent(500, 5).histories}),
-            "backlog has had no sample for 500 s: no scale-in",
-        ),
-    ],
-)
-def test_a_pending_action_that_is_no_longer_allowed_is_revoked(
-    held: ScalingState, text: str
-) -> None:
-    decision = decide(recommending(5), held, NOW)
-    assert (decision.desired, decision.applies) == (5, True)
-    assert f"the action of epoch 7 is revoked because {text}" in decision.reason
-    assert request(decision, held.desired).epoch == 8
-
-
-def test_a_recommendation_to_stay_revokes_the_pending_action_only_if_it_is_paced() -> None:
-    assert not decide(recommending(5), under_way(8), NOW).applies
-    paced = replace(recommending(5), policy=lambda _: Recommendation(5, "enough", paced=True))
-    assert decide(paced, under_way(8), NOW).applies
-    coming = replace(recommending(8), policy=lambda _: Recommendation(8, "needed", paced=True))
-    assert not decide(coming, under_way(8), NOW).applies
-
-
-@pytest.mark.parametrize(
-    ("capacity", "recommended", "expected"),
-    [(20, 28, 28), (20, 20, 20), (20, 5, 20), (3, 1, 3), (2, 2, 3), (2, 1, 3), (2, 6, 6)],
-)
-def test_a_fallback_raises_a_lower_capacity_and_otherwise_only_prevents_scale_in(
-    capacity: int, recommended: int, expected: int
-) -> None:
-    """CPU still has samples, so the policy may recommend more than the fallback."""
-    guards = Guards(missing=Missing(180, 3), flap_projection=False)
-    declared = replace(recommending(recommended, guards=guards), limits=Limits(1, 30))
-    decision = decide(declared, silent(500, capacity), NOW)
-    assert decision.desired == expected
-    assert decision.fallback == (3 if capacity < expected == 3 else None)
-
-
-@pytest.mark.parametrize(
-    ("capacity", "recommended", "target", "expected"),
-    [(2, 2, 5, 2), (2, 2, 4, 2), (2, 2, 3, 4), (2, 3, 8, 4), (5, 5, 2, 5)],
-)
-def test_a_fallback_replaces_a_pending_action_only_if_that_leads_to_fewer_instances(
-    capacity: int, recommended: int, target: int, expected: int
-) -> None:
-    held = replace(silent(500, capacity), desired=desired(target=target, previous=capacity))
-    decision = decide(recommending(recommended, guards=Guards(missing=Missing(180, 4))), held, NOW)
-    assert decision.desired == expected
-    assert decision.applies is (expected != 2)  # if 2 of 5 are pending, that action is revoked
-
-
-@pytest.mark.parametrize("paced", [False, True])
-@pytest.mark.parametrize("pending", [False, True])
-def test_a_fallback_waits_for_the_cooldown_although_the_policy_may_not(
-    paced: bool, pending: bool
-) -> None:
-    last = confirmed(60, target=2, changed_out=True)
-    if pending:
-        last = replace(last, target=3, previous=2, status=ActionStatus.PENDING)
-    held = replace(silent(500, 2), desired=last)
-    ordered = Recommendation(3 if pending and paced else 2, "", paced=paced)
-    declared = recommending(2, guards=Guards(missing=Missing(180, 8)))
-    declared = replace(declared, policy=lambda _: ordered)
-    assert not decide(declared, held, NOW).applies
-    later = NOW + timedelta(seconds=700)
-    assert decide(declared, held, later).desired == 8
-
-
-def test_a_fallback_takes_effect_once_it_has_lasted_for_the_stabilization_window() -> None:
-    guards = Guards(missing=Missing(180, 8), stabilisation_out_seconds=240)
-    declared, held = recommending(4, guards=guards), silent(120)
-    found = []
-    for minute in range(8):
-        decision = decide(declared, held, ago(-60 * minute))
-        held = remember(declared, held, decision)
-        found.append(decision.desired)
-    assert found == [4] * 6 + [8] * 2  # missing from minute 2 on
-
-
-def test_an_open_breaker_without_recent_samples_does_not_prevent_scale_out() -> None:
-    held = state([900], 4)
-    old = Window((sample(1, 7200),))
-    held = replace(held, histories={**held.histories, "breaker": old})
-    both = recommending(
-        6,
-        metrics={"backlog": SOURCE, "breaker": SOURCE},
-        guards=Guards(breaker_metric="breaker"),
-    )
-    assert decide(both, held, NOW).desired == 6
-
-
-def test_after_a_manual_change_a_paced_policy_waits_for_the_cooldown_before_it_scales_in() -> None:
-    by_hand = adopt(confirmed(900, target=2), 10, ago(15))
-    held = state([0], 10, by_hand)
-    eager = replace(recommending(1), policy=lambda _: Recommendation(1, "idle", paced=True))
-    assert decided(eager, held) == (10, ("cooldown",))
-    own = state([0], 10, confirmed(15, target=10, changed_out=True))
-    assert decide(eager, own, NOW).desired == 1
+    """A paced policy does not wait, except for a scale-in after a manual change."""
+    declared = recommending(recommended, paced=paced, cooldown=cooldown)
+    assert asked(rules.cooldown, declared, holding(0, desired=last)) == answer
 
 
 @pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
@@ -385,12 +469,103 @@ def test_the_cooldown_of_a_manual_change_applies_beside_an_action_that_did_not_s
     by_hand = adopt(confirmed(900, target=2), 25, ago(60))
     action = request(decide(recommending(20), state([0], 25, by_hand), ago(30)), by_hand)
     held = state([0], 25, replace(action, status=status))
-    eager = replace(recommending(1), policy=lambda _: Recommendation(1, "idle", paced=True))
-    assert decide(eager, held, NOW).desired in (20, 25)
+    assert decide(recommending(1, paced=True), held, NOW).desired in (20, 25)
+
+
+# --- overrides and bounds ---
+
+
+@pytest.mark.parametrize(
+    ("override", "recommended", "answer"),
+    [
+        (Override(exact=7), 2, (7, "an override sets exactly 7")),
+        (Override(exact=7, reason="sale"), 7, (7, "an override sets exactly 7 (sale)")),
+        (Override(floor=3), 2, (3, "an override sets at least 3")),
+        (Override(floor=3), 3, None),
+        (Override(freeze_scale_in=True), 3, (4, "an override prevents scale-in")),
+        (Override(freeze_scale_in=True), 4, None),
+        (Override(), 2, None),
+        (None, 2, None),
+    ],
+)
+def test_an_override_gives_its_reason_and_limits_only_what_contradicts_it(
+    override: Override | None, recommended: int, answer: Answer
+) -> None:
+    held = holding(0, override=override)
+    assert asked(rules.override, recommending(recommended), held) == answer
+
+
+@pytest.mark.parametrize(
+    ("override", "desired"),
+    [
+        (Override(exact=7), 7),  # without the cooldown
+        (Override(exact=99), 20),
+        (Override(exact=4, reason="load test"), 4),
+        (Override(floor=3, expires_at=ago(1)), 4),  # the cooldown of the policy
+        (Override(Mode.PAUSED, floor=9), 4),
+    ],
+)
+def test_an_override_wins_over_the_policy_but_not_over_the_limits(
+    override: Override, desired: int
+) -> None:
+    held = state([50], 4, confirmed(60, target=4), override=override)
+    decision = decide(recommending(2), held, NOW)
+    assert (decision.desired, decision.applies) == (desired, desired != 4)
+    if override.exact is not None:
+        assert f"an override sets exactly {override.exact}" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("recommended", "answer"),
+    [(0, (1, "the minimum is 1")), (1, None), (20, None), (21, (20, "the maximum is 20"))],
+)
+def test_the_minimum_and_the_maximum_themselves_are_allowed(
+    recommended: int, answer: Answer
+) -> None:
+    assert asked(rules.bounds, recommending(recommended), holding(0)) == answer
+
+
+# --- actions under way ---
+
+
+@pytest.mark.parametrize(
+    ("last", "recommended", "held_back"),
+    [
+        (REFUSED, 6, True),
+        (REFUSED, 2, True),
+        (REFUSED, 4, False),
+        (replace(REFUSED, retry_at=NOW), 6, False),
+        (replace(REFUSED, retry_at=None), 6, False),
+        (replace(REFUSED, status=ActionStatus.PENDING), 6, False),
+        (replace(REFUSED, status=ActionStatus.CONFIRMED, changed_at=ago(900)), 6, False),
+        (None, 6, False),
+    ],
+)
+def test_only_a_failed_action_prevents_a_change_and_only_until_its_retry_time(
+    last: Desired | None, recommended: int, held_back: bool
+) -> None:
+    answer = asked(rules.failed_action, recommending(recommended), holding(0, desired=last))
+    why = "the last action failed (403): holding until 12:00:01 UTC"
+    assert answer == ((4, why) if held_back else None)
+
+
+@pytest.mark.parametrize(
+    ("last", "recommended", "requested"),
+    [
+        (desired(target=6), 6, True),
+        (desired(target=6), 7, False),
+        (REFUSED, 6, False),
+        (None, 6, False),
+    ],
+)
+def test_only_the_target_of_a_pending_action_counts_as_already_requested(
+    last: Desired | None, recommended: int, requested: bool
+) -> None:
+    answer = asked(rules.already_requested, recommending(recommended), holding(0, desired=last))
+    assert answer == ((4, "already requested as epoch 7") if requested else None)
 
 
 # --- all guards ---
-
 
 guards_of_any_kind = st.builds(
     Guards,
@@ -413,7 +588,7 @@ guards_of_any_kind = st.builds(
 
 @given(
     guards=guards_of_any_kind,
-    recommended=st.integers(-5, 30),
+    recommended=st.integers(-100, 100),
     capacity=st.integers(1, 25),
     seconds=st.sampled_from([0, 200, 4000]),
     override=st.builds(
@@ -422,20 +597,23 @@ guards_of_any_kind = st.builds(
         exact=st.none() | st.integers(0, 30),
         freeze_scale_in=st.booleans(),
     ),
-    failed=st.booleans(),
+    last=st.sampled_from([None, REFUSED, confirmed(30), desired(), desired(target=9)]),
 )
 def test_any_combination_of_guards_keeps_the_capacity_in_bounds_and_gives_reasons(
-    guards: Guards, recommended: int, capacity: int, seconds: int, override: Override, failed: bool
+    guards: Guards,
+    recommended: int,
+    capacity: int,
+    seconds: int,
+    override: Override,
+    last: Desired | None,
 ) -> None:
-    held = replace(silent(seconds, capacity), override=override)
-    if failed:
-        last = confirmed(900, target=capacity, changed_out=True)
-        held = replace(held, desired=replace(last, status=ActionStatus.FAILED, retry_at=ago(-5)))
+    held = holding(seconds, capacity=capacity, override=override, desired=last)
     declared = recommending(recommended, guards=guards)
     decision = decide(declared, held, NOW)
     assert decision.desired is not None
     if decision.applies:
         assert declared.limits.minimum <= decision.desired <= declared.limits.maximum
+        assert decision.desired != decision.current or "revoked" in decision.limited_by
     if decision.desired != recommended:
         assert decision.limited_by
         assert decision.reason.count(";") >= len(decision.limited_by)
@@ -454,25 +632,7 @@ def test_guards_that_are_skipped_for_a_recommendation_to_stay_would_not_apply_to
 ) -> None:
     action = confirmed(30, target=capacity, changed_out=changed_out)
     action = replace(action, status=last, retry_at=ago(-5))
-    declared, held = (
-        recommending(capacity, guards=guards),
-        replace(silent(seconds, capacity), desired=action),
-    )
-    seen = observe(declared, held, capacity, NOW)
-    context = Context(declared, held, seen, None, replace(declared.policy(seen), paced=paced))
+    declared = recommending(capacity, paced=paced, guards=guards)
+    held = holding(seconds, capacity=capacity, desired=action)
     spared = [guard for guard in GUARDS if guard not in GUARDS_WHEN_HOLDING]
-    assert [guard(capacity, context) for guard in spared] == [None] * len(spared)
-
-
-def test_missing_data_prevents_scale_in_by_default() -> None:
-    quiet = resource(policy=Threshold("backlog", 100, 10, minimum_samples=1))
-    held = silent(500, 4)
-    held = replace(held, histories={**held.histories, "backlog": Window((sample(0, 500),))})
-    assert decided(quiet, held) == (4, ("missing_data",))
-
-
-def test_a_pending_action_to_the_capacity_that_the_guards_allow_is_not_revoked() -> None:
-    """There are ten instances, the maximum is nine, and the action to nine is pending."""
-    held = state((), 10, desired(target=9, previous=10))
-    declared = replace(recommending(0), limits=Limits(1, 9))
-    assert decided(declared, held) == (10, ("missing_data", "bounds", "already_requested"))
+    assert [asked(guard, declared, held) for guard in spared] == [None] * len(spared)

@@ -1,7 +1,11 @@
+"""The form of queue messages: what is written, what is read, and what is refused."""
+
 from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,13 +13,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.hostile_events import INTERESTS, many_readings
+from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.messages import decode_action, encode_action, named_resource
+from shared.autoscaling.messages import (
+    Samples,
+    decode_action,
+    decode_samples,
+    encode_action,
+    named_resource,
+)
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
+from shared.ingestion.decoding.decode import decode
+from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
+from shared.ingestion.model import Stream, split
 from shared.values.measurements import Metric, MetricValue
-from tests.builders import NOW, decode_metric, encode_metric, metric
+from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
+from tests.builders import NOW, ago, decode_metric, encode_metric, metric
 
-GOOD = json.loads(encode_metric(metric(5)))
+STREAM = Stream("ns", "hub", "$Default", "3")
+QUEUE_BYTES_MAX = 48 * 1024
+AT = "2026-03-01T12:00:00Z"
+
+ONE = {
+    "schema_version": 1,
+    "id": "hub:3:7",
+    "resource_name": "plan-1",
+    "name": "backlog",
+    "value": {"time": AT, "value": 5.0},
+}
+"""A message that an older version left in the queue, in the only form that it reads."""
+
+MANY = {
+    "schema_version": 2,
+    "id": "hub:3:7",
+    "resource_name": "plan-1",
+    "samples": {"backlog": [["2026-03-01T11:59:00Z", 5.0], [AT, 6.0]], "other": [[AT, 7.0]]},
+}
+"""A message that this version may leave in the queue."""
+
+ACTION = json.loads(encode_action(ScaleAction("plan-1", 3, 7, "why", NOW)))
 names = st.text(min_size=1, max_size=30).filter(lambda t: t.isprintable())
 times = st.datetimes(timezones=st.just(UTC))
 
@@ -34,78 +71,168 @@ def test_an_action_survives_the_queue(
     assert decode_action(encode_action(sent)) == sent
 
 
-def test_a_message_in_base64_as_some_queue_clients_send_it_is_read() -> None:
-    text = encode_metric(metric(5))
-    assert decode_metric(base64.b64encode(text.encode()).decode()) == metric(5)
-
-
-def test_a_time_in_another_time_zone_is_converted_to_utc() -> None:
-    there = NOW.astimezone(timezone(timedelta(hours=-5)))
-    body = {**GOOD, "value": {"time": there.isoformat(), "value": 5}}
-    assert decode_metric(json.dumps(body)) == metric(5)
+# --- samples of events ---
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("readings", "message", "metrics"),
     [
-        ({"schema_version": 3}, "schema_version is 3, but this app reads 1 and 2"),
-        ({"schema_version": None}, "schema_version is None"),
-        ({"schema_version": True}, "schema_version is True"),
-        ({"resource_name": ""}, "resource_name is ''"),
-        ({"resource_name": 5}, "resource_name is 5"),
-        ({"name": None}, "name is None"),
-        ({"value": 5}, "value is 5"),
-        ({"value": {"time": "2026-03-01T12:00:00Z", "value": "5"}}, "value is '5'"),
-        ({"value": {"time": "2026-03-01T12:00:00Z", "value": True}}, "value is True"),
-        ({"value": {"time": "2026-03-01T12:00:00Z", "value": -1}}, "value is -1"),
-        ({"value": {"time": "2026-03-01T12:00:00Z", "value": 10**400}}, "a number from 0 to"),
-        ({"value": {"time": "2026-03-01T12:00:00Z"}}, "value is None"),
+        ([DecodedReading("plan-1", "backlog", NOW, 5)], ONE, (metric(5),)),
         (
-            {"value": {"time": "2026-03-01T12:00:00", "value": 5}},
-            "must be an ISO 8601 time with a time zone",
+            [
+                DecodedReading("plan-1", "backlog", ago(60), 5),
+                DecodedReading("plan-1", "other", NOW, 7),
+                DecodedReading("plan-1", "backlog", NOW, 6),
+            ],
+            MANY,
+            (metric(5, 60), metric(6), metric(7, name="other")),
         ),
-        ({"value": {"time": "yesterday", "value": 5}}, "ISO 8601"),
-        ({"value": {"time": "0001-01-01T00:00:00+14:00", "value": 5}}, "ISO 8601"),
-        ({"value": {"time": 5, "value": 5}}, "time is 5"),
+    ],
+    ids=["a single sample keeps the form of older versions", "samples of one resource"],
+)
+def test_the_samples_of_one_resource_form_one_message(
+    readings: Sequence[DecodedReading], message: dict[str, Any], metrics: tuple[Metric, ...]
+) -> None:
+    (written,) = to_effect(STREAM, 7, Decoded(tuple(readings))).messages
+    assert json.loads(written.body) == message
+    assert decode_samples(json.dumps(message)) == Samples("plan-1", metrics)
+
+
+def test_outbox_rows_of_an_older_version_are_sent() -> None:
+    rows = split(json.dumps([ONE, ONE]))
+    assert [decode_samples(each).metrics for each in rows] == [(metric(5),)] * 2
+
+
+def texts_of(readings: Sequence[DecodedReading]) -> list[str]:
+    """The messages as they are put into the queue, each small enough for it."""
+    effect = to_effect(STREAM, 7, Decoded(tuple(readings)))
+    texts = [text for message in effect.messages for text in split(message.body)]
+    assert max(len(text.encode()) for text in texts) <= QUEUE_BYTES_MAX
+    ids = [json.loads(text)["id"] for text in texts]
+    assert len(set(ids)) == len(ids)
+    return texts
+
+
+def test_an_event_of_11900_readings_becomes_a_few_messages_with_the_samples_that_are_kept() -> None:
+    readings = decode(many_readings(11_900, NOW), INTERESTS, 2**24).readings
+    for each in (readings, readings[::-1]):
+        texts = texts_of(each)
+        assert len(texts) <= 3
+        times = {metric.value.time for text in texts for metric in decode_samples(text).metrics}
+        assert times == {reading.time for reading in readings[-SAMPLES_KEPT_MAX:]}
+    assert to_effect(STREAM, 7, Decoded(readings, 5)).ignored == 5 + 11_900 - SAMPLES_KEPT_MAX
+
+
+def test_all_readings_of_many_metrics_and_resources_are_sent() -> None:
+    readings = [
+        DecodedReading(f"plan-{n % 3}", f"{'long' * 20}-{n % 119}", ago(n / 1000), n / 7)
+        for n in range(9000)
+    ]
+    metrics = [metric for text in texts_of(readings) for metric in decode_samples(text).metrics]
+    expected = [Metric(r.resource_name, r.name, MetricValue(r.time, r.value)) for r in readings]
+    assert Counter(metrics) == Counter(expected)
+
+
+# --- what is read ---
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        base64.b64encode(encode_metric(metric(5)).encode()).decode(),
+        json.dumps(ONE).replace(AT, NOW.astimezone(timezone(timedelta(hours=-5))).isoformat()),
+    ],
+    ids=["in base64 as some queue clients send it", "a time in another time zone"],
+)
+def test_a_message_of_another_sender_is_read(body: str) -> None:
+    assert decode_metric(body) == metric(5)
+
+
+def value(number: object, time: object = AT) -> dict[str, Any]:
+    return {**ONE, "value": {"time": time, "value": number}}
+
+
+def samples(of: object) -> dict[str, Any]:
+    return {**MANY, "samples": of}
+
+
+NO_NUMBER, NO_TIME = "must be a number from 0 to 1e+15", "must be an ISO 8601 time with a time zone"
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ({**ONE, "schema_version": 3}, "schema_version is 3, but this app reads 1 and 2"),
+        ({**ONE, "schema_version": None}, "schema_version is None"),
+        ({**ONE, "schema_version": True}, "schema_version is True"),
+        ({**ONE, "resource_name": ""}, "resource_name is ''"),
+        ({**ONE, "resource_name": 5}, "resource_name is 5"),
+        ({**ONE, "name": None}, "name is None"),
+        ({**ONE, "value": 5}, "value is 5"),
+        ({**ONE, "value": {"time": AT}}, "value is None"),
+        (value("5"), "value is '5'"),
+        (value(True), "value is True"),
+        (value(-1), "value is -1"),
+        (value(10**400), NO_NUMBER),
+        (value(float("nan")), NO_NUMBER),
+        (value(float("-inf")), NO_NUMBER),
+        (value(5, "2026-03-01T12:00:00"), NO_TIME),
+        (value(5, "yesterday"), NO_TIME),
+        (value(5, "0001-01-01T00:00:00+14:00"), NO_TIME),
+        (value(5, 5), "time is 5"),
+        (samples({}), "must hold at least one sample"),
+        (samples([]), "samples is [], must be a JSON object"),
+        (samples({"backlog": 5}), "sample of 'backlog': 5 must be a pair"),
+        (samples({"backlog": [[AT]]}), "must be a pair [time, value]"),
+        (samples({"backlog": [["yesterday", 5]]}), f"time is 'yesterday', {NO_TIME}"[:50]),
+        (samples({"backlog": [[AT, "5"]]}), f"value is '5', {NO_NUMBER}"),
+        (samples({"backlog": [[AT, -1]] * 500}), "and 480 more"),
+        (
+            samples({f"m{n}": [[AT, 5]] for n in range(METRICS_OF_A_MESSAGE_MAX + 1)}),
+            "9 metrics; a message may have at most 8",
+        ),
     ],
 )
-def test_an_invalid_field_is_named_with_its_value(change: dict[str, Any], error: str) -> None:
+def test_an_invalid_field_is_named_with_its_value(message: dict[str, Any], error: str) -> None:
     with pytest.raises(BadMessage) as raised:
-        decode_metric(json.dumps({**GOOD, **change}))
+        decode_samples(json.dumps(message))
     assert error in str(raised.value)
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_that_are_not_valid_json_are_refused(number: str) -> None:
-    body = encode_metric(metric(5.0)).replace("5.0", number)
-    with pytest.raises(BadMessage, match="a number from 0 to"):
-        decode_metric(body)
-
-
-@pytest.mark.parametrize("body", ["", "plain text", "[1]", '"text"', "{", "=" * 50, "[" * 100_000])
-def test_text_that_is_not_a_json_object_is_refused(body: str) -> None:
-    for decode in (decode_metric, decode_action):
-        with pytest.raises(BadMessage):
-            decode(body)
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_decoded_or_raises_bad_message(body: str) -> None:
-    for decode in (decode_metric, decode_action):
-        with pytest.raises(BadMessage):
-            decode(body)
+    assert len(str(raised.value)) < 5000
 
 
 @pytest.mark.parametrize("change", [{"target": 0}, {"target": 2.0}, {"epoch": -1}, {"epoch": "7"}])
 def test_target_and_epoch_of_an_action_must_be_positive_whole_numbers(
     change: dict[str, Any],
 ) -> None:
-    good = json.loads(encode_action(ScaleAction("plan-1", 3, 7, "why", NOW)))
     with pytest.raises(BadMessage, match=next(iter(change))):
-        decode_action(json.dumps({**good, **change}))
+        decode_action(json.dumps({**ACTION, **change}))
 
 
-def test_the_resource_of_an_invalid_message_is_found_if_it_is_named() -> None:
-    assert named_resource('{"resource_name": "plan-1", "value": -1}') == "plan-1"
-    assert named_resource("not json") is None
-    assert named_resource('{"resource_name": 5}') is None
+def is_refused(body: str) -> None:
+    for decode_body in (decode_samples, decode_action):
+        with pytest.raises(BadMessage):
+            decode_body(body)
+
+
+@pytest.mark.parametrize("body", ["", "plain text", "[1]", '"text"', "{", "=" * 50, "[" * 100_000])
+def test_text_that_is_not_a_json_object_is_refused(body: str) -> None:
+    is_refused(body)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_decoded_or_raises_bad_message(body: str) -> None:
+    is_refused(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ('{"resource_name": "plan-1", "value": -1}', "plan-1"),
+        ("not json", None),
+        ('{"resource_name": 5}', None),
+    ],
+)
+def test_the_resource_of_an_invalid_message_is_found_if_it_is_named(
+    body: str, name: str | None
+) -> None:
+    assert named_resource(body) == name

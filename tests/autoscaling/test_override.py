@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -18,38 +19,26 @@ from shared.autoscaling.operating.overrides import Change, described, duration
 from shared.autoscaling.operating.permissions import NEEDED, Grant, grants, lacking
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
-from tests.builders import NOW, SOURCE, as_message, resource
+from shared.values.measurements import CAPACITY_METRIC
+from tests.builders import NOW, SOURCE, as_message, metric, resource
 
 WORKERS = resource()
+FLOOR = Override(reason="why", floor=2)
 
 
 def change(override: Override | None, lasts: timedelta | None = None, by: str = "anna") -> Change:
     return Change(override, by, "c-1", lasts)
 
 
-class Clock:
-    now = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-def store(clock: Clock | None = None) -> MemoryStateStore:
-    return MemoryStateStore(clock or Clock())
+def store() -> MemoryStateStore:
+    return MemoryStateStore(lambda: NOW)
 
 
 @pytest.mark.parametrize(
-    ("text", "lasts"),
-    [
-        ("90m", timedelta(minutes=90)),
-        ("2h", timedelta(hours=2)),
-        ("1d12h", timedelta(hours=36)),
-        ("45s", timedelta(seconds=45)),
-    ],
+    ("text", "minutes"), [("90m", 90), ("2h", 120), ("1d12h", 36 * 60), ("45s", 0.75)]
 )
-def test_a_duration_of_days_hours_minutes_or_seconds_is_read(text: str, lasts: timedelta) -> None:
-    assert duration(text) == lasts
+def test_a_duration_of_days_hours_minutes_or_seconds_is_read(text: str, minutes: float) -> None:
+    assert duration(text) == timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(
@@ -64,19 +53,16 @@ def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     ("requested", "error"),
     [
         (change(Override(reason="why")), "the override changes nothing"),
-        (change(Override(reason="", floor=2)), "reason"),
-        (change(Override(reason="why", floor=2), by=" "), "by"),
-        (change(Override(reason="why", floor=6)), "floor = 6: must be 1 to 5, the limits"),
+        (change(replace(FLOOR, reason="")), "reason"),
+        (change(FLOOR, by=" "), "by"),
+        (change(replace(FLOOR, floor=6)), "floor = 6: must be 1 to 5, the limits"),
         (change(Override(reason="why", exact=0)), "exact = 0: must be 1 to 5"),
-        (
-            change(Override(reason="why", floor=2, exact=2)),
-            "floor and exact exclude each other: give one of them",
-        ),
-        (change(Override(reason="x" * 501, floor=2)), "reason: must be 1 to 500"),
-        (change(Override(reason="a\n[gap] forged", floor=2)), "in one line"),
-        (change(Override(reason="\x1b[2J", floor=2)), "in one line"),
-        (change(Override(reason="a\u202eb", floor=2)), r"reason: .*character 2 is U\+202E"),
-        (change(Override(reason="why", floor=2), by="an\ud83d"), r"by: .*U\+D83D \(lone surrogate"),
+        (change(replace(FLOOR, exact=2)), "floor and exact exclude each other: give one of them"),
+        (change(replace(FLOOR, reason="x" * 501)), "reason: must be 1 to 500"),
+        (change(replace(FLOOR, reason="a\n[gap] forged")), "in one line"),
+        (change(replace(FLOOR, reason="\x1b[2J")), "in one line"),
+        (change(replace(FLOOR, reason="a\u202eb")), r"reason: .*character 2 is U\+202E"),
+        (change(FLOOR, by="an\ud83d"), r"by: .*U\+D83D \(lone surrogate"),
     ],
 )
 async def test_an_invalid_override_is_refused_and_not_written(
@@ -99,9 +85,8 @@ async def test_ordinary_text_in_any_language_is_a_reason_and_a_name() -> None:
 async def test_a_pause_holds_until_it_expires_by_the_stores_clock() -> None:
     kept = store()
     await feed(kept, 200)
-    await control.set_override(
-        WORKERS, change(Override(Mode.PAUSED, "42"), timedelta(hours=2)), kept
-    )
+    paused = change(Override(Mode.PAUSED, "42"), timedelta(hours=2))
+    await control.set_override(WORKERS, paused, kept)
     override = (await kept.load("plan-1")).state.override
     assert override == Override(Mode.PAUSED, "42", NOW + timedelta(hours=2))
     decided = await preview.make_preview(WORKERS, kept, reader(200), 1)
@@ -149,17 +134,13 @@ def reader(value: float | None) -> MemoryReader:
     return MemoryReader(lambda: NOW, {} if value is None else {SOURCE: value}, capacities)
 
 
-async def feed(kept: MemoryStateStore, value: float, clock: Clock | None = None) -> None:
+async def feed(kept: MemoryStateStore, value: float) -> None:
+    declared = {"plan-1": resource(mode=Mode.DRY_RUN)}
     for seconds in range(90, 0, -15):
-        time = NOW - timedelta(seconds=seconds)
-        if clock is not None:
-            clock.now = time
-        for name, reading in ((CAPACITY_METRIC, 2.0), ("backlog", value)):
-            sent = Metric("plan-1", name, MetricValue(time, reading))
-            await scaling_logic.process_samples(as_message(sent), {"plan-1": paused}, kept)
-
-
-paused = resource(mode=Mode.DRY_RUN)
+        capacity = metric(2, seconds, CAPACITY_METRIC)
+        await scaling_logic.process_samples(
+            as_message(capacity, metric(value, seconds)), declared, kept
+        )
 
 
 async def test_a_preview_decides_from_fresh_readings_and_writes_nothing() -> None:

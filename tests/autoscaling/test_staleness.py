@@ -41,13 +41,6 @@ def stale_conditions(declared: Resource, of: ScalingState) -> list[tuple[str, st
     return [(each.subject, each.meaning) for each in found if each.kind]
 
 
-def test_a_count_that_is_usually_minutes_late_is_not_stale() -> None:
-    late = silent_for(280)
-    assert stale_conditions(COUNTING, late) == []
-    status = presenting.status(COUNTING, Snapshot("plan-1", late, NOW), [], [])
-    assert [metric["stale"] for metric in status["metrics"]] == [False, False]
-
-
 @pytest.mark.parametrize(
     ("known", "told"),
     [
@@ -68,6 +61,22 @@ def test_a_metric_that_never_had_a_sample_is_told_since_the_first_sample_of_any_
     }
     found = stale_conditions(declared, ScalingState(histories))
     assert [subject.partition("/")[2] for subject, _ in found] == told
+
+
+@pytest.mark.parametrize(
+    ("guards", "seconds", "stale"),
+    [
+        (Guards(), 280, False),  # a count is usually minutes late
+        (Guards(missing_by_metric={"finished": Missing(after_seconds=120)}), 280, True),
+    ],
+)
+def test_a_count_is_stale_only_after_its_usual_lag_or_its_own_time(
+    guards: Guards, seconds: float, stale: bool
+) -> None:
+    declared, late = replace(COUNTING, guards=guards), silent_for(seconds)
+    assert bool(stale_conditions(declared, late)) is stale
+    status = presenting.status(declared, Snapshot("plan-1", late, NOW), [], [])
+    assert [metric["stale"] for metric in status["metrics"]] == [False, stale]
 
 
 def test_a_count_too_old_to_learn_from_is_stale_and_does_not_affect_decisions() -> None:
@@ -190,11 +199,6 @@ def test_command_and_notification_state_the_same_effect_of_silence(
     assert f"plan-1: no sample of backlog for 60 min. {of_metric}" in printed
     assert ("plan-1: no sample of capacity" in printed) is bool(of_capacity)
     assert (of_capacity or "") in printed
-
-
-def test_a_count_with_its_own_missing_rule_is_stale_after_that_time() -> None:
-    guards = Guards(missing_by_metric={"finished": Missing(after_seconds=120)})
-    assert len(stale_conditions(replace(COUNTING, guards=guards), silent_for(280))) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,22 +40,41 @@ WEB_APP = (
 )
 
 
-def test_pushed_metrics_are_valid_sources() -> None:
-    pushed = {"backlog": HubMetric(), "cpu": AzureMonitorMetric(WEB_APP.upper(), "CpuPercentage")}
-    assert problems([resource(metrics=pushed)]) == []
+OTHER_CASE = AzureMonitorMetric(WEB_APP.upper(), "CpuPercentage")
+
+
+@pytest.mark.parametrize("changes", [{}, {"metrics": {"backlog": HubMetric(), "cpu": OTHER_CASE}}])
+def test_a_valid_declaration_has_no_problems(changes: dict[str, Any]) -> None:
+    assert problems([resource(**changes), resource("plan-2")]) == []
 
 
 async def waits(seen: object) -> None:
     """A coroutine function, which cannot be a policy."""
 
 
-def test_an_async_policy_is_refused() -> None:
-    (problem,) = problems([resource(policy=waits)])
-    assert "must be a plain function, not an async one" in problem
+def reading(source: Any, name: str = "backlog") -> dict[str, Any]:
+    return {"metrics": {name: source}}
 
 
-def test_a_valid_declaration_has_no_problems() -> None:
-    assert problems([resource(), resource("plan-2")]) == []
+def monitoring(*fields: Any, **options: Any) -> dict[str, Any]:
+    return reading(AzureMonitorMetric(*fields, **options), "cpu")
+
+
+def missing(then: Any) -> Missing:
+    return Missing(then=then)
+
+
+def limited(*fields: Any) -> dict[str, Any]:
+    return {"guards": Guards(rate_limits=(RateLimit(*fields),))}
+
+
+SALE = any_of(Schedule((ScheduleEntry(Profile("sale", 6)),), Profile("rest")))
+NO_GROUP = AppServicePlan(plan().subscription_id, "", "p")
+IN_BUSINESS = {"policy": Schedule((), Profile("rest", 1, 2)), "limits": Limits(3, 5)}
+ALL = ServiceBusQueue("q", count="all")  # type: ignore[arg-type]
+STREAMED = monitoring(WEB_APP, "m", streamed=True, namespace="n")
+NO_STEP = Threshold("backlog", 100, 10, step_in=0)
+DECLARED = "must be one of the resource's metrics (backlog)"
 
 
 @pytest.mark.parametrize(
@@ -63,127 +82,74 @@ def test_a_valid_declaration_has_no_problems() -> None:
     [
         ({"name": "a/b"}, "name = 'a/b': must match"),
         ({"name": "!poison"}, "must match"),
+        ({"name": "plan-1 "}, "name = 'plan-1 ': must match"),
+        ({"name": 5}, "name = 5: must match"),
         ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan(subscription_id, "),
-        (
-            {"target": AppServicePlan("x", "g", "p")},
-            "target.subscription_id = 'x': must be a UUID, not",
-        ),
-        (
-            {"target": AppServicePlan(plan().subscription_id, "", "p")},
-            "target.resource_group = '': must be a name",
-        ),
+        ({"target": AppServicePlan("x", "g", "p")}, "subscription_id = 'x': must be a UUID, not"),
+        ({"target": NO_GROUP}, "target.resource_group = '': must be a name"),
         ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be a whole number of at least 1"),
         ({"limits": Limits(6, 5)}, "limits.maximum = 5: must be at least limits.minimum = 6"),
         ({"limits": Limits(1, 101)}, "limits.maximum = 101: must be a whole number of at most 100"),
         ({"limits": Limits("1", 5)}, "limits.minimum = '1': must be a whole number"),  # type: ignore[arg-type]
+        ({"limits": (1, 3)}, "limits = (1, 3): must be Limits(…)"),
         ({"cooldown": Cooldown(-1, 0)}, "cooldown.scale_out_seconds = -1: must be 0 to 86400"),
+        ({"cooldown": 600}, "cooldown = 600: must be Cooldown(…)"),
         ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 14400"),
+        ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
         ({"mode": "pause"}, "mode = 'pause': must be a Mode"),
         ({"metrics": {}}, "metrics = {}: must be a dict of at least one source"),
         ({"metrics": None}, "metrics = None: must be a dict of at least one source"),
-        ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
-        ({"cooldown": 600}, "cooldown = 600: must be Cooldown(…)"),
-        ({"limits": (1, 3)}, "limits = (1, 3): must be Limits(…)"),
-        ({"name": 5}, "name = 5: must match"),
         ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
-        (
-            {"throughput": Throughput(0)},
-            "throughput.rate_per_instance_minute = 0: must be 1e-06 to",
-        ),
-        ({"metrics": {"backlog": ServiceBusQueue(5)}}, ".queue = 5: must be a name"),  # type: ignore[arg-type]
-        (
-            {"metrics": {"cpu": AzureMonitorMetric("my-plan", "CpuPercentage")}},
-            "metrics['cpu'].resource_id = 'my-plan': must be a resource ID such as",
-        ),
-        ({"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "")}}, "metrics['cpu'].metric = ''"),
-        (
-            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "mean")}},  # type: ignore[arg-type]
-            "metrics['cpu'].aggregation = 'mean': must be one of average, total",
-        ),
-        (
-            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "total", "1 min")}},
-            "metrics['cpu'].time_grain = '1 min': must be a duration such as 'PT1M'",
-        ),
-        (
-            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", streamed=True, namespace="n")}},
-            "metrics['cpu'].namespace = 'n': must be text, and empty for a streamed metric",
-        ),
-        ({"metrics": {"capacity": SOURCE}}, "this name is reserved"),
-        ({"metrics": {"a/b": SOURCE}}, "metrics['a/b']: the name must match"),
-        ({"metrics": {"backlog": "queue"}}, "must be a metric source"),
-        ({"metrics": {"backlog": ServiceBusQueue("")}}, "metrics['backlog'].queue = ''"),
-        (
-            {"metrics": {"backlog": ServiceBusQueue("q", count="all")}},  # type: ignore[arg-type]
-            "metrics['backlog'].count = 'all': must be one of active, dead_letter, scheduled",
-        ),
-        (
-            {"guards": Guards(missing=Missing(then="stop"))},  # type: ignore[arg-type]
-            "guards.missing.then = 'stop': must be 'hold', 'hold_in' or a whole number",
-        ),
-        (
-            {"guards": Guards(breaker_metric="b")},
-            "guards.breaker_metric = 'b': must be one of the resource's metrics (backlog)",
-        ),
-        ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
-        (
-            {"guards": Guards(rate_limits=(RateLimit("out", 300),))},
-            "guards.rate_limits[0].instances, percent: exactly one of the two must be set",
-        ),
-        (
-            {"guards": Guards(rate_limits=(RateLimit("out", 3600, 1),))},
-            "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800",
-        ),
-        ({"guards": Guards(Missing(then=6))}, "guards.missing.then = 6: must be 1 to 5"),
-        (
-            {"guards": Guards(missing_by_metric={"backlog": Missing(then=0)})},
-            "guards.missing_by_metric['backlog'].then = 0: must be 1 to 5",
-        ),
-        (
-            {"policy": any_of(Schedule((ScheduleEntry(Profile("sale", 6)),), Profile("rest")))},
-            "policy: profile 'sale': minimum = 6: must be at most limits.maximum = 5",
-        ),
-        (
-            {"policy": Schedule((), Profile("rest", 1, 2)), "limits": Limits(3, 5)},
-            "policy: profile 'rest': maximum = 2: must be at least limits.minimum = 3",
-        ),
-        ({"name": "plan-1 "}, "name = 'plan-1 ': must match"),
-        ({"metrics": {" backlog": SOURCE}}, "metrics[' backlog']: the name must match"),
+        ({"throughput": Throughput(0)}, "throughput.rate_per_instance_minute = 0: must be 1e-06"),
+        (reading(SOURCE, "capacity"), "this name is reserved"),
+        (reading(SOURCE, "a/b"), "metrics['a/b']: the name must match"),
+        (reading(SOURCE, " backlog"), "metrics[' backlog']: the name must match"),
+        (reading("queue"), "must be a metric source"),
+        (reading(ServiceBusQueue("")), "metrics['backlog'].queue = ''"),
+        (reading(ServiceBusQueue(5)), ".queue = 5: must be a name"),  # type: ignore[arg-type]
+        (reading(ALL), "count = 'all': must be one of active, dead_letter, scheduled"),
+        (monitoring("my-plan", "m"), "resource_id = 'my-plan': must be a resource ID such as"),
+        (monitoring(f"{WEB_APP} ", "m"), ".resource_id = "),
+        (monitoring(WEB_APP, ""), "metrics['cpu'].metric = ''"),
+        (monitoring(WEB_APP, "m", "mean"), "aggregation = 'mean': must be one of average, total"),
+        (monitoring(WEB_APP, "m", "total", "1 min"), "time_grain = '1 min': must be a duration"),
+        (STREAMED, "namespace = 'n': must be text, and empty for a streamed metric"),
         *[
             (changes, f"{place} = {name!r}: must be a name without spaces at its ends")
             for name in ("orders ", " orders", "orders\t", "orders\N{NO-BREAK SPACE}")
             for changes, place in (
                 ({"target": replace(plan(), name=name)}, "target.name"),
                 ({"target": replace(plan(), resource_group=name)}, "target.resource_group"),
-                ({"metrics": {"backlog": ServiceBusQueue(name)}}, ".queue"),
-                ({"metrics": {"backlog": StorageQueue(name)}}, ".queue"),
-                ({"metrics": {"backlog": StorageQueue("q", connection=name)}}, ".connection"),
-                ({"metrics": {"backlog": replace(SOURCE, topic=name)}}, ".topic"),
-                ({"metrics": {"backlog": replace(SOURCE, subscription=name)}}, ".subscription"),
-                ({"metrics": {"backlog": TopicSubscriptions(name)}}, ".topic"),
-                ({"metrics": {"backlog": PlanCapacity(replace(plan(), name=name))}}, ".plan.name"),
-                ({"metrics": {"backlog": AzureMonitorMetric(WEB_APP, name)}}, ".metric"),
+                (reading(ServiceBusQueue(name)), ".queue"),
+                (reading(StorageQueue(name)), ".queue"),
+                (reading(StorageQueue("q", connection=name)), ".connection"),
+                (reading(replace(SOURCE, topic=name)), ".topic"),
+                (reading(replace(SOURCE, subscription=name)), ".subscription"),
+                (reading(TopicSubscriptions(name)), ".topic"),
+                (reading(PlanCapacity(replace(plan(), name=name))), ".plan.name"),
+                (monitoring(WEB_APP, name), ".metric"),
             )
         ],
-        ({"metrics": {"backlog": AzureMonitorMetric(f"{WEB_APP} ", "m")}}, ".resource_id = "),
         ({"guards": None}, "guards = None: must be Guards(…)"),
+        ({"guards": Guards(missing("stop"))}, "then = 'stop': must be 'hold', 'hold_in' or a"),
+        ({"guards": Guards(missing(6))}, "guards.missing.then = 6: must be 1 to 5"),
+        (
+            {"guards": Guards(missing_by_metric={"backlog": missing(0)})},
+            "guards.missing_by_metric['backlog'].then = 0: must be 1 to 5",
+        ),
+        ({"guards": Guards(breaker_metric="b")}, f"guards.breaker_metric = 'b': {DECLARED}"),
+        ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
+        (limited("out", 300), "rate_limits[0].instances, percent: exactly one of the two must be"),
+        (limited("out", 3600, 1), "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800"),
+        ({"policy": SALE}, "profile 'sale': minimum = 6: must be at most limits.maximum = 5"),
+        (IN_BUSINESS, "policy: profile 'rest': maximum = 2: must be at least limits.minimum = 3"),
         ({"policy": None}, "policy = None: must be callable"),
+        ({"policy": waits}, "must be a plain function, not an async one"),
         ({"policy": Threshold}, "policy = Threshold: is a class; write Threshold(…)"),
-        (
-            {"policy": any_of(cast(Any, Threshold))},
-            "any_of[0] = Threshold: is a class; write Threshold(…)",
-        ),
-        (
-            {"policy": Threshold("other", 100, 10)},
-            "policy.metric = 'other': must be one of the resource's metrics (backlog)",
-        ),
-        (
-            {"policy": Threshold("backlog", 10, 100)},
-            "policy.lower = 100: must be below upper = 10",
-        ),
-        (
-            {"policy": Threshold("backlog", 100, 10, step_in=0)},
-            "policy.step_in = 0: must be a whole number of at least 1",
-        ),
+        ({"policy": any_of(cast(Any, Threshold))}, "any_of[0] = Threshold: is a class; write"),
+        ({"policy": Threshold("other", 100, 10)}, f"policy.metric = 'other': {DECLARED}"),
+        ({"policy": Threshold("backlog", 10, 100)}, "policy.lower = 100: must be below upper = 10"),
+        ({"policy": NO_STEP}, "policy.step_in = 0: must be a whole number of at least 1"),
     ],
 )
 def test_each_problem_names_resource_key_value_and_bound(
@@ -198,19 +164,23 @@ def test_all_problems_of_all_resources_are_reported_together() -> None:
     assert len(problems([bad, bad, "nonsense"])) == 7
 
 
-@pytest.mark.parametrize("answer", [None, resource(), iter([resource()]), {"plan-1": resource()}])
-def test_a_result_that_is_not_a_list_is_a_problem(answer: object) -> None:
-    (problem,) = problems(answer)
-    assert "must return a list of Resource" in problem
-
-
-def test_two_resources_must_not_share_one_plan() -> None:
-    (problem,) = problems([resource(), resource("other", target=replace(plan(), name="PLAN-1"))])
-    assert "declared 2 times, must be declared once" in problem
-
-
-def test_declaring_no_resource_is_a_problem() -> None:
-    assert problems([]) == ["scaling_rules.resources() declares no resource: declare one"]
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        *[(each, "must return a list of Resource") for each in (None, resource(), {"plan-1": 1})],
+        (iter([resource()]), "must return a list of Resource"),
+        ([], "scaling_rules.resources() declares no resource: declare one"),
+        (
+            [resource(), resource("other", target=replace(plan(), name="PLAN-1"))],
+            "declared 2 times, must be declared once",
+        ),
+    ],
+)
+def test_the_rules_return_a_list_of_resources_with_a_plan_each(
+    answer: object, problem: str
+) -> None:
+    (found,) = problems(answer)
+    assert problem in found
 
 
 def test_the_connections_of_all_declared_sources_are_listed() -> None:
@@ -236,35 +206,32 @@ def test_an_age_limit_shorter_than_a_planning_step_is_refused(wrap: Any) -> None
     assert problems([resource(policy=planned, goal=Goal(age_limit_minutes=1))]) == []
 
 
-def test_a_policy_that_reads_an_undeclared_metric_is_reported_at_start() -> None:
-    def mistyped(seen: Observation) -> Recommendation:
-        waiting = seen.window("backlog").latest
-        if waiting is None or waiting.value < 1000:
-            raise RuntimeError("other errors are ignored")
-        return Recommendation(seen.window("finsihed").count, "counting")
-
-    declared = {"backlog": SOURCE, "finished": SOURCE}
-    (problem,) = problems([resource(policy=mistyped, metrics=declared)])
-    assert problem == (
-        "resource 'plan-1': policy: raised UnknownMetric: 'finsihed' is not one of the "
-        "resource's metrics (backlog, finished)"
-    )
-    beside = any_of(Threshold("backlog", 100, 10), mistyped)
-    (problem,) = problems([resource(policy=beside, metrics=declared)])
-    assert "'finsihed' is not one of" in problem
+def mistyped(seen: Observation) -> Recommendation:
+    waiting = seen.window("backlog").latest
+    if waiting is None or waiting.value < 1000:
+        raise RuntimeError("other errors are ignored")
+    return Recommendation(seen.window("finsihed").count, "counting")
 
 
-def test_each_undeclared_metric_is_reported_once() -> None:
-    def mistyped(seen: Observation) -> Recommendation:
-        return Recommendation(seen.window("finsihed").count, "counting")
+UNKNOWN = "'finsihed' is not one of the resource's metrics (backlog)"
+MISSPELT, RIGHT = Threshold("backlgo", 100, 10), Threshold("backlog", 100, 10)
 
-    misspelt = Threshold("backlgo", 100, 10)
-    (problem,) = problems([resource(policy=misspelt)])
-    assert "policy.metric = 'backlgo'" in problem
-    both = problems([resource(policy=any_of(misspelt, mistyped))])
-    assert len(both) == 2
-    assert "policy.metric = 'backlgo'" in both[0]
-    assert "'finsihed' is not one of" in both[1]
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (mistyped, [f"resource 'plan-1': policy: raised UnknownMetric: {UNKNOWN}"]),
+        (any_of(RIGHT, mistyped), [UNKNOWN]),
+        (MISSPELT, ["policy.metric = 'backlgo'"]),
+        (any_of(MISSPELT, mistyped), ["policy.metric = 'backlgo'", UNKNOWN]),
+    ],
+)
+def test_each_undeclared_metric_that_a_policy_reads_is_reported_once_at_start(
+    policy: Any, told: list[str]
+) -> None:
+    found = problems([resource(policy=policy)])
+    assert len(found) == len(told)
+    assert all(text in problem for text, problem in zip(told, found, strict=True))
 
 
 @pytest.mark.parametrize(
