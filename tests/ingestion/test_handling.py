@@ -15,7 +15,7 @@ from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.model import DeadLetter, Effect, Event
 from shared.values.concurrency import TaskRunner, task_runner
 from tests.builders import NOW
-from tests.simulation.ingestion_fleet import once
+from tests.simulation.faults import once
 
 
 @dataclass(frozen=True)
