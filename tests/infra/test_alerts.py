@@ -31,7 +31,7 @@ from shared.trends.datasets import flows as dataset_flows
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.news import News
 from tests.builders import NOW, TIMING, as_message, resource
-from tests.infra.bicep import BicepFile, Expression
+from tests.infra.bicep import BicepFile
 
 ROOT = Path(__file__).parents[2]
 MONITORING = BicepFile(ROOT / "infra/modules/monitoring.bicep")
