@@ -174,7 +174,7 @@ def run_without_amqp(module: str, *arguments: str) -> subprocess.CompletedProces
 def test_without_the_amqp_library_the_demo_runs_and_says_in_one_line_what_is_off(
     tmp_path: Path,
 ) -> None:
-    done = run_without_amqp("local.cli", "--json", "--minutes", "2", "--state", str(tmp_path))
+    done = run_without_amqp("local.cli", "--json", "--minutes", "5", "--state", str(tmp_path))
     (notice,) = done.stderr.splitlines()
     assert notice.startswith("notice: AMQP is off")
     assert "the demo has no event hub" in notice
