@@ -149,6 +149,7 @@ async def test_of_two_hosts_one_fires_and_the_other_takes_over_after_its_stop(
     assert (stopping.done(), len(first.runs)) == (False, 2), "it never fires twice at once"
     first.invoker.may_end.set()
     await stopping
+    assert first.lease is None, "the second host need not wait until the lease expires"
 
 
 async def test_after_a_crash_the_timer_pauses_until_the_lease_has_expired(
