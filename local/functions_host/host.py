@@ -19,7 +19,6 @@ from local.functions_host.invoker import InvocationCounts, Invoker
 from local.functions_host.keys import Keys, new_keys, read_keys
 from local.functions_host.listeners import LISTENERS, create_listeners
 from local.functions_host.logs import log_event
-from local.functions_host.outputs import Outputs
 from local.functions_host.retries import with_default_retry
 from local.functions_host.services import HostOptions, Listener, ListenerFactory, Services
 from local.functions_host.storage_queues import StorageQueues
@@ -196,8 +195,7 @@ class FunctionsHost:
             return ()
 
     def _create_services(self, settings: AppSettings, config: HostConfig) -> Services:
-        outputs = Outputs(settings, config.queues.message_encoding, self._queues)
-        invoker = Invoker(self._worker, outputs, config.function_timeout_seconds)
+        invoker = Invoker(self._worker, config.function_timeout_seconds)
         path = self._options.keys_file
         keys = read_keys(path) if path else new_keys()
         return Services(

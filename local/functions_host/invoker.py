@@ -1,4 +1,4 @@
-"""Runs one invocation: time limit, outcome, outputs, counts, and a log line for a failure."""
+"""Runs one invocation: time limit, outcome, counts, and a log line for a failure."""
 
 import asyncio
 import logging
@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from local.functions_host.functions import Function
+from local.functions_host.functions import RETURN_VALUE, Function
 from local.functions_host.logs import log_event
-from local.functions_host.outputs import OutputFailed, Outputs
 from local.functions_host.worker import Invocation, Outcome, Worker
 
 
@@ -41,11 +40,10 @@ class _Call:
 
 
 class Invoker:
-    """Calls functions and writes their outputs."""
+    """Calls functions. Of the output bindings, only that of HTTP is supported."""
 
-    def __init__(self, worker: Worker, outputs: Outputs, timeout_seconds: float | None) -> None:
+    def __init__(self, worker: Worker, timeout_seconds: float | None) -> None:
         self._worker = worker
-        self._outputs = outputs
         self._timeout_seconds = timeout_seconds
         self._counts: dict[str, InvocationCounts] = {}
         self._running: set[asyncio.Task[Outcome]] = set()
@@ -58,7 +56,7 @@ class Invoker:
         return MappingProxyType(self._counts)
 
     async def invoke(self, function: Function, invocation: Invocation) -> Outcome:
-        """Call a function and write its outputs. Errors are returned in the outcome.
+        """Call a function. Errors are returned in the outcome.
 
         Raises CancelledError if `interrupt` ends the invocation.
         """
@@ -96,11 +94,11 @@ class Invoker:
         answer = await self._call(function, invocation)
         if not answer.succeeded:
             return answer
-        try:
-            # As in the real host, functionTimeout does not limit output bindings.
-            await self._outputs.write(function, answer)
-        except OutputFailed as error:
-            return Outcome(False, error=str(error))
+        values = {**dict(answer.outputs), RETURN_VALUE: answer.returned}
+        for name, binding in function.outputs.items():
+            if binding.kind != "http" and values.get(name) is not None:
+                kind = f"the local host does not support {binding.kind} outputs"
+                return Outcome(False, error=f"output {name}: {kind}")
         return answer
 
     async def _call(self, function: Function, invocation: Invocation) -> Outcome:

@@ -13,7 +13,6 @@ from local.functions_host.functions import (
     Function,
 )
 from local.functions_host.logs import log_event
-from local.functions_host.outputs import SUPPORTED_OUTPUTS
 from local.functions_host.queue_listener import QueueListener
 from local.functions_host.retries import warn_of_ignored_retries
 from local.functions_host.service_bus_listener import ServiceBusListener
@@ -48,7 +47,7 @@ def create_listeners(
 def _warn(function: Function) -> None:
     warn_of_ignored_retries(function)
     for binding in function.outputs.values():
-        if binding.kind not in SUPPORTED_OUTPUTS:
+        if binding.kind != "http":
             log_event(
                 logging.WARNING,
                 "output_not_supported",

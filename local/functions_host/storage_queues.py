@@ -22,12 +22,6 @@ class MessageEncoding(Enum):
     BASE64 = "base64"
     NONE = "none"
 
-    def encode(self, body: bytes) -> str:
-        """The text to put into a queue. Without base64, the body must be UTF-8."""
-        if self is MessageEncoding.NONE:
-            return body.decode()
-        return base64.b64encode(body).decode("ascii")
-
     def decode(self, text: str) -> str:
         """The body for the function. Raises `UndecodableMessage`."""
         if self is MessageEncoding.NONE:

@@ -14,11 +14,13 @@ from shared.autoscaling.azure_monitor import lag
 
 ALL = resources()
 LAGGING = [name for name, resource in ALL.items() if may_lag(resource)]
+SOME_MINUTES = (DELAYS_MINUTES[0], 4, DELAYS_MINUTES[-1])
+"""The group `sources` of `make bench` measures every delay between them, too."""
 
 
 @pytest.mark.parametrize("name", LAGGING)
-def test_the_capacity_goes_out_and_comes_back_at_every_delay(name: str) -> None:
-    courses = {minutes: replay(ALL[name], minutes) for minutes in DELAYS_MINUTES}
+def test_the_capacity_goes_out_and_comes_back_however_late_its_metrics_are(name: str) -> None:
+    courses = {minutes: replay(ALL[name], minutes) for minutes in SOME_MINUTES}
     assert [minutes for minutes, course in courses.items() if not course.returned] == [], courses
 
 
@@ -27,12 +29,12 @@ def test_sources_that_are_read_directly_bring_the_capacity_out_and_back(name: st
     assert replay(ALL[name], 0).returned
 
 
-def test_a_streamed_metric_returns_at_every_delay_too() -> None:
+def test_the_capacity_comes_back_with_streamed_metrics_too() -> None:
     pulled = imported("average")
     metrics = {n: replace(s, streamed=True) for n, s in pulled.metrics.items() if s.series}  # type: ignore[type-var]
     streamed = replace(pulled, metrics=metrics)
     assert all(source.pushed for source in metrics.values())
-    assert [m for m in (0, 4, 10) if not replay(streamed, m).returned] == []
+    assert [m for m in SOME_MINUTES if not replay(streamed, m).returned] == []
 
 
 def test_without_the_known_lag_late_metrics_never_let_the_capacity_back_in(

@@ -248,16 +248,6 @@ async def test_an_error_describes_rules_that_declare_nothing_or_fail(
     assert problem.startswith(said)
 
 
-async def test_an_unknown_setting_is_logged_at_start(
-    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("QueueAgeLmit", "3")
-    importlib.reload(app.module)
-    await app.call("metric_collector", Mock(spec=func.TimerRequest))
-    (line,) = [each for each in caplog.records if getattr(each, "action", "") == "setting_unknown"]
-    assert "Unknown setting QueueAgeLmit. Did you mean AgeLimitMinutes?" in line.message
-
-
 async def test_a_total_in_a_policy_for_values_per_instance_is_logged_at_start(
     app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

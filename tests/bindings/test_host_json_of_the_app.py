@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
+from local.demo.system import APP_DIR
+from local.functions_host.host_json import read_host_json
 from shared.autoscaling import AzureMonitorMetric
 from shared.azure import invocation
 from shared.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
+from shared.messaging.link import ATTEMPT_SECONDS
+from shared.messaging.send_state import RetryBudget
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
+from shared.trends.datasets.flows import process_dataset
+from shared.trends.nightly.model import RunPolicy
 from shared.values.durations import time_span
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
 from shared.wiring.scaling import SEND_SECONDS_MAX
@@ -103,3 +109,22 @@ async def test_a_function_that_hangs_stops_itself(monkeypatch: pytest.MonkeyPatc
         await hanging()
     with pytest.raises(TimeoutError, match="no answer"):
         await failing()
+
+
+def test_the_function_timeout_is_shorter_than_message_locks_and_leases() -> None:
+    """If a lock expired first, the message would be redelivered while its function still runs."""
+    config = read_host_json(APP_DIR)
+    seconds = config.function_timeout_seconds
+    assert seconds is not None
+    assert seconds <= config.service_bus.max_auto_lock_renewal_seconds
+    assert timedelta(seconds=2 * seconds) < process_dataset.LEASE
+    assert timedelta(seconds=2 * seconds) < RunPolicy().lease
+
+
+def test_sending_is_given_up_before_the_function_times_out() -> None:
+    """A function that exceeds its timeout also ends all other invocations of its worker."""
+    budget = RetryBudget()
+    pauses = sum(budget.pause(failures) for failures in range(1, budget.failures_max))
+    seconds = read_host_json(APP_DIR).function_timeout_seconds
+    assert seconds is not None
+    assert pauses + budget.failures_max * ATTEMPT_SECONDS < seconds

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,20 +18,17 @@ import pytest
 from azure_functions_runtime.bindings.datumdef import Datum
 
 from local.demo.system import APP_DIR
-from local.functions_host.worker import Invocation, Worker, http_datum, json_datum, text_datum
-from local.twins.autoscaling import MemoryStateStore
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
-from shared.autoscaling.flows import scaling_logic
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.store.breakers import BreakerSnapshot
 from shared.ingestion.store.rows import EFFECT
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.measurements import Metric, MetricValue
 from shared.values.news import News
 from shared.wiring.ingestion import IngestionParts
-from tests.builders import NOW, as_message, decode_metric, encode_metric, resource
+from tests.builders import NOW, decode_metric, encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
 HUB = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -207,38 +204,6 @@ async def test_the_hosts_largest_batch_is_one_transaction(app: App) -> None:
 async def test_a_batch_that_cannot_be_accounted_for_fails(app: App) -> None:
     with pytest.raises(BadDelivery):
         await app.deliver(func.EventHubEvent(body=own(5)))
-
-
-async def test_the_official_worker_passes_a_batch_to_the_function(app: App) -> None:
-    worker = Worker(APP_DIR)
-    try:
-        functions = {each.name: each for each in await worker.load()}
-        app.install_in(sys.modules["function_app"])
-        assert set(functions) >= NAMES
-        retry = functions["metric_ingest"].retry_options
-        assert (retry.retry_strategy, retry.max_retry_count) == ("fixed_delay", -1)
-        bodies = Datum(SimpleNamespace(bytes=[own(5), b""]), "collection_bytes")
-        data = {name: json_datum(json.dumps(value)) for name, value in metadata(2).items()}
-        invocation = Invocation("events", bodies, data)
-        answer = await worker.call(functions["metric_ingest"].function_id, invocation)
-        assert answer.succeeded, answer.error
-        page = http_datum(
-            {
-                "method": text_datum("GET"),
-                "url": text_datum("http://x/api/breakers/metric_ingest/status"),
-                "headers": {},
-                "query": {},
-                "params": {"name": text_datum("Metric_Ingest")},
-                "body": Datum(b"", "bytes"),
-            }
-        )
-        status = functions["breaker_status"].function_id
-        answer = await worker.call(status, Invocation("req", page))
-        assert answer.succeeded, answer.error
-        assert json.loads(answer.returned.value["body"].value)["mode"] == "closed"
-    finally:
-        worker.close()
-    assert len(app.sent) == 1
 
 
 async def test_a_configured_database_stores_all_results_of_ingestion(
@@ -419,53 +384,4 @@ async def test_texts_from_outside_are_escaped_on_the_page(app: App) -> None:
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"reason": " "}', b"["])
 async def test_isolating_the_breaker_needs_a_reason(app: App, body: bytes) -> None:
     assert (await app.ask("breaker_isolate", body=body)).status_code == 400
-    assert (await app.breakers.load()).breaker.mode == "closed"
-
-
-async def test_while_the_breaker_is_open_the_rules_do_not_scale_out(app: App) -> None:
-    """Covers the whole way from events to the decision, with the breaker's state as a metric."""
-    state = MemoryStateStore(lambda: app.now)
-    resources = {RESOURCE.name: RESOURCE}
-
-    async def decided() -> str:
-        for body in app.sent:
-            app.now += timedelta(seconds=1)
-            await scaling_logic.process_samples(as_message(decode_metric(body)), resources, state)
-        app.sent.clear()
-        (line, *_) = await state.log(RESOURCE.name, 1)
-        return f"{line.current} → {line.desired}: {line.reason}"
-
-    async def collect() -> None:
-        snapshot = await app.breakers.load()
-        is_open = MetricValue(app.now, float(snapshot.breaker.mode != "closed"))
-        for name, value in ((CAPACITY_METRIC, MetricValue(app.now, 2)), ("breaker", is_open)):
-            await scaling_logic.process_samples(
-                as_message(Metric("plan-1", name, value)), resources, state
-            )
-
-    await app.ask("breaker_isolate", body=b'{"reason": "deploying"}')
-    await collect()
-    samples = [own(500, NOW - timedelta(seconds=5 - n)) for n in range(5)]
-    token = await app.token()
-    for body in samples:  # sent before the breaker opened, and still in the queue
-        app.sent.append(body.decode())
-    held = await decided()
-    assert "circuit breaker is open (breaker): no scale-out" in held
-    assert held.startswith("2 → 2")
-    await app.ask("breaker_close", body=f"token={token}".encode())
-    app.now += timedelta(seconds=15)
-    await collect()
-    desired = (await state.load(RESOURCE.name)).state.desired
-    assert desired is not None, "the sample of the closed breaker leads to a decision"
-    assert desired.target == 3
-
-
-@pytest.mark.parametrize("function", ["breaker_close", "breaker_isolate"])
-async def test_a_body_that_is_too_large_is_refused_unread_and_changes_nothing(
-    app: App, function: str
-) -> None:
-    body = json.dumps({"token": "t", "reason": "r", "more": "x" * 20_000}).encode()
-    answer = await app.ask(function, body=body)
-    assert answer.status_code == 413
-    assert b"body must have at most" in answer.get_body()
     assert (await app.breakers.load()).breaker.mode == "closed"

@@ -14,8 +14,6 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
-from local.demo.system import APP_DIR
-from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
 from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
@@ -119,24 +117,6 @@ async def test_a_claim_is_held_by_a_message_and_not_by_its_copies(app: App) -> N
     assert len(app.recompute.calls) == 1
 
 
-async def test_the_official_worker_passes_a_message_to_the_function(app: App) -> None:
-    worker = Worker(APP_DIR)
-    try:
-        functions = {each.name: each.function_id for each in await worker.load()}
-        app.install_in(sys.modules["function_app"])
-        assert set(functions) >= FUNCTIONS
-        body = schedule_processing("sales", Period(), NOW).body
-        assert isinstance(body, bytes)
-        metadata = {"SequenceNumber": "7", "MessageId": '"m"', "UserProperties": "{}"}
-        data = {name: json_datum(text) for name, text in metadata.items()}
-        invocation = Invocation("message", bytes_datum(body), data)
-        answer = await worker.call(functions["process_dataset"], invocation)
-    finally:
-        worker.close()
-    assert answer.succeeded, answer.error
-    assert [work.message_id for work in app.recompute.calls] == ["sales:2026-03-02"]
-
-
 async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
     with pytest.raises(UnreadableMessage):
         await app.arrive({**CLOUD, "specversion": "0.3"})
@@ -162,19 +142,9 @@ async def test_the_functions_of_data_sets_exist_only_if_periods_are_configured(
     assert not names(without) & FUNCTIONS
 
 
-@pytest.mark.parametrize(
-    ("value", "complaint"),
-    [
-        ("7", "divide a day evenly"),
-        ("24, x", "must be a number"),
-        ("0", "must be 0.0166667 to 167"),
-    ],
-)
-def test_wrong_periods_stop_the_app(
-    monkeypatch: pytest.MonkeyPatch, value: str, complaint: str
-) -> None:
-    module = imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": value})
-    assert complaint in str(module.failure)
+def test_wrong_periods_stop_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": "7"})
+    assert "divide a day evenly" in str(module.failure)
     assert names(module) == {"settings_check", "settings_problems"}
 
 

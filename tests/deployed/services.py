@@ -66,7 +66,7 @@ class IdentityEndpoint:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.wrong_for = ""
+        self.wrong_for: set[str] = set()
         self.wrong_lifetime: timedelta | None = None
         self.audiences_asked: set[str] = set()
         self.url = ""
@@ -94,9 +94,9 @@ class IdentityEndpoint:
         resource = request.query["resource"]
         self.audiences_asked.add(resource.rstrip("/"))
         audience, lifetime = resource, timedelta(hours=1)
-        if resource.rstrip("/") == self.wrong_for and self.wrong_lifetime is not None:
+        if resource.rstrip("/") in self.wrong_for and self.wrong_lifetime is not None:
             lifetime = self.wrong_lifetime
-        elif resource.rstrip("/") == self.wrong_for:
+        elif resource.rstrip("/") in self.wrong_for:
             audience = ANOTHER_AUDIENCE
         return web.json_response(
             {

@@ -62,41 +62,32 @@ ARM = "the address of Resource Manager"
 
 
 @pytest.mark.parametrize(
-    ("service", "lifetime", "done"),
+    ("services", "lifetime", "done"),
     [
-        (ARM, None, {"collected": 1, "partitions": True, "sent": 1}),
-        (SERVICE_BUS, -HOUR, {"collected": 1, "partitions": True, "sent": 0}),
-        (EVENT_HUBS, None, {"collected": 2, "partitions": False, "sent": 1}),
-        (STORAGE, None, {"collected": 0, "partitions": True, "sent": 1}),
-        (STORAGE, -HOUR, {"collected": 0, "partitions": True, "sent": 1}),
+        ({ARM}, None, {"collected": 1, "partitions": True, "sent": 1}),
+        ({SERVICE_BUS, EVENT_HUBS}, None, {"collected": 1, "partitions": False, "sent": 0}),
+        ({STORAGE}, -HOUR, {"collected": 0, "partitions": True, "sent": 1}),
     ],
-    ids=[
-        "arm-audience",
-        "service-bus-expired",
-        "event-hubs-audience",
-        "storage-audience",
-        "storage-expired",
-    ],
+    ids=["arm-audience", "amqp-audience", "storage-expired"],
 )
 async def test_a_token_of_another_audience_or_that_has_expired_is_refused(
-    service: str, lifetime: timedelta | None, done: dict[str, int], tmp_path: Path
+    services: set[str], lifetime: timedelta | None, done: dict[str, int], tmp_path: Path
 ) -> None:
     """Each service checks tokens. The other services are used nevertheless."""
     async with deployed(tmp_path) as running:
-        running.identity.wrong_for = running.arm.audience if service == ARM else service
+        wrong = {running.arm.audience if service == ARM else service for service in services}
+        running.identity.wrong_for = wrong
         running.identity.wrong_lifetime = lifetime
         result = await run(running)
-        collected = [
-            metric for text in result["collected"] for metric in decode_samples(text).metrics
-        ]
-        assert len(collected) == done["collected"]
-        assert bool(result["partitions"]) is done["partitions"]
-        assert result["sent"] == done["sent"]
-        assert result["problems"]
-        for problem in result["problems"]:
-            assert re.search(r"\b40[13]\b", problem), "the service refused the token"
-            assert "\n" not in problem
-        assert (running.arm.plan(PLAN).capacity > 1) is (done["collected"] == 2)
+    collected = [m for text in result["collected"] for m in decode_samples(text).metrics]
+    assert len(collected) == done["collected"]
+    assert bool(result["partitions"]) is done["partitions"]
+    assert result["sent"] == done["sent"]
+    assert result["problems"]
+    for problem in result["problems"]:
+        assert re.search(r"\b40[13]\b", problem), "the service refused the token"
+        assert "\n" not in problem
+    assert running.arm.plan(PLAN).capacity == 1, "one of two samples is missing"
 
 
 async def test_a_command_prints_one_line_if_the_identity_gets_no_token(tmp_path: Path) -> None:

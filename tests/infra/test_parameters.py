@@ -36,12 +36,9 @@ def variables(value: Any) -> Iterator[tuple[str, str | None]]:
         yield match[1], match[2]
 
 
-def test_azd_passes_on_every_parameter_but_the_prefix_of_names() -> None:
+def test_azd_sets_every_parameter_but_the_prefix_of_names_from_one_variable_each() -> None:
     (module,) = AZD.of_kind("module")
     assert set(module.value["params"]) == {p.name for p in MAIN.of_kind("param")} - {"name"}
-
-
-def test_an_environment_variable_reaches_every_parameter_of_azd() -> None:
     given = parameters("azd")
     assert set(given) == {p.name for p in AZD.of_kind("param")} - {SECURE}
     names = [name for name, _ in variables(given)]
@@ -275,8 +272,8 @@ def test_the_entities_have_the_names_that_the_app_uses() -> None:
 
 ENTITIES = {
     ("modules/service_bus.bicep", "Microsoft.ServiceBus/namespaces/queues"): [
-        Expression("workingQueue"),
-        Expression("processingQueue"),
+        "workingQueue",
+        "processingQueue",
     ],
     ("modules/service_bus_namespace.bicep", "Microsoft.ServiceBus/namespaces/topics"): [
         Expression("topic")

@@ -1,4 +1,4 @@
-"""Timers of several hosts of one app: which of them fires, and what a host that starts makes up."""
+"""Timers of several hosts of one app: which fires, when, and what a host that starts makes up."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import asyncio
 import json
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
@@ -28,6 +27,7 @@ from local.functions_host.schedule_monitor import NEVER, ScheduleStatus, initial
 from local.functions_host.services import HostOptions, Services
 from local.functions_host.storage_queues import StorageQueues
 from local.functions_host.timer_listener import TimerListener
+from local.functions_host.waiting import stops_within
 from local.functions_host.worker import Invocation, Outcome
 from tests.local.polling import until
 
@@ -65,17 +65,27 @@ class Host:
     def runs(self) -> Sequence[dict[str, Any]]:
         return self.invoker.runs
 
-    async def crash(self) -> None:
-        """End without releasing the lock, as a process that is killed."""
-        self.listener._lock._lease = None
-        tasks = asyncio.all_tasks() - self.others
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+    @property
+    def lease(self) -> Any:
+        return self.listener._lock._lease
 
     async def start(self) -> None:
         self.others = asyncio.all_tasks()
         await self.listener.start()
+
+    async def begin(self, *, runs: int) -> None:
+        """Start, and wait until the host has the lock and has fired so often."""
+        await self.start()
+        await until(lambda: self.lease is not None and len(self.runs) >= runs, SECONDS_MAX)
+
+    async def crash(self) -> Any:
+        """End without releasing the lock, as a process that is killed. Returns the lease."""
+        lease, self.listener._lock._lease = self.lease, None
+        tasks = asyncio.all_tasks() - self.others
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return lease
 
 
 NewHost = Callable[..., Host]
@@ -127,76 +137,71 @@ def at(instant: datetime) -> Callable[[], datetime]:
 async def test_of_two_hosts_one_fires_and_the_other_takes_over_after_its_stop(
     new_host: NewHost,
 ) -> None:
+    """The lock is released even while an invocation still runs."""
     first, second = new_host(), new_host()
-    await first.start()
-    await until(lambda: len(first.runs) >= 1, SECONDS_MAX)
+    await first.begin(runs=1)
     await second.start()
-    await until(lambda: len(first.runs) >= 3, SECONDS_MAX)
+    first.invoker.may_end.clear()
+    await until(lambda: len(first.runs) >= 2, SECONDS_MAX)
     assert second.runs == []
-    await first.listener.stop()
-    fired = len(first.runs)
+    stopping = asyncio.create_task(first.listener.stop())
     await until(lambda: len(second.runs) >= 1, SECONDS_MAX)
-    assert len(first.runs) == fired
+    assert (stopping.done(), len(first.runs)) == (False, 2), "it never fires twice at once"
+    first.invoker.may_end.set()
+    await stopping
+    assert first.lease is None, "the second host need not wait until the lease expires"
 
 
 async def test_after_a_crash_the_timer_pauses_until_the_lease_has_expired(
-    new_host: NewHost,
+    new_host: NewHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = new_host(), new_host()
-    before = utc_now()  # the lease of 15 seconds begins later
-    await first.start()
-    await until(lambda: len(first.runs) >= 1, SECONDS_MAX)
-    await first.crash()
+    await first.begin(runs=1)
+    lease = await first.crash()
+    lock, tries = second.listener._lock, list[bool]()
+    take = lock.take
+
+    async def recorded() -> bool:
+        tries.append(await take())
+        return tries[-1]
+
+    monkeypatch.setattr(lock, "take", recorded)
     await second.start()
+    await until(lambda: len(tries) >= 3, SECONDS_MAX)
+    assert (any(tries), second.runs) == (False, [])
+    await lease.break_lease(lease_break_period=0)  # instead of the 15 s in which it expires
     await until(lambda: len(second.runs) >= 1, SECONDS_MAX)
-    assert utc_now() - before > timedelta(seconds=14)
 
 
 async def test_a_host_that_lost_the_lock_stops_firing(
     new_host: NewHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def sooner(stopping: asyncio.Event, seconds: float) -> bool:
+        return await stops_within(stopping, min(seconds, RECOVERY_SECONDS))
+
+    monkeypatch.setattr(listener_lock, "stops_within", sooner)
     first, second = new_host(), new_host()
-    await first.start()
-    await until(lambda: len(first.runs) >= 1, SECONDS_MAX)
-    lease = first.listener._lock._lease
-    assert lease is not None
-    await lease.break_lease(lease_break_period=0)
-    await second.start()
-    await until(lambda: len(second.runs) >= 1, SECONDS_MAX)
-    await until(lambda: first.listener._lock._lease is None, SECONDS_MAX)  # it tried to renew
+    await first.begin(runs=1)
+    await first.lease.break_lease(lease_break_period=0)
+    await second.begin(runs=1)
+    await until(lambda: first.lease is None, SECONDS_MAX)  # it tried to renew
     fired, others = len(first.runs), len(second.runs)
     await until(lambda: len(second.runs) >= others + 2, SECONDS_MAX)
     assert len(first.runs) == fired
 
 
-async def test_the_lock_is_released_while_an_invocation_still_runs(new_host: NewHost) -> None:
-    first, second = new_host(), new_host()
-    first.invoker.may_end.clear()
-    await first.start()
-    await until(lambda: len(first.runs) == 1, SECONDS_MAX)
-    stopping = asyncio.create_task(first.listener.stop())
-    await second.start()
-    await until(lambda: len(second.runs) >= 1, SECONDS_MAX)
-    assert not stopping.done()
-    first.invoker.may_end.set()
-    await stopping
-
-
 async def test_the_nightly_run_survives_a_restart_at_02_29(new_host: NewHost) -> None:
     before = new_host(NIGHTLY, at(DUE - timedelta(minutes=1)))
-    await before.start()
-    await until(lambda: before.listener._lock._lease is not None, SECONDS_MAX)
+    await before.begin(runs=0)
     await before.listener.stop()
     after = new_host(NIGHTLY, at(DUE + timedelta(minutes=3)))
-    await after.start()
-    await until(lambda: len(after.runs) == 1, SECONDS_MAX)
+    await after.begin(runs=1)
     await after.listener.stop()
     (run,) = after.runs
     assert run["IsPastDue"]
     assert datetime.fromisoformat(run["ScheduleStatus"]["Next"]) == DUE
     again = new_host(NIGHTLY, at(DUE + timedelta(minutes=4)))
-    await again.start()
-    await until(lambda: again.listener._lock._lease is not None, SECONDS_MAX)
+    await again.begin(runs=0)
     await again.listener.stop()
     assert again.runs == []
 
@@ -204,20 +209,15 @@ async def test_the_nightly_run_survives_a_restart_at_02_29(new_host: NewHost) ->
 async def test_a_run_that_a_crash_interrupts_is_repeated(new_host: NewHost) -> None:
     """The status is stored after the run."""
     before = new_host(NIGHTLY, at(DUE - timedelta(minutes=1)))
-    await before.start()
-    await until(lambda: before.listener._lock._lease is not None, SECONDS_MAX)
+    await before.begin(runs=0)
     await before.listener.stop()
     interrupted = new_host(NIGHTLY, at(DUE + timedelta(minutes=1)))
     interrupted.invoker.may_end.clear()
-    await interrupted.start()
-    await until(lambda: len(interrupted.runs) == 1, SECONDS_MAX)
-    lease = interrupted.listener._lock._lease
-    await interrupted.crash()
-    assert lease is not None
+    await interrupted.begin(runs=1)
+    lease = await interrupted.crash()
     await lease.release()  # instead of waiting until it expires
     repeated = new_host(NIGHTLY, at(DUE + timedelta(minutes=2)))
-    await repeated.start()
-    await until(lambda: len(repeated.runs) == 1, SECONDS_MAX)
+    await repeated.begin(runs=1)
     assert repeated.runs[0]["IsPastDue"]
 
 
@@ -233,32 +233,16 @@ async def test_storage_that_refuses_connections_for_too_long_ends_the_host(
     assert host.runs == []
 
 
-@contextmanager
-def frozen_port(*, backlog_full: bool) -> Iterator[int]:
-    """A port at which nothing answers. If its backlog is full, it does not even take connections,
-    as after some time in a process that is stopped.
-    """
-    with ExitStack() as stack:
-        server = stack.enter_context(socket.socket())
-        server.bind(("127.0.0.1", 0))
-        server.listen(0 if backlog_full else 100)
-        for _ in range(2 if backlog_full else 0):
-            client = stack.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(server.getsockname())
-        yield server.getsockname()[1]
-
-
-@pytest.mark.parametrize("backlog_full", [False, True])
 async def test_frozen_storage_does_not_end_the_host(
-    new_host: NewHost, monkeypatch: pytest.MonkeyPatch, caplog: Any, *, backlog_full: bool
+    new_host: NewHost, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(listener_lock, "REFUSED_SECONDS_MAX", 0.1)
     monkeypatch.setattr(host_blobs, "REQUEST_SECONDS_MAX", 0.1)
-    with frozen_port(backlog_full=backlog_full) as port:
+    with socket.create_server(("127.0.0.1", 0)) as never_answers:
+        port = never_answers.getsockname()[1]
         host = new_host(storage=connection_string({"blob": port, "queue": 9, "table": 9}))
         await host.start()
-        await until(lambda: caplog.text.count("Timeout") >= 5, SECONDS_MAX)
+        await until(lambda: caplog.text.count("Timeout") >= 3, SECONDS_MAX)
         assert host.end_reasons == []
         await host.listener.stop()
 
@@ -302,3 +286,27 @@ def test_a_host_that_starts_compares_the_stored_occurrence_with_the_time(
 )
 def test_schedules_of_less_than_a_minute_are_not_stored(schedule: str, monitored: bool) -> None:
     assert is_monitored(parse_schedule(schedule), DUE) is monitored
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("0 */1 * * * *", "2026-03-29T00:59:00"),
+        ("*/15 * * * * *", "2026-03-29T00:58:45"),
+        ("30 58 0 * * *", "2026-03-30T00:58:30"),  # strictly after now
+        ("0 0 9-17 * * MON-FRI", "2026-03-30T09:00:00"),
+        ("0 0 0 13 * FRI", "2026-11-13T00:00:00"),  # both day fields must match
+        ("*/5 * * * *", "2026-03-29T01:00:00"),  # five fields: no seconds
+        ("00:01:00", "2026-03-29T00:59:30"),
+    ],
+)
+def test_the_next_occurrence_of_a_schedule_is_computed_in_utc(schedule: str, expected: str) -> None:
+    now = datetime(2026, 3, 29, 2, 58, 30, tzinfo=timezone(timedelta(hours=2)))  # a Sunday
+    due = parse_schedule(schedule).next_after(now)
+    assert due == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize("schedule", ["", "* * *", "0 0 25 * * *", "x * * * * *", "00:00:00"])
+def test_an_invalid_schedule_is_refused(schedule: str) -> None:
+    with pytest.raises(ValueError, match="schedule"):
+        parse_schedule(schedule)

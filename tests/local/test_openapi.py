@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import pytest
 from openapi_spec_validator import validate
@@ -13,7 +12,6 @@ from local import http_reference, openapi
 from local.functions_host.routes import compile_route
 from local.json_schema import NoSchema, Schemas
 from local.openapi import Undescribed
-from shared.values.text import TimeText
 from shared.web import board
 from tests.bindings.test_functions_and_keys import HTTP
 
@@ -73,70 +71,7 @@ def test_every_form_of_a_route_with_optional_parts_is_described() -> None:
         assert None not in [leads.match(each.route) for each in function.forms], function.name
 
 
-class Color(StrEnum):
-    """A color."""
-
-    RED = "red"
-
-
-class Leaf(TypedDict):
-    """A leaf,
-    with ``color``."""
-
-    color: Color
-    grown: TimeText | None
-
-
-class Tree(Leaf):
-    """A tree."""
-
-    leaves: list[Leaf]
-    age: NotRequired[float]
-    notes: dict[str, Any]
-
-
-def test_a_typed_dict_becomes_a_schema_with_the_types_that_it_contains() -> None:
-    schemas = Schemas("#/")
-    assert schemas.of(list[Tree]) == {"type": "array", "items": {"$ref": "#/Tree"}}
-    color, grown = {"$ref": "#/Color"}, {"type": "string", "format": "date-time"}
-    of_leaf = {"color": color, "grown": {"anyOf": [grown, {"type": "null"}]}}
-    assert schemas.by_name == {
-        "Color": {"type": "string", "description": "A color.", "enum": ["red"]},
-        "Leaf": {
-            "type": "object",
-            "description": "A leaf, with `color`.",
-            "properties": of_leaf,
-            "required": ["color", "grown"],
-        },
-        "Tree": {
-            "type": "object",
-            "description": "A tree.",
-            "properties": {
-                **of_leaf,
-                "leaves": {"type": "array", "items": {"$ref": "#/Leaf"}},
-                "age": {"type": "number"},
-                "notes": {"type": "object", "additionalProperties": {}},
-            },
-            "required": ["color", "grown", "leaves", "notes"],
-        },
-    }
-
-
 @pytest.mark.parametrize("kind", [set[str], dict[int, str], Literal["a"], object])
 def test_a_type_without_a_schema_is_an_error(kind: Any) -> None:
     with pytest.raises(NoSchema):
         Schemas().of(kind)
-
-
-def test_two_types_of_one_name_are_an_error() -> None:
-    schemas = Schemas()
-    schemas.of(Leaf)
-    with pytest.raises(NoSchema, match="Leaf: is the name of two types"):
-        schemas.of(another_leaf())
-
-
-def another_leaf() -> type:
-    class Leaf(TypedDict):
-        number: int
-
-    return Leaf

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -53,3 +55,17 @@ def test_the_options_of_a_trace_reach_its_reader(
     told = capsys.readouterr().err
     assert "notice: read as CSV, column b, 4 minutes" in told
     assert "1 missing steps of 1 min, the first before line 3: read as no arrivals" in told
+
+
+def test_a_folder_that_cannot_be_written_or_runs_a_demo_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "state"
+    assert cli.main(["--json", "--state", str(folder)]) == 1
+    named = f"[Errno 20] Not a directory: '{folder}'. Choose another folder with --state FOLDER\n"
+    assert capsys.readouterr() == ("", named)
+    (tmp_path / "settings.json").write_text(json.dumps({"Process": os.getppid(), "Values": {}}))
+    assert cli.main(["--json", "--state", str(tmp_path)]) == 1
+    assert "already runs a demo in this folder" in capsys.readouterr().err
+    assert not (tmp_path / cli.LOG_FILE).exists(), "the log belongs to the first demo"

@@ -66,7 +66,7 @@ HUB = "metrics"
 SET = "insights-logs-appevents"
 SECONDS_MAX = 60
 DOWN = timedelta(days=2)
-OTHER_SECONDS_MAX = 10
+OTHER_SECONDS_MAX = 3
 RESOURCE = resource(
     metrics={"pushed": HubMetric()}, policy=Threshold("pushed", 100, 10), mode=Mode.DRY_RUN
 )

@@ -18,7 +18,6 @@ from rich.console import Console, RenderableType
 
 from local.cli import LOG_FILE
 from local.demo import profile
-from local.demo.settings_files import running_settings_file
 from local.demo.system import APP_DIR, LocalSystem, local_system
 from local.demo.traces import Trace, load_trace
 from local.demo.view import draw
@@ -150,37 +149,10 @@ async def check_log(system: LocalSystem) -> None:
     assert out == {True, False}
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "local", *arguments]
-    return subprocess.run(
-        command, cwd=APP_DIR, capture_output=True, text=True, timeout=90, check=False
-    )
-
-
 def start(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "local", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=APP_DIR, stdout=pipe, stderr=pipe, text=True)
-
-
-def test_with_the_json_option_the_command_prints_one_json_object(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,10\n2026-01-01T00:01:00Z,20\n")
-    done = run("--trace", str(trace), "--minutes", "2", "--json", "--state", str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert set(json.loads(done.stdout)) == {
-        "minutes",
-        "arrivals",
-        "drained",
-        "backlog_max",
-        "age_max_minutes",
-        "capacity_min",
-        "capacity_max",
-        "actions",
-        "decisions",
-        "poison",
-        "errors",
-    }
 
 
 WITHOUT_AMQP = """
@@ -218,35 +190,16 @@ def test_without_the_amqp_library_the_stand_in_names_the_package_to_install() ->
     assert "sudo apt-get install gcc python3." in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    done = run("--json", "--state", str(file / "state"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"[Errno 20] Not a directory: '{file / 'state'}'. Choose another folder with --state "
-        "FOLDER\n"
-    )
-
-
-def test_an_error_in_a_trace_is_reported_with_its_line(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,many\n")
-    done = run("--trace", str(trace), "--json", "--state", str(tmp_path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "trace.csv" in done.stderr
-    assert "line 2" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_stops_the_demo_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+async def test_a_signal_stops_the_demo_cleanly_with_its_summary(tmp_path: Path) -> None:
     process = start("--json", "--state", str(tmp_path))
     await until(lambda: running(tmp_path), 90)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=90)
     assert (process.returncode, errors) == (0, "")
-    assert json.loads(output)["errors"] == 0
+    summary = json.loads(output)
+    counted = {"arrivals", "drained", "backlog_max", "age_max_minutes", "capacity_min"}
+    counted |= {"capacity_max", "actions", "decisions", "poison", "errors", "minutes"}
+    assert (set(summary), summary["errors"]) == (counted, 0)
     assert not (tmp_path / "settings.json").exists()
 
 
@@ -260,8 +213,10 @@ def azurite_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [each for each in psutil.Process(process.pid).children() if "node" in each.name()]
 
 
-@pytest.mark.parametrize("options", [["--json"], [], ["--json", "--without-host"]])
-@pytest.mark.parametrize("during_start", [True, False])
+@pytest.mark.parametrize(
+    ("during_start", "options"),
+    [(True, ["--json"]), (False, []), (False, ["--json", "--without-host"])],
+)
 async def test_the_demo_stops_and_says_why_when_azurite_has_ended(
     during_start: bool, options: list[str], tmp_path: Path
 ) -> None:
@@ -331,11 +286,3 @@ async def test_a_second_signal_ends_a_demo_that_does_not_stop(tmp_path: Path) ->
         azurite.resume()
     assert (process.returncode, output, errors) == (-signal.SIGINT, "", "")
     azurite.wait(90)
-
-
-def test_a_second_demo_in_a_folder_is_refused(tmp_path: Path) -> None:
-    with running_settings_file({}, tmp_path / "settings.json"):
-        done = run("--json", "--state", str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "already runs a demo in this folder" in done.stderr
-    assert not (tmp_path / LOG_FILE).exists(), "the log belongs to the first demo"

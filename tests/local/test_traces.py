@@ -28,20 +28,6 @@ def rows(*samples: tuple[str, object]) -> str:
     return "time,arrivals\n" + "".join(f"{time},{count}\n" for time, count in samples)
 
 
-def test_rows_of_one_minute_are_read_unchanged(trace_file: Path) -> None:
-    text = rows(("2024-05-01T12:00:00Z", 3), ("2024-05-01T12:01:00Z", 4.5))
-    assert read(trace_file, text) == Trace(NOON, (3.0, 4.5))
-
-
-def test_a_time_with_an_offset_is_converted_to_utc(trace_file: Path) -> None:
-    trace = read(trace_file, rows(("2024-05-01T08:00:00-04:00", 3), ("2024-05-01T12:01:00Z", 4)))
-    assert trace == Trace(NOON, (3.0, 4.0))
-
-
-def test_time_at_converts_a_trace_minute_to_a_time() -> None:
-    assert Trace(NOON, (1.0, 2.0)).time_at(1.5) == datetime(2024, 5, 1, 12, 1, 30, tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -50,17 +36,51 @@ def test_time_at_converts_a_trace_minute_to_a_time() -> None:
         "\n\ntime,arrivals\r\n\r\n2024-05-01T12:00:00Z,3\r\n , \r\n2024-05-01T12:01:00Z, 4",
         "host,arrivals,time\na,3,2024-05-01T12:00:00Z\nb,4,2024-05-01T12:01:00Z\n",
         'time,arrivals\n"2024-05-01T12:00:00Z","3"\n"2024-05-01T12:01:00Z","4"\n',
+        "time,arrivals\n2024-05-01T08:00:00-04:00,3\n2024-05-01T12:01:00Z,4\n",
     ],
-    ids=["byte order mark", "case of the header", "blank lines", "other columns", "quotes"],
+    ids=["byte order mark", "case", "blank lines", "other columns", "quotes", "an offset"],
 )
 def test_harmless_differences_in_a_file_cause_no_notice(trace_file: Path, text: str) -> None:
     assert read(trace_file, text) == Trace(NOON, (3.0, 4.0))
 
 
-def test_naive_times_are_read_as_utc_with_a_notice(trace_file: Path) -> None:
-    trace = read(trace_file, rows(("2024-05-01 12:00:00", 3), ("2024-05-01 12:01:00", 4)))
+@pytest.mark.parametrize(
+    ("samples", "arrivals", "notice"),
+    [
+        (
+            [("2024-05-01 12:00:00", 3), ("2024-05-01 12:01:00", 4)],
+            [3, 4],
+            "2 times without an offset, the first on line 2: read as UTC",
+        ),
+        (
+            [(f"2024-05-01T12:0{n // 60}:{n % 60:02}Z", 1) for n in range(90)],
+            [60, 30],
+            "rows 1 s apart: summed into minutes",
+        ),
+        (
+            [("2024-05-01T12:00Z", 10), ("2024-05-01T12:05Z", 20)],
+            [2] * 5 + [4] * 5,
+            "rows 5 min apart: spread evenly over minutes",
+        ),
+        (
+            [("2024-05-01T12:00:00Z", 9), ("2024-05-01T12:01:30Z", 18)],
+            [6, 9, 12],
+            "rows 1.5 min apart: spread evenly over minutes",
+        ),
+        (
+            [("2024-05-01T12:00Z", 10)],
+            [10],
+            "the file has one row, which is read as the arrivals of one minute",
+        ),
+    ],
+)
+def test_what_is_changed_while_reading_is_told(
+    trace_file: Path, samples: list[tuple[str, object]], arrivals: list[float], notice: str
+) -> None:
+    trace = read(trace_file, rows(*samples))
     assert trace.start == NOON
-    assert trace.notices == ("2 times without an offset, the first on line 2: read as UTC",)
+    assert trace.arrivals == pytest.approx(arrivals)
+    assert trace.notices == (notice,)
 
 
 def test_missing_minutes_become_zero_and_are_told(trace_file: Path) -> None:
@@ -69,30 +89,6 @@ def test_missing_minutes_become_zero_and_are_told(trace_file: Path) -> None:
     assert trace.arrivals == (2, 2, 0, 0, 2, 2)
     assert trace.missing is not None
     assert trace.missing.text == "2 missing steps of 1 min, the first before line 4"
-
-
-def test_seconds_are_summed_into_minutes_with_a_notice(trace_file: Path) -> None:
-    text = rows(*((f"2024-05-01T12:0{n // 60}:{n % 60:02}Z", 1) for n in range(90)))
-    trace = read(trace_file, text)
-    assert trace.arrivals == (60, 30)
-    assert trace.notices == ("rows 1 s apart: summed into minutes",)
-
-
-def test_longer_steps_are_spread_over_minutes_with_a_notice(trace_file: Path) -> None:
-    trace = read(trace_file, rows(("2024-05-01T12:00Z", 10), ("2024-05-01T12:05Z", 20)))
-    assert trace.arrivals == pytest.approx([2] * 5 + [4] * 5)
-    assert trace.notices == ("rows 5 min apart: spread evenly over minutes",)
-
-
-def test_steps_that_do_not_fit_minutes_are_split_at_the_minute(trace_file: Path) -> None:
-    trace = read(trace_file, rows(("2024-05-01T12:00:00Z", 9), ("2024-05-01T12:01:30Z", 18)))
-    assert trace.arrivals == pytest.approx([6, 9, 12])
-
-
-def test_one_row_is_one_minute_with_a_notice(trace_file: Path) -> None:
-    trace = read(trace_file, rows(("2024-05-01T12:00Z", 10)))
-    assert trace.arrivals == (10.0,)
-    assert trace.notices == ("the file has one row, which is read as the arrivals of one minute",)
 
 
 A = "2024-05-01T12:00Z"

@@ -1,7 +1,9 @@
 """The simulated workload: the fluid queue, the replay of a trace, and the default rate."""
 
 import math
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from local.demo.traces import Trace
 from local.demo.workload import Workload, default_instance_rate
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
+NAN, INF = math.nan, math.inf
 
 
 def trace_of(*arrivals: float) -> Trace:
@@ -21,34 +24,13 @@ def trace_of(*arrivals: float) -> Trace:
 class TestTheQueue:
     queue = FluidQueue(instance_rate_per_minute=10.0, start_up_minutes=3.0)
 
-    def test_capacity_above_the_load_leaves_nothing_waiting(self) -> None:
-        state = self.queue.step(self.queue.start(2), arrivals=15)
-        assert (state.backlog, state.age_minutes, state.counters.drained) == (0, 0, 15)
-
-    def test_load_above_capacity_waits(self) -> None:
+    def test_load_above_capacity_waits_and_the_highest_age_within_a_step_is_recorded(self) -> None:
+        """A minute of high load, then one of low load: the age peaks where the first one ends."""
         state = self.queue.step(self.queue.start(1), arrivals=30)
         assert state.backlog == pytest.approx(20)
         assert state.age_minutes == pytest.approx(2 / 3)
-
-    def test_the_backlog_drains_in_order_of_arrival(self) -> None:
-        state = self.queue.step(self.queue.start(0), arrivals=10)
-        state = self.queue.step(state, arrivals=20)
-        state = self.queue.order(state, 1)
-        state = self.queue.step(state, arrivals=0, minutes=3.0)
-        state = self.queue.step(state, arrivals=0, minutes=1.0)
-        assert state.backlog == pytest.approx(20)
-        assert state.age_minutes == pytest.approx(state.minute - 1.0)
-
-    def test_without_capacity_the_oldest_item_keeps_ageing(self) -> None:
-        state = self.queue.step(self.queue.start(0), arrivals=1, minutes=1.0)
-        state = self.queue.step(state, arrivals=0, minutes=9.0)
-        assert state.age_minutes == 10
-
-    def test_the_highest_age_within_a_step_is_recorded(self) -> None:
-        """A minute of high load, then one of low load: the age peaks where the first one ends."""
-        state = self.queue.step(self.queue.start(1), arrivals=30, minutes=1.0)
         state = self.queue.step(state, arrivals=1, minutes=4.0)
-        assert state.age_minutes == 0
+        assert (state.backlog, state.age_minutes) == (0, 0)
         assert state.counters.age_max_minutes == pytest.approx(2.0)
 
     @pytest.mark.parametrize(
@@ -72,57 +54,36 @@ class TestTheQueue:
         assert state.capacity.effective == 1
         assert self.queue.step(state, 0, minutes=0.2).capacity.effective == 4
 
-    def test_capacity_can_start_within_a_step(self) -> None:
-        state = self.queue.order(self.queue.start(1), 4)
-        state = self.queue.step(state, arrivals=4 * 40, minutes=4.0)
-        assert state.counters.drained == pytest.approx(3 * 10 + 1 * 40)
-
     def test_repeating_an_order_does_not_restart_the_start_up_time(self) -> None:
         state = self.queue.order(self.queue.start(1), 4)
         state = self.queue.order(self.queue.step(state, 0, minutes=2.0), 4)
         state = self.queue.step(state, 0, minutes=1.0)
         assert state.capacity.effective == 4
 
-    def test_scale_in_takes_effect_at_once_also_on_pending_capacity(self) -> None:
+    def test_orders_take_effect_one_after_the_other_and_scale_in_at_once(self) -> None:
         state = self.queue.order(self.queue.start(5), 8)
         state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 6)
         assert state.capacity.ordered == 6
-        state = self.queue.step(state, 0, minutes=2.0)
+        state = self.queue.order(self.queue.step(state, 0, minutes=2.0), 9)
         assert state.capacity.effective == 6
-        assert self.queue.order(state, 2).capacity.effective == 2
-
-    def test_pending_orders_take_effect_one_after_the_other(self) -> None:
-        state = self.queue.order(self.queue.start(1), 2)
-        state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 4)
-        seen = []
-        for _ in range(3):
-            state = self.queue.step(state, 0)
-            seen.append(state.capacity.effective)
-        assert seen == [1, 2, 4]
-
-    def test_counters_record_the_lowest_and_highest_ordered_capacity(self) -> None:
-        state = self.queue.order(self.queue.start(2), 5)
-        state = self.queue.order(self.queue.step(state, 0), 1)
+        state = self.queue.order(state, 2)
+        assert state.capacity.effective == 2
         counters = self.queue.step(state, 0, minutes=10.0).counters
-        assert (counters.ordered_min, counters.ordered_max) == (1, 5)
+        assert (counters.ordered_min, counters.ordered_max) == (2, 9)
 
-    @pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
-    def test_a_step_must_take_a_positive_finite_time(self, minutes: float) -> None:
-        with pytest.raises(ValueError, match="finite number above 0"):
-            self.queue.step(self.queue.start(1), 0, minutes)
-
-    @pytest.mark.parametrize("arrivals", [-1.0, math.nan, math.inf])
-    def test_arrivals_must_be_finite_and_not_negative(self, arrivals: float) -> None:
-        with pytest.raises(ValueError, match="arrival rate"):
-            self.queue.step(self.queue.start(1), arrivals)
-
-    def test_capacity_and_rates_must_not_be_negative(self) -> None:
-        with pytest.raises(ValueError, match="capacity"):
-            self.queue.start(-1)
-        with pytest.raises(ValueError, match="capacity"):
-            self.queue.order(self.queue.start(1), -1)
-        with pytest.raises(ValueError, match="instance_rate_per_minute"):
-            FluidQueue(-1.0)
+    @pytest.mark.parametrize(
+        ("act", "problem"),
+        [
+            *[(lambda q, n=n: q.step(q.start(1), 0, n), "above 0") for n in (0, -1, NAN, INF)],
+            *[(lambda q, n=n: q.step(q.start(1), n), "arrival rate") for n in (-1, NAN, INF)],
+            (lambda queue: queue.start(-1), "capacity"),
+            (lambda queue: queue.order(queue.start(1), -1), "capacity"),
+            (lambda _: FluidQueue(-1.0), "instance_rate_per_minute"),
+        ],
+    )
+    def test_impossible_values_are_refused(self, act: Callable[..., Any], problem: str) -> None:
+        with pytest.raises(ValueError, match=problem):
+            act(self.queue)
 
 
 MOVES = st.lists(
@@ -192,13 +153,6 @@ class TestTheWorkload:
             backlogs.append(workload.backlog)
         assert backlogs == pytest.approx([0, 20, 10, 0])
 
-    def test_nothing_arrives_after_the_end_of_the_trace(self) -> None:
-        workload = Workload(trace_of(10, 30), instance_rate_per_minute=10)
-        assert workload.arrivals_per_minute == 10
-        workload.advance_to(1_000_000)
-        assert workload.counters.arrivals == 40
-        assert (workload.backlog, workload.arrivals_per_minute) == (0, 0)
-
     @given(stops=st.lists(st.floats(0, 5), max_size=20))
     def test_the_number_of_calls_does_not_change_the_result(self, stops: list[float]) -> None:
         asked, left_alone = (
@@ -236,23 +190,17 @@ class TestTheWorkload:
             with pytest.raises(ValueError, match="cannot go from minute"):
                 workload.advance_to(minute)
 
-    def test_the_workload_starts_with_the_given_capacity_and_the_default_rate(self) -> None:
-        workload = Workload(trace_of(14.0, 14.0), starting_capacity=5)
-        assert workload.state.capacity.effective == 5
-        assert workload.queue.instance_rate_per_minute == pytest.approx(1.0)
-
-
-class TestTheDefaultRate:
-    def test_with_the_default_rate_the_busiest_minutes_need_14_instances(self) -> None:
-        arrivals = [10.0] * 990 + [140.0] * 10
-        assert default_instance_rate(arrivals) == pytest.approx(10.0)
-
-    def test_a_single_extreme_minute_does_not_affect_the_default_rate(self) -> None:
-        assert default_instance_rate([28.0] * 5000 + [1e6]) == pytest.approx(2.0)
-
-    @pytest.mark.parametrize("arrivals", [(), (0.0,), (0.0,) * 100])
-    def test_without_load_the_default_rate_is_one(self, arrivals: tuple[float, ...]) -> None:
-        assert default_instance_rate(arrivals) == 1.0
-
-    def test_the_default_rate_of_a_single_minute_uses_that_minute(self) -> None:
-        assert default_instance_rate((28.0,)) == 2.0
+    @pytest.mark.parametrize(
+        ("arrivals", "rate"),
+        [
+            ([10.0] * 990 + [140.0] * 10, 10.0),  # the busiest minutes need 14 instances
+            ([28.0] * 5000 + [1e6], 2.0),  # a single extreme minute has no effect
+            ((28.0,), 2.0),
+            ((), 1.0),
+            ((0.0,) * 100, 1.0),
+        ],
+    )
+    def test_the_default_rate_follows_from_the_busiest_minutes(
+        self, arrivals: Sequence[float], rate: float
+    ) -> None:
+        assert default_instance_rate(arrivals) == pytest.approx(rate)

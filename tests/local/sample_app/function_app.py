@@ -4,11 +4,9 @@ import asyncio
 import json
 import logging
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 import azure.functions as func
-from azure.functions.timer import TimerRequest
 
 app = func.FunctionApp()
 journal: list[dict[str, Any]] = []
@@ -17,31 +15,23 @@ running_tasks: set[asyncio.Task[None]] = set()
 logging.warning("during the import")
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
 @app.queue_trigger(arg_name="message", queue_name="%WorkQueue%", connection="AzureWebJobsStorage")
-@app.queue_output(arg_name="out", queue_name="%OutputQueue%", connection="AzureWebJobsStorage")
-async def work(message: func.QueueMessage, out: func.Out[str]) -> None:
-    """Record the body and follow its instructions: "seconds", "fail", "emit"."""
+async def work(message: func.QueueMessage) -> None:
+    """Record the body and follow its instructions: "seconds" and "fail"."""
     body = message.get_body().decode()
     journal.append({"body": body, "id": message.id, "dequeue_count": message.dequeue_count})
     running["now"] += 1
     running["most"] = max(running.values())
     try:
-        await _follow(json.loads(body) if body.startswith("{") else {}, out)
+        await _follow(json.loads(body) if body.startswith("{") else {})
     finally:
         running["now"] -= 1
 
 
-async def _follow(instructions: dict[str, Any], out: func.Out[str]) -> None:
+async def _follow(instructions: dict[str, Any]) -> None:
     await asyncio.sleep(instructions.get("seconds", 0))
     if instructions.get("fail"):
         raise ValueError("told to fail")
-    if "emit" in instructions:
-        out.set(instructions["emit"])
-    logging.info("done")
 
 
 @app.queue_trigger(
@@ -51,15 +41,6 @@ def bury(message: func.QueueMessage) -> None:
     """Fail on each message of the poison queue."""
     journal.append({"poison": message.get_body().decode()})
     raise ValueError("poison stays poison")
-
-
-@app.timer_trigger(arg_name="timer", schedule="%TickSchedule%", run_on_startup=False)
-async def tick(timer: TimerRequest) -> None:
-    """Record start and end. A run lasts longer than two intervals of the timer."""
-    status = timer.schedule_status
-    entry = {"status": status, "started": _now(), "past_due": timer.past_due}
-    await asyncio.sleep(2.1)
-    journal.append({**entry, "ended": _now()})
 
 
 @app.timer_trigger(arg_name="timer", schedule="0 0 0 1 1 *", run_on_startup=True)
@@ -94,12 +75,6 @@ def special(req: func.HttpRequest) -> str:
     return "special"
 
 
-@app.route(route="open", auth_level=func.AuthLevel.ANONYMOUS)
-def open_to_all(req: func.HttpRequest) -> str:
-    """Answer without a key."""
-    return "open"
-
-
 @app.route(route="broken")
 def broken(req: func.HttpRequest) -> func.HttpResponse:
     """Fail."""
@@ -129,7 +104,7 @@ def block(req: func.HttpRequest) -> func.HttpResponse:
 @app.route(route="journal", methods=["GET"])
 async def read_journal(req: func.HttpRequest) -> func.HttpResponse:
     """What the other functions recorded."""
-    return func.HttpResponse(json.dumps({"journal": journal, "most": running["most"]}))
+    return func.HttpResponse(json.dumps(journal))
 
 
 @app.route(route="talk", methods=["POST"])
@@ -156,8 +131,3 @@ def talk_synchronously(req: func.HttpRequest) -> func.HttpResponse:
     """Log from a function that is not async."""
     logging.warning("in a synchronous function")
     return func.HttpResponse("said")
-
-
-@app.blob_trigger(arg_name="blob", path="inbox/{name}", connection="AzureWebJobsStorage")
-def listen(blob: func.InputStream) -> None:
-    """A function that the local host indexes but does not listen to."""
