@@ -40,13 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [c for c in changes if options.only in c.at and (again is None or str(c) in again)]
         for changes in (by_hand, made)
     )
+    if not [*by_hand, *made]:
+        _print("no change has such a place")
+        return 2
     trying.import_libraries()
     trees = trying.copies(options.processes)
     try:
-        if by_hand:
-            tests = {each for change in by_hand for each in change.check.files}
-            trying.pass_without_a_change(tests, trees[0], options.processes, SIMULATION_SEEDS="2")
-        changes = by_hand + (made and trying.with_tests(made, trees[0], options.processes))
+        changes = trying.with_tests([*by_hand, *made], trees[0], options.processes)
     except ValueError as error:
         _print(str(error))
         return 2

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tests.mutants.changes import ROOT, Change, Check
 FOLDER = ROOT / ".local" / "mutants"
 LINKED = (".venv", "local/node_modules")
 SEEDS = 60
-TEST_SECONDS_MAX = 30  # some changes let a loop run for ever
+TEST_SECONDS_MAX = 60  # some changes let a loop run for ever
 SECONDS_MAX = 900
 LIBRARIES = (
     "aiohttp", "azure.data.tables.aio", "azure.functions", "azure.servicebus.aio",
@@ -52,40 +52,39 @@ def copies(number: int) -> list[Path]:
     return made
 
 
-def pass_without_a_change(
-    tests: Collection[str], tree: Path, processes: int, *options: str, **environment: str
-) -> None:
-    """Raises ValueError if one of the tests fails."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{processes}"]
-    ran = subprocess.run(
-        [*command, *options, *sorted(tests)],
-        cwd=tree, env=os.environ | environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if ran.returncode:
-        raise ValueError(f"Tests fail without a change:\n{ran.stdout[-4000:]}{ran.stderr[-1000:]}")
-
-
 def with_tests(changes: Sequence[Change], tree: Path, processes: int) -> list[Change]:
-    """Each generated change with the tests that reach its line, instead of all that may."""
+    """Each change with those of its tests that reach the line. Raises ValueError if a test fails.
+
+    If none does, as for a constant or a page, all of its tests stay.
+    """
     from coverage import CoverageData  # installed for `make mutants` only
 
     data = FOLDER / "coverage"
-    tests = {test for change in changes for test in change.check.tests}
-    options = ("--cov=shared", "--cov-context=test", "--cov-report=")
-    pass_without_a_change(tests, tree, processes, *options, COVERAGE_FILE=str(data))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{processes}"]
+    command += ["--cov=shared", "--cov=spark_jobs", "--cov-context=test", "--cov-report="]
+    ran = subprocess.run(
+        [*command, *sorted({file for change in changes for file in change.check.files})],
+        env=os.environ | {"COVERAGE_FILE": str(data), "SIMULATION_SEEDS": "2"},
+        cwd=tree, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if ran.returncode:
+        raise ValueError(f"Tests fail without a change:\n{ran.stdout[-4000:]}{ran.stderr[-1000:]}")
     measured = CoverageData(str(data))
     measured.read()
-    reached = {
+    lines = {
         file: measured.contexts_by_lineno(str(tree / file)) for file in {c.file for c in changes}
     }
-    return [replace(each, check=Check(_tests(each.line, reached[each.file]))) for each in changes]
+    return [replace(each, check=_reaching(each, lines[each.file])) for each in changes]
 
 
-def _tests(line: int, reached: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
-    """Those that reach the line, or the closest line above it: one of many in a call."""
-    while line and not any(reached.get(line, ())):
+def _reaching(change: Change, contexts: Mapping[int, Sequence[str]]) -> Check:
+    """The tests of the line, or of the closest above it, where a call of many lines starts."""
+    line, selected = change.line, change.check.tests
+    while line and line not in contexts:
         line -= 1
-    return tuple(sorted({each.partition("|")[0] for each in reached.get(line, ()) if each}))
+    tests = {context.partition("|")[0] for context in contexts.get(line, ())} - {""}
+    tests = {test for test in tests if test.startswith(selected)}
+    return change.check._replace(tests=tuple(sorted(tests)) or selected)
 
 
 def survivors(changes: Sequence[Change], trees: Sequence[Path]) -> Iterator[Change]:
@@ -140,8 +139,6 @@ def _run(check: Check, tree: Path) -> int:
         module = importlib.import_module(check.seeds_of.removesuffix(".py").replace("/", "."))
         for seed in range(check.first_seed, check.first_seed + SEEDS):
             module.check_seed(seed)
-        return 0
-    if not check.tests:
         return 0
     options = ["-x", "-q", "--hypothesis-profile=ci", f"--timeout={TEST_SECONDS_MAX}"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for those imported below
