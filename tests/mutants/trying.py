@@ -22,7 +22,7 @@ from tests.mutants.changes import ROOT, Change, Check
 FOLDER = ROOT / ".local" / "mutants"
 LINKED = (".venv", "local/node_modules")
 SEEDS = 60
-TEST_SECONDS_MAX = 60  # some changes let a loop run for ever
+CPU_SECONDS_MAX = 30  # for a test or a seed, because some changes let a loop run for ever
 SECONDS_MAX = 900
 LIBRARIES = (
     "aiohttp", "azure.data.tables.aio", "azure.functions", "azure.servicebus.aio",
@@ -138,11 +138,22 @@ def _run(check: Check, tree: Path) -> int:
         logging.disable()  # the app logs each simulated fault
         module = importlib.import_module(check.seeds_of.removesuffix(".py").replace("/", "."))
         for seed in range(check.first_seed, check.first_seed + SEEDS):
+            _limit()
             module.check_seed(seed)
         return 0
-    options = ["-x", "-q", "--hypothesis-profile=ci", f"--timeout={TEST_SECONDS_MAX}"]
+    options = ["-x", "-q", "--hypothesis-profile=ci", "-p", "no:cacheprovider", "-p", "no:xdist"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for those imported below
-    return pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *check.tests])
+    return pytest.main([*options, *check.tests], plugins=[LimitedTests()])
+
+
+class LimitedTests:
+    def pytest_runtest_logstart(self) -> None:
+        _limit()
+
+
+def _limit() -> None:
+    """Let the signal of the timer end this process, which does not depend on the load."""
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
 
 
 def import_libraries() -> None:
