@@ -76,8 +76,8 @@ simulate: $(READY) ## run all seeded simulations, then random calls on all store
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 	@$(if $(SEED)$(ONLY),,STATEFUL_EXAMPLES=$(or $(EXAMPLES),60) $(BIN)/python -m pytest -q --timeout 0 tests/contract/test_stateful_*.py)
 
-mutants: $(MUTANTS)/.ready ## make small changes to the rules that a test must detect; ONLY='shared.autoscaling.deciding.decide.*'
-	@$(MUTANTS)/bin/python -m tests.mutants $(if $(ONLY),'$(ONLY)')
+mutants: $(MUTANTS)/.ready ## make small changes to the code that a test must notice; ONLY=deciding/guards, or ARGUMENTS="--kind written"
+	@$(MUTANTS)/bin/python -m tests.mutants $(ONLY) $(ARGUMENTS)
 
 $(MUTANTS)/.ready: requirements/mutants.txt $(READY)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(MUTANTS)

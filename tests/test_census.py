@@ -182,6 +182,7 @@ def test_the_workflow_of_every_push_runs_make_test_and_stops_where_it_fails() ->
         "templates": "make infra",
         "emulators": "make emulators",
         "core-tools": "make core-tools",
+        "mutants": "make mutants",
     }
     assert "continue-on-error" not in str(workflow)
     assert not any("if" in step for job in workflow["jobs"].values() for step in job["steps"])
