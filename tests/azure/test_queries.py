@@ -33,12 +33,12 @@ COLUMNS = {
     "AppRequests": {"TimeGenerated", "Name", "Success", "DurationMs", "ResultCode"},
 }
 """The columns of each table, by the documentation of Application Insights and Log Analytics."""
-KUSTO = set(
-    "where extend project distinct summarize parse order take render by with and or in startswith "
-    "contains true false asc desc bin case iff strcat tostring arg_max count countif max maxif "
-    "percentile sum timechart barchart h m d".split()
-)
-PROMQL = set("clamp_min histogram_quantile label_values max rate sum by offset or".split())
+KUSTO = """
+where extend project distinct summarize parse order take render by with and or in startswith
+contains true false asc desc bin case iff strcat tostring arg_max count countif max maxif
+percentile sum timechart barchart
+"""
+PROMQL = "clamp_min histogram_quantile label_values max rate sum by offset or"
 PROMETHEUS_LABELS = {"job", "instance"}
 """Prometheus makes these labels of the name of the service and of the process."""
 PER_UNIT = {"min": "min", "s": "second", "h": "hour"}
@@ -87,7 +87,7 @@ def lacking_in_kusto(query: str, emitted: Received) -> Set[str]:
     own = set(re.findall(r"(\w+) =(?!=)", query))
     parsed = " ".join(re.findall(r"parse \w+ with (.*)", query))
     own |= set(re.findall(r"\w+", re.sub(TEXT, "", parsed)))
-    lacking = set(unknown_words(query, {table} | COLUMNS[table] | KUSTO | own))
+    lacking = set(unknown_words(query, {table} | COLUMNS[table] | {*KUSTO.split()} | own))
     if table == "customMetrics":
         lacking |= lacking_in_metrics(query, emitted)
     starts = re.findall(r'essage startswith "(.*?)"', query)
@@ -130,7 +130,8 @@ def lacking_in_prometheus(query: str, emitted: Received) -> Set[str]:
     named = set(re.findall(r"\b(\w+)\{|label_values\((\w+),", query))
     names = {name for pair in named for name in pair if name}
     plain = re.sub(r"\[.*?\]|\$__\w+", "", braces.sub(r"\1", query))
-    lacking = set(unknown_words(plain, PROMQL | series.keys() | grouped)) | names - series.keys()
+    lacking = set(unknown_words(plain, {*PROMQL.split()} | series.keys() | grouped))
+    lacking |= names - series.keys()
     for name in names & series.keys():
         lacking |= {label for label in grouped if label not in labels_of(name, series)}
     for name, matchers in braces.findall(query):
