@@ -222,8 +222,12 @@ class InputsMachine(SideBySide):
 def test_inputs_are_read_like_those_in_memory(azurite: Azurite, tmp_path: Path) -> None:
     string = azurite.connection_string
     container = ContainerClient.from_connection_string(string, f"logs-{uuid.uuid4().hex[:8]}")
+
+    async def created() -> None:
+        await container.create_container()
+
     with asyncio.Runner() as runner:
-        runner.run(container.create_container())
+        runner.run(created())
         try:
             run_machine(
                 lambda: InputsMachine(runner, Network(), container, string, tmp_path), examples=3

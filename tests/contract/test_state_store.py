@@ -189,7 +189,7 @@ async def test_a_commit_does_not_conflict_with_changes_of_other_rows(
     await store.put_override(snapshot, paused, entry(name, "o-1", kind=EntryKind.OVERRIDE))
     await store.commit(snapshot, FULL, [entry(name)])
     await store.commit(snapshot, ScalingState({"b": history([2])}))
-    expected = replace(FULL, override=paused, histories=FULL.histories | {"b": history([2])})
+    expected = replace(FULL, override=paused, histories={**FULL.histories, "b": history([2])})
     assert (await store.load(name)).state == expected
 
 
