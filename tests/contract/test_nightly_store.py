@@ -129,6 +129,28 @@ async def test_runs_of_a_forgotten_date_can_no_longer_be_changed(store: RunStore
         await store.replace(inserted)
 
 
+async def test_after_a_lost_reply_the_store_recognizes_its_own_write(
+    azurite: Azurite, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client repeats a request whose reply was lost, as azure-core does."""
+    store = TableRunStore(StorageConnection("Storage", azurite.connection_string))
+    for name in ("create_entity", "update_entity"):
+        call = getattr(store._table._table, name)
+
+        async def twice(*arguments: object, call=call, **options: object) -> object:  # type: ignore[no-untyped-def]
+            await call(*arguments, **options)
+            return await call(*arguments, **options)
+
+        monkeypatch.setattr(store._table._table, name, twice)
+    try:
+        await store.read(run.dataset)
+        inserted = await store.insert(run)
+        changed = await store.replace(replace(inserted, submits=2))
+        assert (await store.read(run.dataset)).days[DAY].latest == changed
+    finally:
+        await store.close()
+
+
 class AlwaysChanged(Table):
     """A table in which another instance always writes first."""
 
