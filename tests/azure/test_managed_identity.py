@@ -60,50 +60,44 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 async def _at_once(_seconds: float) -> None: ...
 
 
-async def through_service_bus() -> None:
-    reader = ServiceBusReader(BUS)
-    await reader.read(ServiceBusQueue("q"))
-
-
-async def through_storage_queue() -> None:
-    reader = StorageQueueReader(STORAGE)
-    await reader.read(StorageQueue("q"))
-
-
-async def through_tables() -> None:
-    await TableStateStore(STORAGE).load("plan-1")
-
-
-async def through_arm() -> None:
-    await AppServiceControl(settings.load({})).read(plan())
+STORAGE_TOKEN = f"{CLIENT_ID}:https://storage.azure.com/.default"
 
 
 @pytest.mark.parametrize(
-    ("call", "host", "token"),
+    ("make", "call", "host", "token"),
     [
         (
-            through_service_bus,
+            lambda: ServiceBusReader(BUS),
+            lambda reader: reader.read(ServiceBusQueue("q")),
             "ns.servicebus.windows.net",
             f"{CLIENT_ID}:https://servicebus.azure.net//.default",
         ),
         (
-            through_storage_queue,
-            "account.queue.core.windows.net",
-            f"{CLIENT_ID}:https://storage.azure.com/.default",
+            lambda: StorageQueueReader(STORAGE),
+            lambda reader: reader.read(StorageQueue("q")),
+            *("account.queue.core.windows.net", STORAGE_TOKEN),
         ),
         (
-            through_tables,
-            "account.table.core.windows.net",
-            f"{CLIENT_ID}:https://storage.azure.com/.default",
+            lambda: TableStateStore(STORAGE),
+            lambda store: store.load("plan-1"),
+            *("account.table.core.windows.net", STORAGE_TOKEN),
         ),
-        (through_arm, "management.azure.com", "own:https://management.azure.com/.default"),
+        (
+            lambda: AppServiceControl(settings.load({})),
+            lambda control: control.read(plan()),
+            *("management.azure.com", "own:https://management.azure.com/.default"),
+        ),
     ],
 )
 async def test_each_request_carries_a_token_of_the_identity_for_its_service(
-    call: Callable[[], Awaitable[None]], host: str, token: str, requests: list[tuple[str, str]]
+    make: Callable[[], Any],
+    call: Callable[[Any], Awaitable[Any]],
+    host: str,
+    token: str,
+    requests: list[tuple[str, str]],
 ) -> None:
     with pytest.raises((AzureError, AutoscalingError)):
-        await call()
+        await call(make())
     assert set(requests) == {(host, token)}
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import certifi
 import pytest
@@ -144,107 +144,91 @@ def _use(monkeypatch: pytest.MonkeyPatch) -> Identity:
     return used
 
 
-class Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=Closable)
-
-
-@asynccontextmanager
-async def opened(adapter: C) -> AsyncIterator[C]:
-    try:
-        yield adapter
-    finally:
-        await adapter.close()
-
-
-async def refused_table() -> None:
-    async with opened(TableStateStore(STORAGE)) as store:
-        await store.load("plan-1")
-
-
-async def refused_events() -> None:
-    async with opened(EventStore(TableRows(STORAGE))) as store:
-        await store.load(STREAM)
-
-
-async def refused_queue() -> None:
-    async with opened(StorageQueueSender(STORAGE, "metrics")) as sender:
-        await sender.send_texts(["{}"])
-
-
-async def refused_queue_length() -> None:
-    async with opened(StorageQueueReader(STORAGE)) as reader:
-        await reader.read(StorageQueue("jobs"))
-
-
-async def refused_count() -> None:
-    async with opened(ServiceBusReader(BUS)) as reader:
-        await reader.read(ServiceBusQueue("jobs"))
-
-
-async def refused_queue_settings() -> None:
-    async with opened(ServiceBusQueueReader(BUS)) as reader:
-        await reader.facts("processing")
-
-
-async def refused_blobs() -> None:
-    place = "https://account.blob.core.windows.net/telemetry"
-    async with opened(StoredInputs([place])) as inputs:
-        await inputs.newest("d", [NOW.date()])
-
-
-async def refused_plan() -> None:
-    async with opened(AppServiceControl(settings.load({}))) as control:
-        await control.read(plan())
-
-
-async def refused_permissions() -> None:
-    async with opened(ArmPermissions(ARM)) as permissions:
-        await permissions.lacking(plan())
-
-
-async def refused_settings() -> None:
-    async with opened(AppSettingSwitch(SITE, "metric_ingest", ARM)) as switch:
-        await switch.turn(on=False)
-
-
-async def refused_metrics() -> None:
-    async with opened(AzurePlatformMetrics(ARM, 10, utc_now)) as metrics:
-        answer = (await metrics.read([CPU]))[CPU]
-    assert isinstance(answer, Exception)
-    raise answer
-
-
-async def refused_synapse() -> None:
-    async with opened(SynapseClient("https://w.dev.azuresynapse.net", "pool", {})) as client:
-        await client.page(0, 1)
-
-
-async def refused_databricks() -> None:
-    async with opened(DatabricksSubmitter("https://adb-1.azuredatabricks.net", {})) as submitter:
-        await submitter.status("1")
-
-
 STORAGE_ACCOUNT = "storage account account.{}.core.windows.net (AzureWebJobsStorage)"
 TABLES, QUEUES = (f"Storage {kind} Data Contributor" for kind in ("Table", "Queue"))
 BUS_HOST = "of Service Bus namespace bus.servicebus.windows.net"
-CALLS: dict[Callable[[], Awaitable[None]], tuple[str, str]] = {
-    refused_table: (f"table Scaling of {STORAGE_ACCOUNT.format('table')}", TABLES),
-    refused_events: (f"table Ingestion of {STORAGE_ACCOUNT.format('table')}", TABLES),
-    refused_queue: (f"queue metrics of {STORAGE_ACCOUNT.format('queue')}", QUEUES),
-    refused_queue_length: (f"queue jobs of {STORAGE_ACCOUNT.format('queue')}", QUEUES),
-    refused_count: (f"queue jobs {BUS_HOST}", "Azure Service Bus Data Owner"),
-    refused_queue_settings: (f"queue processing {BUS_HOST}", "Azure Service Bus Data Owner"),
-    refused_blobs: ("account.blob.core.windows.net/telemetry", "Storage Blob Data Reader"),
-    refused_plan: ("plan plan-1", "Microsoft.Web/serverfarms/"),
-    refused_permissions: ("plan plan-1", "Microsoft.Authorization/permissions/read"),
-    refused_settings: ("app settings of my-app", "Website Contributor"),
-    refused_metrics: (SITE.lower(), "Monitoring Reader"),
-    refused_synapse: ("Synapse pool pool", "Synapse Compute Operator"),
-    refused_databricks: ("Databricks workspace https://adb-1", "the role of a user"),
+BLOBS = "account.blob.core.windows.net/telemetry"
+CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], Awaitable[Any]], str, str]] = {
+    "table": (
+        lambda: TableStateStore(STORAGE),
+        lambda store: store.load("plan-1"),
+        *(f"table Scaling of {STORAGE_ACCOUNT.format('table')}", TABLES),
+    ),
+    "events": (
+        lambda: EventStore(TableRows(STORAGE)),
+        lambda store: store.load(STREAM),
+        *(f"table Ingestion of {STORAGE_ACCOUNT.format('table')}", TABLES),
+    ),
+    "queue": (
+        lambda: StorageQueueSender(STORAGE, "metrics"),
+        lambda sender: sender.send_texts(["{}"]),
+        *(f"queue metrics of {STORAGE_ACCOUNT.format('queue')}", QUEUES),
+    ),
+    "queue length": (
+        lambda: StorageQueueReader(STORAGE),
+        lambda reader: reader.read(StorageQueue("jobs")),
+        *(f"queue jobs of {STORAGE_ACCOUNT.format('queue')}", QUEUES),
+    ),
+    "count": (
+        lambda: ServiceBusReader(BUS),
+        lambda reader: reader.read(ServiceBusQueue("jobs")),
+        *(f"queue jobs {BUS_HOST}", "Azure Service Bus Data Owner"),
+    ),
+    "queue settings": (
+        lambda: ServiceBusQueueReader(BUS),
+        lambda reader: reader.facts("processing"),
+        *(f"queue processing {BUS_HOST}", "Azure Service Bus Data Owner"),
+    ),
+    "blobs": (
+        lambda: StoredInputs([f"https://{BLOBS}"]),
+        lambda inputs: inputs.newest("d", [NOW.date()]),
+        *(BLOBS, "Storage Blob Data Reader"),
+    ),
+    "plan": (
+        lambda: AppServiceControl(settings.load({})),
+        lambda control: control.read(plan()),
+        *("plan plan-1", "Microsoft.Web/serverfarms/"),
+    ),
+    "permissions": (
+        lambda: ArmPermissions(ARM),
+        lambda permissions: permissions.lacking(plan()),
+        *("plan plan-1", "Microsoft.Authorization/permissions/read"),
+    ),
+    "settings": (
+        lambda: AppSettingSwitch(SITE, "metric_ingest", ARM),
+        lambda switch: switch.turn(on=False),
+        *("app settings of my-app", "Website Contributor"),
+    ),
+    "metrics": (
+        lambda: AzurePlatformMetrics(ARM, 10, utc_now),
+        lambda metrics: metrics.read([CPU]),
+        *(SITE.lower(), "Monitoring Reader"),
+    ),
+    "synapse": (
+        lambda: SynapseClient("https://w.dev.azuresynapse.net", "pool", {}),
+        lambda client: client.page(0, 1),
+        *("Synapse pool pool", "Synapse Compute Operator"),
+    ),
+    "databricks": (
+        lambda: DatabricksSubmitter("https://adb-1.azuredatabricks.net", {}),
+        lambda submitter: submitter.status("1"),
+        *("Databricks workspace https://adb-1", "the role of a user"),
+    ),
 }
+"""By name: an adapter, a call of it, what it accesses, and the role for that."""
+
+
+async def refused(name: str) -> Exception:
+    make, call, *_ = CALLS[name]
+    adapter = make()
+    try:
+        answer = await call(adapter)
+    except Exception as error:
+        return error
+    finally:
+        await adapter.close()
+    found: Exception = answer[CPU]
+    return found
 
 
 def checked(error: Exception, *parts: str) -> str:
@@ -258,28 +242,15 @@ def checked(error: Exception, *parts: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
-async def test_a_missing_role_is_one_line_with_the_place_and_the_role(
-    call: Callable[[], Awaitable[None]], identity: Identity
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_missing_role_or_token_is_one_line_with_the_place_and_what_to_do(
+    name: str, identity: Identity
 ) -> None:
-    assert identity.has_token
-    place, role = CALLS[call]
-    with pytest.raises(Exception) as caught:  # noqa: PT011  each adapter has its own errors
-        await call()
-    checked(caught.value, place, role)
-
-
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
-async def test_a_missing_token_is_one_line_that_says_what_to_check(
-    call: Callable[[], Awaitable[None]], identity: Identity
-) -> None:
-    identity.has_token = False
-    with pytest.raises(Exception) as caught:  # noqa: PT011  each adapter has its own errors
-        await call()
-    text = checked(
-        caught.value, CALLS[call][0], "no token was obtained", "AZURE_CLIENT_ID", "`az login`"
-    )
-    assert "Attempted credentials" not in text
+    _, _, place, role = CALLS[name]
+    checked(await refused(name), place, role)
+    identity.has_token, identity.waited_seconds = False, 0
+    told = ("no token was obtained", "AZURE_CLIENT_ID", "`az login`")
+    assert "Attempted credentials" not in checked(await refused(name), place, *told)
     assert identity.waited_seconds < WAITED_SECONDS_MAX
 
 
@@ -296,18 +267,21 @@ async def test_a_refusal_keeps_its_status_and_hides_the_error_of_the_client(
     identity: Identity,
 ) -> None:
     assert identity.has_token
-    with pytest.raises(AccessRefused) as caught:
-        await refused_table()
-    assert caught.value.status_code == 403
-    assert caught.value.__suppress_context__
-    text = checked(caught.value, "403 AuthorizationPermissionMismatch", f"client ID {CLIENT_ID}")
+    error = await refused("table")
+    assert isinstance(error, AccessRefused)
+    assert (error.status_code, error.__suppress_context__) == (403, True)
+    text = checked(error, "403 AuthorizationPermissionMismatch", f"client ID {CLIENT_ID}")
     assert text.endswith("A new role takes effect within about ten minutes")
 
 
-async def test_a_refusal_holds_the_events(identity: Identity) -> None:
-    assert identity.has_token
-    with pytest.raises(StoreUnavailable):
-        await refused_events()
+async def test_a_refusal_holds_the_events_and_queues_are_checked_later_without_a_token(
+    identity: Identity,
+) -> None:
+    """A queue that the identity may not manage counts as checked, but here that is unknown."""
+    assert isinstance(await refused("events"), StoreUnavailable)
+    assert isinstance(await refused("queue settings"), ManageRightMissing)
+    identity.has_token = False
+    assert isinstance(await refused("queue settings"), AccessRefused)
 
 
 def answer(status: int, code: str) -> AzureError:
@@ -339,15 +313,6 @@ def test_the_advice_fits_the_refusal(access: Access, code: str, advice: str) -> 
     assert text is not None
     assert text.startswith(f"table T: access was refused (403 {code}). ")
     assert advice in text
-
-
-async def test_queues_are_checked_later_if_there_is_no_token(identity: Identity) -> None:
-    """A queue that the identity may not manage counts as checked, but here that is unknown."""
-    with pytest.raises(ManageRightMissing):
-        await refused_queue_settings()
-    identity.has_token = False
-    with pytest.raises(AccessRefused):
-        await refused_queue_settings()
 
 
 @pytest.mark.parametrize("error", [answer(404, "NotFound"), answer(500, ""), OSError("no")])

@@ -15,6 +15,7 @@ from shared.messaging.link import not_opened, outcome_of
 from shared.messaging.model import Batch, BatchLimits, EncodedMessage
 from shared.messaging.packing import build_request
 from shared.messaging.send_state import (
+    BatchRefused,
     Disconnected,
     RetryBudget,
     ServerBusy,
@@ -30,21 +31,19 @@ THROTTLED = (
 )
 
 
+def busy(text: str) -> client.ServiceBusServerBusyError:
+    return client.ServiceBusServerBusyError(message=text)
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
         (client.MessageSizeExceededError(), SizeExceeded()),
-        (client.ServiceBusServerBusyError(message=THROTTLED), ServerBusy(2.0)),
-        (client.ServiceBusServerBusyError(message="busy"), ServerBusy(None)),
-        *[
-            (client.ServiceBusServerBusyError(message=f"Please WAIT {text} again."), ServerBusy(s))
-            for text, s in (
-                ("1 second and try", 1),
-                ("10 seconds and try", 10),
-                ("45\n seconds and try", 45),
-                ("120 seconds and try", 120),
-            )
-        ],
+        (busy(THROTTLED), ServerBusy(2.0)),
+        (busy("busy"), ServerBusy(None)),
+        (busy("Please WAIT 1 second and try again."), ServerBusy(1)),
+        (busy("Please WAIT 45\n seconds and try again."), ServerBusy(45)),
+        (busy("Please WAIT 120 seconds and try again."), ServerBusy(120)),
     ],
 )
 def test_known_errors_give_the_outcome_of_the_batch(error: Any, outcome: object) -> None:
@@ -52,33 +51,49 @@ def test_known_errors_give_the_outcome_of_the_batch(error: Any, outcome: object)
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("kind", "is_fixed_by_operator"),
     [
-        client.ServiceBusConnectionError(),
-        client.ServiceBusCommunicationError(),
-        client.OperationTimeoutError(),
-        client.ServiceBusError("Handler failed"),
+        *[(client.ServiceBusConnectionError, False), (client.ServiceBusError, False)],
+        *[(client.ServiceBusCommunicationError, False), (client.OperationTimeoutError, False)],
+        *[(client.MessagingEntityNotFoundError, True), (client.MessagingEntityDisabledError, True)],
+        *[(client.ServiceBusAuthorizationError, True), (client.ServiceBusQuotaExceededError, True)],
+        (client.ServiceBusAuthenticationError, True),
     ],
 )
-def test_after_any_other_error_the_outcome_is_unknown(error: Any) -> None:
-    assert isinstance(outcome_of(error, ACCESS), Disconnected)
-    assert isinstance(not_opened(error, ACCESS), ConnectionError)
+def test_only_errors_that_an_operator_must_fix_are_not_retried(
+    kind: type[Any], is_fixed_by_operator: bool
+) -> None:
+    error = kind(message="Handler failed")
+    assert isinstance(not_opened(error, ACCESS), LinkFailed) is is_fixed_by_operator
+    if is_fixed_by_operator:
+        with pytest.raises(LinkFailed):
+            outcome_of(error, ACCESS)
+    else:
+        assert isinstance(outcome_of(error, ACCESS), Disconnected)
+        assert isinstance(not_opened(error, ACCESS), ConnectionError)
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("condition", "refused", "closed"),
     [
-        client.MessagingEntityNotFoundError(),
-        client.MessagingEntityDisabledError(),
-        client.ServiceBusAuthorizationError(),
-        client.ServiceBusAuthenticationError(),
-        client.ServiceBusQuotaExceededError(),
+        *[("amqp:not-allowed", True, True), ("amqp:invalid-field", True, True)],
+        *[("com.microsoft:argument-error", True, True), ("amqp:decode-error", True, True)],
+        *[
+            ("com.microsoft:argument-out-of-range", True, True),
+            ("amqp:not-implemented", True, True),
+        ],
+        *[("com.microsoft:not-known-yet", True, False), ("amqp:link:detach-forced", False, False)],
+        *[("amqp:internal-error", False, False), ("com.microsoft:timeout", False, False)],
     ],
 )
-def test_errors_that_an_operator_must_fix_are_not_retried(error: Any) -> None:
-    with pytest.raises(LinkFailed):
-        outcome_of(error, ACCESS)
-    assert isinstance(not_opened(error, ACCESS), LinkFailed)
+def test_a_condition_that_blames_the_messages_is_certain(
+    condition: str, refused: bool, closed: bool
+) -> None:
+    """A rejection blames them unless it is known to pass; the end of a link must blame them."""
+    error: Any = client.ServiceBusError("Handler failed")
+    assert isinstance(outcome_of(error, ACCESS, condition), BatchRefused) is closed
+    error._condition = condition
+    assert isinstance(outcome_of(error, ACCESS), BatchRefused) is refused
 
 
 def batch_of(encoded: list[EncodedMessage]) -> Batch:

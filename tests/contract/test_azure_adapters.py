@@ -34,6 +34,7 @@ from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFail
 from shared.autoscaling.operating.permissions import NEEDED
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.plans.permissions import ArmPermissions
+from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.autoscaling.sources import Count, Source
 from shared.autoscaling.store.tables import TableStateStore
@@ -73,12 +74,6 @@ async def control(arm: ArmStandIn) -> AsyncIterator[AppServiceControl]:
     await control.close()
 
 
-async def test_capacity_is_read_with_the_servers_time(control: AppServiceControl) -> None:
-    capacity = await control.read(plan())
-    assert capacity.value == 2
-    assert abs(capacity.time - datetime.now(UTC)) < timedelta(seconds=5)
-
-
 @pytest.mark.parametrize(
     ("actions", "lacking"),
     [(["*"], []), (["*/read"], ["Microsoft.Web/serverfarms/write"]), ([], [*NEEDED])],
@@ -89,48 +84,22 @@ async def test_missing_permissions_on_the_plan_are_listed(
     arm.permissions = [{"actions": actions, "notActions": []}]
     permissions = ArmPermissions(arm.base_url)
     assert await permissions.lacking(plan()) == lacking
-    await permissions.close()
-
-
-async def test_an_identity_that_may_not_list_permissions_gets_an_error_that_names_the_permission(
-    arm: ArmStandIn,
-) -> None:
     arm.permissions = None
-    permissions = ArmPermissions(arm.base_url)
     with pytest.raises(CapacityRefused, match="permissions/read"):
         await permissions.lacking(plan())
     await permissions.close()
 
 
-async def test_only_the_capacity_of_the_plan_is_changed(
+async def test_only_the_capacity_of_the_plan_is_changed_and_it_is_read_with_the_servers_time(
     arm: ArmStandIn, control: AppServiceControl
 ) -> None:
     arm.operation_seconds, arm.retry_after_seconds = 0.1, 0
     await control.change(plan(), 5)
-    assert (await control.read(plan())).value == 5
+    capacity = await control.read(plan())
+    assert capacity.value == 5
+    assert abs(capacity.time - datetime.now(UTC)) < timedelta(seconds=5)
     assert arm.plan(ID).tags == {"team": "a"}
     assert [p.capacity for p in arm.puts] == [5]
-
-
-class InterruptedByAProxy(ArmStandIn):
-    """Accepts a change. Then a proxy answers in its place."""
-
-    body = ""
-
-    def handle(self, request: Request) -> Reply:
-        accepted = bool(self.puts)
-        return Reply(200, self.body) if accepted else super().handle(request)
-
-
-@pytest.mark.parametrize("body", ["", "null", "[]", "<html>sign in", '{"properties": 1}'])
-async def test_a_change_whose_plan_cannot_be_read_may_have_been_made(body: str) -> None:
-    async with InterruptedByAProxy([Plan(ID, capacity=2, sku=P1V3)], operation_seconds=60) as arm:
-        arm.body, arm.retry_after_seconds = body, 0
-        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmPollingSeconds="0.05"))
-        with pytest.raises(CapacityDelayed) as raised:
-            await control.change(plan(), 5)
-        await control.close()
-    assert raised.value.maybe_done
 
 
 @pytest.mark.parametrize("form", OperationForm)
@@ -176,9 +145,19 @@ async def test_an_error_of_arm_is_final_or_may_pass_depending_on_its_kind(
     assert arm.plan(ID).capacity == 5
 
 
-@pytest.mark.parametrize(
-    "body", ["", "null", "[]", '{"sku": [1]}', '{"sku": {"capacity": "three"}}', "<html>sign in"]
-)
+class InterruptedByAProxy(ArmStandIn):
+    """Accepts a change. Then a proxy answers in its place."""
+
+    body = ""
+
+    def handle(self, request: Request) -> Reply:
+        return Reply(200, self.body) if self.puts else super().handle(request)
+
+
+NO_PLANS = ("", "null", "[]", "<html>sign in")
+
+
+@pytest.mark.parametrize("body", [*NO_PLANS, '{"sku": [1]}', '{"sku": {"capacity": "three"}}'])
 async def test_a_response_that_is_not_a_plan_may_pass(
     arm: ArmStandIn, control: AppServiceControl, body: str
 ) -> None:
@@ -186,6 +165,17 @@ async def test_a_response_that_is_not_a_plan_may_pass(
     arm.fail_next(Fault(Reply(200, body)))
     with pytest.raises(CapacityDelayed, match="plan plan-1: "):
         await control.read(plan())
+
+
+@pytest.mark.parametrize("body", [*NO_PLANS, '{"properties": 1}'])
+async def test_a_change_whose_plan_cannot_be_read_may_have_been_made(body: str) -> None:
+    async with InterruptedByAProxy([Plan(ID, capacity=2, sku=P1V3)], operation_seconds=60) as arm:
+        arm.body, arm.retry_after_seconds = body, 0
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
+        with pytest.raises(CapacityDelayed) as raised:
+            await control.change(plan(), 5)
+        await control.close()
+    assert raised.value.maybe_done
 
 
 @pytest.mark.parametrize(
@@ -248,22 +238,18 @@ class FailingToProvision(ArmStandIn):
 FULL: Mapping[str, object] = {"code": "NoCapacity", "message": "no workers of this size"}
 
 
+FAILED: Mapping[str, object] = {"provisioningState": "Failed"}
+TOLD = "provisioningState Failed: NoCapacity: no workers of this size"
+
+
 @pytest.mark.parametrize(
     ("status", "shown", "told"),
     [
-        (202, {"properties": {"provisioningState": "Failed"}}, "provisioningState Failed"),
-        (200, {"properties": {"provisioningState": "Failed"}}, "provisioningState Failed"),
+        (202, {"properties": FAILED}, "provisioningState Failed"),
+        (200, {"properties": FAILED}, "provisioningState Failed"),
         (202, {"properties": {"provisioningState": "Canceled"}}, "provisioningState Canceled"),
-        (
-            202,
-            {"properties": {"provisioningState": "Failed"}, "error": FULL},
-            "provisioningState Failed: NoCapacity: no workers of this size",
-        ),
-        (
-            202,
-            {"properties": {"provisioningState": "Failed", "error": FULL}},
-            "provisioningState Failed: NoCapacity: no workers of this size",
-        ),
+        (202, {"properties": FAILED, "error": FULL}, TOLD),
+        (202, {"properties": {**FAILED, "error": FULL}}, TOLD),
     ],
 )
 async def test_a_change_that_fails_after_it_was_accepted_tells_its_state_and_error(
@@ -308,6 +294,11 @@ async def bus() -> AsyncIterator[ServiceBusAdminStandIn]:
         yield stand_in
 
 
+def reader_of(found: Settings, control: CapacityControl, breakers: BreakerStore) -> AzureReader:
+    of_breaker = breakers.metric
+    return AzureReader(found.storage, found.service_bus, control, of_breaker, not_asked, not_asked)
+
+
 @pytest.fixture
 async def reader(
     bus: ServiceBusAdminStandIn, azurite: Azurite, control: AppServiceControl
@@ -318,28 +309,20 @@ async def reader(
     }
     settings = loaded(**environ)
     breakers = BreakerStore(TableRows(settings.storage("AzureWebJobsStorage")), "metric_ingest")
-    reader = AzureReader(
-        settings.storage,
-        settings.service_bus,
-        control,
-        breakers.metric,
-        not_asked,
-        not_asked,
-    )
+    reader = reader_of(settings, control, breakers)
     yield reader
     await reader.close()
     await breakers.close()
 
 
+COUNTED: tuple[tuple[Count, int], ...] = (("active", 42), ("dead_letter", 3), ("scheduled", 7))
+
+
 @pytest.mark.parametrize(
     ("source", "value"),
     [
-        (ServiceBusQueue("work"), 42),
-        (ServiceBusQueue("work", count="dead_letter"), 3),
-        (ServiceBusQueue("work", count="scheduled"), 7),
-        (ServiceBusSubscription("orders", "billing"), 42),
-        (ServiceBusSubscription("orders", "billing", count="dead_letter"), 3),
-        (ServiceBusSubscription("orders", "billing", count="scheduled"), 7),
+        *[(ServiceBusQueue("work", count=each), value) for each, value in COUNTED],
+        *[(ServiceBusSubscription("orders", "billing", count=each), n) for each, n in COUNTED],
         (PlanCapacity(plan()), 2),
         (IngestionBreaker(), 0),
     ],
@@ -378,40 +361,26 @@ async def filled(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Ser
 
 
 @pytest.mark.filterwarnings(*[each.args[0] for each in LEAVES_SOCKETS_OPEN])
-@pytest.mark.parametrize(("count", "value"), [("active", 2), ("dead_letter", 1), ("scheduled", 1)])
 async def test_the_messages_of_a_source_are_counted_as_the_broker_counts_them(
-    filled: tuple[Bus, ServiceBusSource], count: Count, value: int
+    filled: tuple[Bus, ServiceBusSource],
 ) -> None:
     bus, source = filled
+    counts: tuple[Count, ...] = ("active", "dead_letter", "scheduled")
     reader = ServiceBusReader(bus.administration)
     try:
-        assert (await reader.read(replace(source, count=count))).value == value
+        values = [(await reader.read(replace(source, count=each))).value for each in counts]
     finally:
         await reader.close()
+    assert values == [2, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("mode", "value"),
-    [
-        (BreakerMode.OPEN, 1),
-        (BreakerMode.HALF_OPEN, 1),
-        (BreakerMode.ISOLATED, 1),
-        (BreakerMode.CLOSED, 0),
-    ],
-)
-async def test_a_breaker_that_is_not_closed_is_read_as_one(mode: BreakerMode, value: float) -> None:
+@pytest.mark.parametrize("mode", BreakerMode)
+async def test_a_breaker_that_is_not_closed_is_read_as_one(mode: BreakerMode) -> None:
     breakers = MemoryBreakerStore(lambda: NOW)
     await breakers.replace(await breakers.load(), Breaker(mode))
-    nothing = loaded()
-    reader = AzureReader(
-        nothing.storage,
-        nothing.service_bus,
-        MemoryCapacityControl(lambda: NOW, {}),
-        breakers.metric,
-        not_asked,
-        not_asked,
-    )
-    assert await read(IngestionBreaker(), reader) == MetricValue(NOW, value)
+    reader = reader_of(loaded(), MemoryCapacityControl(lambda: NOW, {}), breakers)
+    expected = MetricValue(NOW, float(mode is not BreakerMode.CLOSED))
+    assert await read(IngestionBreaker(), reader) == expected
 
 
 async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azurite) -> None:
@@ -435,9 +404,6 @@ async def test_a_source_that_does_not_exist_raises_an_error_instead_of_reading_z
 ) -> None:
     with pytest.raises(ReadFailed, match=message):
         await read(source, reader)
-
-
-async def test_an_error_names_the_setting_of_a_missing_connection(reader: AzureReader) -> None:
     with pytest.raises(SettingsError, match="Other__fullyQualifiedNamespace"):
         await read(ServiceBusQueue("work", connection="Other"), reader)
 
@@ -471,6 +437,8 @@ WITHOUT_COUNTS = ATOM.format(
     'netservices/2010/10/servicebus/connect"><LockDuration>PT1M</LockDuration></{0}Description>'
     "</content>"
 )
+WORK, BILLING = ServiceBusQueue("work"), ServiceBusSubscription("orders", "billing")
+NO_COUNT = "did not return the count"
 THROTTLED = (
     "<Error><Code>429</Code><Detail>SubCode=50009. The namespace is throttled.</Detail></Error>"
 )
@@ -479,24 +447,19 @@ THROTTLED = (
 @pytest.mark.parametrize(
     ("status", "body", "source", "told"),
     [
-        (200, WITHOUT_COUNTS.format("Queue"), ServiceBusQueue("work"), "may be throttling"),
+        (200, WITHOUT_COUNTS.format("Queue"), WORK, "may be throttling"),
         (
             200,
             WITHOUT_COUNTS.format("Subscription"),
-            ServiceBusSubscription("orders", "billing"),
-            "did not return the count of subscription orders/billing",
+            BILLING,
+            f"{NO_COUNT} of subscription orders/b",
         ),
-        (
-            200,
-            WITHOUT_COUNTS.format("Topic"),
-            ServiceBusSubscription("orders", "billing", count="scheduled"),
-            "did not return the count",
-        ),
-        (200, WITHOUT_COUNTS.format("Topic"), ServiceBusQueue("work"), "did not return the count"),
-        (200, ATOM.format(""), ServiceBusQueue("work"), "200: the answer describes no entity"),
-        (200, THROTTLED, ServiceBusQueue("work"), "SubCode=50009. The namespace is throttled."),
-        (429, THROTTLED, ServiceBusQueue("work"), "429: SubCode=50009. The namespace is throttled"),
-        (503, THROTTLED, ServiceBusQueue("work"), "503: SubCode=50009. The namespace is throttled"),
+        (200, WITHOUT_COUNTS.format("Topic"), replace(BILLING, count="scheduled"), NO_COUNT),
+        (200, WITHOUT_COUNTS.format("Topic"), WORK, NO_COUNT),
+        (200, ATOM.format(""), WORK, "200: the answer describes no entity"),
+        (200, THROTTLED, WORK, "SubCode=50009. The namespace is throttled."),
+        (429, THROTTLED, WORK, "429: SubCode=50009. The namespace is throttled"),
+        (503, THROTTLED, WORK, "503: SubCode=50009. The namespace is throttled"),
     ],
 )
 async def test_an_answer_of_a_namespace_without_counts_is_told_as_what_it_is(
@@ -561,14 +524,7 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
     async with Answering(reply) as proxy:
         found = namespace(proxy)
         control = AppServiceControl(found)
-        reader = AzureReader(
-            found.storage,
-            found.service_bus,
-            control,
-            MemoryBreakerStore(lambda: NOW).metric,
-            not_asked,
-            not_asked,
-        )
+        reader = reader_of(found, control, MemoryBreakerStore(lambda: NOW))
         facts = ServiceBusQueueReader(found.service_bus("ServiceBusConnection"))
         permissions = ArmPermissions(found.arm_endpoint)
         states = TableStateStore(found.storage("AzureWebJobsStorage"))
@@ -592,16 +548,14 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
 async def test_json_of_a_proxy_is_neither_an_empty_state_nor_a_plan_without_capacity() -> None:
     async with Answering(Reply(200, '{"error": "blocked"}')) as proxy:
         found = namespace(proxy)
-        states, control = (
-            TableStateStore(found.storage("AzureWebJobsStorage")),
-            AppServiceControl(found),
-        )
+        states = TableStateStore(found.storage("AzureWebJobsStorage"))
+        control = AppServiceControl(found)
         with pytest.raises(ForeignAnswer, match="not what Azure sends"):
             await states.load("plan-1")
         with pytest.raises(CapacityDelayed, match="does not describe a plan"):
             await control.read(plan())
-        await states.close()
-        await control.close()
+        for each in (states, control):
+            await each.close()
 
 
 async def test_a_page_with_a_header_of_azure_is_an_answer_of_azure() -> None:

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, invariant, multiple, rule
 
 from local.azurite import Azurite
-from local.twins.datasets import MemoryClaims
+from local.twins.datasets import MemoryClaims, RecordingRecompute
 from shared.settings.connections import StorageConnection
 from shared.storage.tables import RowConflict, Table, key
+from shared.trends.datasets.claims import Claim
 from shared.trends.datasets.errors import ClaimTaken, ClaimUnreadable
+from shared.trends.datasets.flows import process_dataset
 from shared.trends.datasets.ports import ClaimStore
 from shared.trends.datasets.processing import DatasetWork
-from shared.trends.store.claims import TABLE_NAME, TAKES_MAX, TableClaims
+from shared.trends.store.claims import TABLE_NAME, TAKES_MAX, TableClaims, _keys
+from shared.values.messages import Message, Order, Result
 from tests.builders import NOW, ago
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
+from tests.contract.stateful import HOSTILE, Both
+from tests.contract.table_machine import TableMachine, run_table_machine
+
+LABEL = "2026-03-01T02:00Z/PT2H"
 
 
 @pytest.fixture(params=["memory", "tables"])
@@ -32,25 +43,23 @@ async def claims(request: pytest.FixtureRequest) -> AsyncIterator[ClaimStore]:
     await store.close()
 
 
-@pytest.fixture(params=[0, 2], ids=["first turn", "late turn"])
-def work(request: pytest.FixtureRequest) -> DatasetWork:
-    name = f"sales-{uuid.uuid4().hex[:8]}"
-    return DatasetWork(name, "2026-03-01T02:00Z/PT2H", ago(7200), NOW, request.param)
+@pytest.fixture
+def work() -> DatasetWork:
+    return DatasetWork(f"sales-{uuid.uuid4().hex[:8]}", LABEL, ago(7200), NOW)
 
 
-async def test_the_first_message_gets_the_claim_and_the_second_one_sees_it(
+async def test_the_first_message_gets_the_claim_and_later_ones_see_it_by_the_stores_time(
     claims: ClaimStore, work: DatasetWork
 ) -> None:
+    begun = datetime.now(UTC) - timedelta(seconds=1)
     mine = await claims.take(work, "m1")
     assert (mine.holder, mine.taken_at, mine.done_at) == ("m1", mine.seen_at, None)
     assert await claims.take(work, "m2") == mine
-
-
-async def test_a_finished_claim_is_read_as_finished(claims: ClaimStore, work: DatasetWork) -> None:
-    mine = await claims.take(work, "m1")
     done = await claims.change(mine, "m1", done=True)
     assert (done.holder, done.taken_at, done.done_at) == ("m1", mine.taken_at, done.seen_at)
-    assert await claims.take(work, "m2") == done
+    seen = await claims.take(work, "m2")
+    assert seen == done
+    assert begun <= mine.seen_at <= seen.seen_at <= datetime.now(UTC)
 
 
 async def test_after_a_takeover_the_old_holder_can_no_longer_change_the_claim(
@@ -74,25 +83,12 @@ async def test_only_one_of_many_concurrent_messages_gets_the_claim(
 async def test_each_turn_period_and_data_set_has_its_own_claim(
     claims: ClaimStore, work: DatasetWork
 ) -> None:
-    others = [
-        work,
-        replace(work, late=work.late + 1),
-        replace(work, label="2026-03-01"),
-        replace(work, dataset=f"{work.dataset}/ü#?"),
-    ]
-    for number, each in enumerate(others):
+    others = [replace(work, late=1), replace(work, label="2026-03-01")]
+    others.append(replace(work, dataset=f"{work.dataset}/ü#?"))
+    for number, each in enumerate([work, *others]):
         mine = await claims.take(each, f"m{number}")
         assert mine.holder == f"m{number}"
         await claims.change(mine, mine.holder, done=True)
-
-
-async def test_each_claim_is_read_with_the_stores_time(
-    claims: ClaimStore, work: DatasetWork
-) -> None:
-    begun = datetime.now(UTC)
-    await claims.take(work, "m1")
-    seen = [(await claims.take(work, "m2")).seen_at for _ in range(2)]
-    assert begun - timedelta(seconds=1) <= seen[0] <= seen[1] <= datetime.now(UTC)
 
 
 class FlickeringTable(Table):
@@ -119,7 +115,7 @@ async def test_a_row_that_keeps_appearing_and_disappearing_raises_an_error(
 
 
 def test_keys_are_readable_and_distinct() -> None:
-    assert key("2026-03-01T02:00Z/PT2H") == "2026-03-01T02:00Z=2FPT2H"
+    assert key(LABEL) == "2026-03-01T02:00Z=2FPT2H"
     assert key("a=2Fb") != key("a/b")
 
 
@@ -141,10 +137,109 @@ async def test_an_unreadable_claim_raises_an_error_that_says_what_to_do(
     table, claims = Table(connection, TABLE_NAME), TableClaims(connection)
     keys = {"PartitionKey": key(work.dataset), "RowKey": key(work.round_label)}
     await table.overwrite({**keys, **typed})
-    message = (
-        rf"row '{work.dataset}/.*' of table Claims cannot be read .* correct the row, or delete it"
-    )
-    with pytest.raises(ClaimUnreadable, match=message):
+    told = rf"row '{work.dataset}/.*' of table Claims cannot be read .* correct the row, or delete"
+    with pytest.raises(ClaimUnreadable, match=told):
         await claims.take(work, "m2")
     await table.close()
     await claims.close()
+
+
+# --- random calls -----------------------------------------------------------------------------
+
+SALES = DatasetWork("sales", "2026-03-01", ago(7200), NOW)
+works = st.sampled_from(
+    (
+        *[SALES] * 3,
+        *[replace(SALES, late=1), replace(SALES, late=2), replace(SALES, start=ago(3600))],
+        *[DatasetWork(name, LABEL, ago(7200), NOW) for name in HOSTILE],
+    )
+)
+holders = st.sampled_from(("m1", "m2", "m3"))
+
+
+def shown(claim: Claim) -> Any:
+    """The claim without its version, which differs between stores."""
+    return claim.work, claim.holder, claim.taken_at, claim.seen_at, claim.done_at
+
+
+class Sent:
+    """A MessageSender that only records the messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str | None, datetime | None]] = []
+
+    async def send(self, messages: Sequence[Message], _order: Order = Order.KEPT) -> Result:
+        self.messages += [(m.message_id, m.scheduled_at) for m in messages]
+        return Result(len(messages), 1, 0, 0, 0, ())
+
+
+class ClaimsMachine(TableMachine):
+    errors = conflicts = (ClaimTaken,)
+    claims = Bundle("claims")
+
+    def __init__(self, runner: asyncio.Runner, network: Network, real: TableClaims) -> None:
+        super().__init__(runner, network, MemoryClaims(lambda: network.now), real)
+        self.prefix = uuid.uuid4().hex[:8]
+        self.touched: DatasetWork | None = None
+
+    def of_this_example(self, work: DatasetWork) -> DatasetWork:
+        self.touched = replace(work, dataset=f"{self.prefix}{work.dataset}")
+        return self.touched
+
+    @rule(target=claims, work=works, holder=holders, fault=FAULTS, raced=MOSTLY_NOT)
+    def take(self, work: DatasetWork, holder: str, fault: Fault, raced: bool) -> Any:
+        own = self.of_this_example(work)
+        found = self.on_both(
+            lambda store, _: store.take(own, holder),
+            first=(lambda store, _: store.take(own, "other")) if raced else None,
+            shown=shown,
+            fault=fault,
+        )
+        return found or multiple()
+
+    @rule(target=claims, claim=claims, holder=holders, done=st.booleans(), fault=FAULTS,
+          raced=MOSTLY_NOT)  # fmt: skip
+    def change(self, claim: Both[Any], holder: str, done: bool, fault: Fault, raced: bool) -> Any:
+        self.touched = claim.memory.work
+        found = self.on_both(
+            lambda store, seen: store.change(seen, holder, done=done),
+            claim,
+            first=(lambda store, seen: store.change(seen, "other", done=False)) if raced else None,
+            shown=shown,
+            fault=fault,
+        )
+        return found or multiple()
+
+    @rule(work=works)
+    def an_operator_deletes_the_row(self, work: DatasetWork) -> None:
+        own = self.of_this_example(work)
+        self.memory.delete(own)
+        self.run(lambda: self.real._table._table.delete_entity(*_keys(own)))
+
+    @rule(work=works, holder=holders)
+    def a_message_comes(self, work: DatasetWork, holder: str) -> None:
+        """Run the whole flow, which processes, skips, takes over or defers the work."""
+        own, lease = self.of_this_example(work), timedelta(minutes=30)
+
+        async def process(claims: ClaimStore, _: object) -> Any:
+            recompute, sent = RecordingRecompute(), Sent()
+            done = await process_dataset.process_data_set(
+                own, holder, claims, recompute, sent, lease
+            )
+            return done, recompute.calls, sent.messages
+
+        self.on_both(process)
+
+    @rule(seconds=st.sampled_from((1, 60, 1799, 1800, 86400)))
+    def time_passes(self, seconds: int) -> None:
+        self.later(seconds)
+
+    @invariant()
+    def both_have_stored_the_same(self) -> None:
+        work, self.touched = self.touched, None
+        if work is not None and self.memory.knows(work):
+            self.on_both(lambda store, _: store.take(work, "looks"), shown=shown)
+
+
+def test_claims_in_tables_behave_like_those_in_memory(azurite: Azurite) -> None:
+    run_table_machine(ClaimsMachine, TableClaims, azurite)

@@ -102,13 +102,15 @@ def test_bad_lines_are_reported_by_number_and_nothing_is_sent(
     assert received(jobs) == []
 
 
-def test_a_missing_file_a_missing_connection_and_a_huge_message_are_refused(
+def test_a_missing_file_connection_or_queue_and_a_huge_message_are_refused(
     jobs: Jobs, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["send-messages", "no/such/file", "--queue", jobs.name]) == WRONG
     file = write('{"body": 1}')
     assert main(["send-messages", file, "--queue", jobs.name, "--connection", "Elsewhere"]) == WRONG
     assert "Elsewhere" in capsys.readouterr().err
+    assert main(["send-messages", file, "--queue", "nowhere"]) == FAILED
+    assert "nowhere' could not be found" in capsys.readouterr().err
     file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}) + '\n{"body": 1}')
     assert main(["send-messages", file, "--queue", jobs.name, "--json"]) == FAILED
     answer = json.loads(capsys.readouterr().out)
@@ -161,14 +163,6 @@ async def test_the_window_is_read_from_the_queue_or_topic(
     assert "nowhere" in str(await duplicate_window(at, "nowhere", topic=is_topic))
 
 
-def test_a_queue_that_does_not_exist_is_reported(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write('{"body": 1}')
-    assert main(["send-messages", file, "--queue", "nowhere"]) == FAILED
-    assert "nowhere' could not be found" in capsys.readouterr().err
-
-
 def test_an_unreachable_endpoint_is_reported_at_once_and_given_up(
     jobs: Jobs,
     write: Write,
@@ -193,19 +187,17 @@ def test_an_invalid_command_exits_with_2(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "complaint"),
+    ("lines", "complaint"),
     [
-        ({"message_id": 5}, "message_id is 5"),
-        ({"time_to_live_seconds": "1"}, "it must be a number"),
-        ({"scheduled_at": "noon"}, "ISO 8601"),
-        ({"application_properties": {"a": []}}, "texts, numbers and booleans"),
+        (['{"body": "", "message_id": 5}'], "message_id is 5"),
+        (['{"body": "", "time_to_live_seconds": "1"}'], "it must be a number"),
+        (['{"body": "", "scheduled_at": "noon"}'], "ISO 8601"),
+        (['{"body": "", "application_properties": {"a": []}}'], "texts, numbers and booleans"),
+        (["x"] * 100, "… and 80 more"),
     ],
 )
-def test_an_error_names_fields_of_the_wrong_type(fields: dict[str, object], complaint: str) -> None:
+def test_an_error_names_fields_of_the_wrong_type_and_only_the_first_of_many_bad_lines(
+    lines: list[str], complaint: str
+) -> None:
     with pytest.raises(BadLines, match=complaint):
-        read_messages([json.dumps({"body": "", **fields})])
-
-
-def test_only_the_first_of_many_bad_lines_are_listed() -> None:
-    with pytest.raises(BadLines, match="… and 80 more"):
-        read_messages(["x"] * 100)
+        read_messages(lines)

@@ -21,14 +21,13 @@ from shared.ingestion.model import Stream
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.encoder import ID_LENGTH_MAX, encode_all
-from shared.messaging.errors import SendingStopped
 from shared.messaging.filling import fill_by_add_message, fill_directly, filling_for
 from shared.messaging.link import ServiceBusLink
 from shared.messaging.model import BatchLimits
 from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
-from shared.values.messages import LinkFailed, Message, Order, Result
+from shared.values.messages import Message, Order, Result
 from shared.wiring.batch_sender import batch_sender
 from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
 from tests.contract.ingestion import letter
@@ -133,35 +132,25 @@ async def test_messages_are_received_as_they_were_sent(
 
 # The client leaves the sockets of broken connections to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_ten_thousand_messages_arrive_once_and_in_order_despite_link_failures(
+async def test_thousands_of_messages_arrive_once_and_in_order_despite_link_failures(
     bus: Bus, connection: ServiceBusConnection, jobs: str
 ) -> None:
     stand_in = bus.inside()
     randomly = random.Random(11)
-    sizes = [min(60_000, int(randomly.lognormvariate(6.5, 1.2))) for _ in range(10_000)]
+    sizes = [min(60_000, int(randomly.lognormvariate(6.5, 1.2))) for _ in range(5_000)]
     messages = [Message(bytes(size), f"m{place}") for place, size in enumerate(sizes)]
     stand_in.faults.arm(faults.size_exceeded(jobs), skip=3)
     stand_in.faults.arm(faults.drop_after_accept(jobs), skip=8)
     stand_in.faults.arm(faults.throttle(jobs), skip=12, times=2)
     stand_in.faults.arm(faults.drop_before_accept(jobs), skip=18)
     result = await send(batch_sender(connection, jobs, now, budget=QUICK), messages)
-    assert (result.sent, result.refused) == (10_000, ())
+    assert (result.sent, result.refused) == (5_000, ())
     assert result.retries == 5
     assert result.resent_unknown > 0
-    assert await waiting(bus, jobs) == 10_000
+    assert await waiting(bus, jobs) == 5_000
     arrived = stored(stand_in, jobs)
     assert [m.id for m in arrived] == [m.message_id for m in messages]
     assert [len(m.body) for m in arrived] == sizes
-
-
-async def test_messages_of_several_batches_arrive_in_order(
-    connection: ServiceBusConnection, jobs: str
-) -> None:
-    messages = [Message(bytes(900), f"m{place}") for place in range(1000)]
-    result = await send(batch_sender(connection, jobs, now), messages)
-    assert result.batches > 1
-    arrived = await asyncio.to_thread(received, connection, 1000, jobs)
-    assert [message.message_id for message in arrived] == [m.message_id for m in messages]
 
 
 def filling(surplus: int) -> list[Message]:
@@ -172,7 +161,7 @@ def filling(surplus: int) -> list[Message]:
     return [first, Message(bytes(room + surplus), "second")]
 
 
-async def test_a_batch_of_exactly_the_maximum_size_is_accepted(
+async def test_a_batch_of_exactly_the_maximum_size_is_accepted_and_a_larger_one_refused(
     connection: ServiceBusConnection, jobs: str
 ) -> None:
     full = await send(batch_sender(connection, jobs, now), filling(0))
@@ -180,17 +169,12 @@ async def test_a_batch_of_exactly_the_maximum_size_is_accepted(
     renamed = [m._replace(message_id=f"{m.message_id}2"[1:]) for m in filling(1)]
     more = await send(batch_sender(connection, jobs, now), renamed)
     assert (more.batches, more.retries) == (2, 0)
-
-
-async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
-    connection: ServiceBusConnection, jobs: str
-) -> None:
     sender = batch_sender(connection, jobs, now)
     await sender.send([Message(b"", "opens")])
     assert sender.limits == BatchLimits(LIMIT, message_bytes=LIMIT)
     sender.limits = BatchLimits(LIMIT + 1)
-    messages = [m._replace(message_id=f"{m.message_id}3"[1:]) for m in filling(1)]
-    result = await send(sender, messages)
+    beyond = [m._replace(message_id=f"{m.message_id}3"[1:]) for m in filling(1)]
+    result = await send(sender, beyond)
     assert (result.batches, result.retries) == (2, 1)
 
 
@@ -233,13 +217,6 @@ def test_batches_of_the_installed_and_the_pinned_client_are_filled_directly() ->
     pins = (Path(__file__).parents[2] / "requirements" / "app.txt").read_text().splitlines()
     (pin,) = (line for line in pins if line.startswith("azure-servicebus=="))
     assert filling_for(pin.partition("==")[2].removesuffix(" \\")) is fill_directly
-
-
-async def test_a_queue_that_does_not_exist_is_reported_without_long_retries(
-    connection: ServiceBusConnection,
-) -> None:
-    with pytest.raises((LinkFailed, SendingStopped), match=r"nowhere' could not be found"):
-        await send(batch_sender(connection, "nowhere", now), [Message(b"")])
 
 
 async def test_a_message_above_the_links_limit_is_named_and_the_others_are_sent(
@@ -322,15 +299,9 @@ async def test_a_batch_of_premium_that_exceeds_the_batch_limit_is_divided(
     ("kind", "condition", "is_certain"),
     [
         (FaultKind.REFUSE, "amqp:not-allowed", True),
-        (FaultKind.REFUSE, "amqp:invalid-field", True),
-        (FaultKind.REFUSE, "com.microsoft:argument-error", True),
-        (FaultKind.REFUSE, "com.microsoft:not-known-yet", True),
-        (FaultKind.DETACH, "amqp:not-allowed", True),
         (FaultKind.DETACH, "com.microsoft:argument-out-of-range", True),
         (FaultKind.DETACH, "com.microsoft:not-known-yet", False),
-        (FaultKind.DETACH, "amqp:link:detach-forced", False),
         (FaultKind.REFUSE, "amqp:internal-error", False),
-        (FaultKind.REFUSE, "com.microsoft:timeout", False),
     ],
 )
 async def test_only_a_refusal_that_blames_the_messages_is_not_repeated(

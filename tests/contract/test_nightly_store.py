@@ -7,8 +7,11 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from local.azurite import Azurite
 from local.twins.nightly import MemoryRunStore
@@ -16,9 +19,14 @@ from shared.settings.connections import StorageConnection
 from shared.storage.tables import RowConflict, Table
 from shared.trends.nightly import runs
 from shared.trends.nightly.errors import RunTaken
-from shared.trends.nightly.model import Demand, Run, RunPolicy, RunState
+from shared.trends.nightly.model import Demand, Ledger, Run, RunPolicy, RunState
 from shared.trends.nightly.ports import RunStore
 from shared.trends.store.runs import ASKS_MAX, TABLE_NAME, TableRunStore
+from tests.builders import NOW as THEN
+from tests.builders import ago
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
+from tests.contract.stateful import HOSTILE, Both, texts
+from tests.contract.table_machine import TableMachine, run_table_machine
 
 NOW = datetime.now(UTC)
 DAY = date(2026, 2, 28)
@@ -122,10 +130,10 @@ async def test_runs_of_a_forgotten_date_can_no_longer_be_changed(store: RunStore
 
 
 async def test_after_a_lost_reply_the_store_recognizes_its_own_write(
-    azurite: object, run: Run, monkeypatch: pytest.MonkeyPatch
+    azurite: Azurite, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client repeats a request whose reply was lost, as azure-core does."""
-    store = TableRunStore(StorageConnection("Storage", azurite.connection_string))  # type: ignore[attr-defined]
+    store = TableRunStore(StorageConnection("Storage", azurite.connection_string))
     for name in ("create_entity", "update_entity"):
         call = getattr(store._table._table, name)
 
@@ -164,3 +172,108 @@ async def test_a_demand_that_other_instances_keep_changing_raises_an_error(
         await store.ask(run.dataset, DEMAND)
     assert table.puts == ASKS_MAX
     await store.close()
+
+
+# --- random calls -----------------------------------------------------------------------------
+
+DAYS = st.sampled_from((*[DAY] * 4, date(2026, 3, 1)))
+TIMES = st.sampled_from((THEN, ago(3600), ago(0.123456), ago(-86400)))
+demands = st.builds(Demand, DAYS, TIMES, texts)
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "state": st.sampled_from(RunState),
+        "submits": st.integers(0, 9),
+        "lease_until": st.none() | TIMES,
+        "submitted_at": st.none() | TIMES,
+        "retry_at": st.none() | TIMES,
+        "handle": texts,
+        "log_url": texts,
+        "error": texts,
+        "warning": texts,
+        "untold": st.booleans(),
+        "notifying_until": st.none() | TIMES,
+    },
+)
+
+
+def days(ledger: Ledger) -> Any:
+    """The days of the ledger. Runs are compared without their versions, which differ by store."""
+    return ledger.dataset, ledger.now, dict(ledger.days)
+
+
+class RunsMachine(TableMachine):
+    errors = conflicts = (RunTaken,)
+    runs = Bundle("runs")
+
+    def __init__(self, runner: asyncio.Runner, network: Network, real: TableRunStore) -> None:
+        super().__init__(runner, network, MemoryRunStore(lambda: network.now), real)
+        self.dataset = ""
+
+    @initialize(name=st.sampled_from(HOSTILE))
+    def named(self, name: str) -> None:
+        self.dataset = f"{name}{uuid.uuid4().hex[:8]}"
+
+    @rule(demand=demands, other=demands, fault=FAULTS, raced=MOSTLY_NOT)
+    def ask(self, demand: Demand, other: Demand, fault: Fault, raced: bool) -> None:
+        self.on_both(
+            lambda store, _: store.ask(self.dataset, demand),
+            first=(lambda store, _: store.ask(self.dataset, other)) if raced else None,
+            fault=fault,
+        )
+
+    @rule(
+        target=runs,
+        day=DAYS,
+        number=st.sampled_from((1, 1, 1, 2, 3)),
+        changed=changes,
+        fault=FAULTS,
+        raced=MOSTLY_NOT,
+    )
+    def insert(
+        self, day: date, number: int, changed: dict[str, Any], fault: Fault, raced: bool
+    ) -> Any:
+        run = Run(self.dataset, day, number, 1, "token", THEN, RunState.SUBMITTING, THEN, THEN)
+        run = replace(run, **changed)
+        answer = self.on_both(
+            lambda store, _: store.insert(run),
+            first=(lambda store, _: store.insert(replace(run, token="other"))) if raced else None,
+            fault=fault,
+        )
+        return answer or multiple()
+
+    @rule(target=runs, run=runs, changed=changes, fault=FAULTS, raced=MOSTLY_NOT)
+    def replace(self, run: Both[Any], changed: dict[str, Any], fault: Fault, raced: bool) -> Any:
+        answer = self.on_both(
+            lambda store, seen: store.replace(replace(seen, **changed)),
+            run,
+            first=(lambda store, seen: store.replace(replace(seen, error="x"))) if raced else None,
+            fault=fault,
+        )
+        return answer or multiple()
+
+    @rule(day=DAYS, fault=FAULTS)
+    def forget(self, day: date, fault: Fault) -> None:
+        self.on_both(lambda store, _: store.forget(self.dataset, day), fault=fault)
+
+    @rule(target=runs)
+    def latest(self) -> Any:
+        """A run as another instance reads it, for later changes."""
+        answer = self.on_both(lambda store, _: store.read(self.dataset), shown=days)
+        assert answer is not None
+        read = answer.memory.days.items()
+        real = answer.real.days
+        return multiple(*[Both(day.latest, real[on].latest) for on, day in read if day.latest])
+
+    @rule(seconds=st.integers(1, 86400))
+    def time_passes(self, seconds: int) -> None:
+        self.later(seconds)
+
+    @invariant()
+    def both_have_stored_the_same(self) -> None:
+        if self.dataset:
+            self.on_both(lambda store, _: store.read(self.dataset), shown=days)
+
+
+def test_runs_in_tables_behave_like_those_in_memory(azurite: Azurite) -> None:
+    run_table_machine(RunsMachine, TableRunStore, azurite)

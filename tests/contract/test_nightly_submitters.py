@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, multiple, rule
 
 from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply
 from local.azure_apis.spark_batches import BatchStandIn, Flavour
@@ -23,13 +27,15 @@ from local.azure_apis.spark_databricks import DatabricksStandIn
 from local.twins.nightly import MemorySubmitter
 from shared.sampling.unreadable import PREFIX
 from shared.trends.nightly.errors import JobRefused, JobUnavailable
-from shared.trends.nightly.model import Job, JobPhase, JobStatus
+from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
 from shared.trends.nightly.ports import JobSubmitter
 from shared.trends.submitters.batches import BatchSubmitter
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient
 from shared.trends.submitters.local import LocalSubmitter
 from shared.trends.submitters.rest import TRIES
+from tests.contract.faulty_network import Network
+from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine
 
 ARGUMENTS = ("--input", "abfss://x", "--date", "2026-02-28")
 FILE = "abfss://jobs@account.dfs.core.windows.net/event_trends.py"
@@ -132,6 +138,10 @@ class Batches:
             batch.errors = [] if well else ["LIVY_JOB_STATE_DEAD"]
             batch.log = ["stderr: ", last_line, ""] if well else ["no memory"]
 
+    def show(self, state: str, result: str) -> None:
+        for batch in self.server.batches.values():
+            batch.state, batch.result = state, result
+
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
         requests = [batch.request for batch in self.server.batches.values()]
         assert all(request.items() >= REQUEST.items() for request in requests)
@@ -151,6 +161,10 @@ class Databricks:
             run.logs = f"2017-05-12 …\n{last_line}\n"
             run.life_cycle_state, run.result_state = "TERMINATED", "SUCCESS" if well else "FAILED"
             run.state_message, run.error = "Workload failed", "" if well else "no memory"
+
+    def show(self, state: str, result: str) -> None:
+        for run in self.server.runs.values():
+            run.life_cycle_state, run.result_state = state, result
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
         runs = []
@@ -212,14 +226,16 @@ async def phase(place: Place, handle: str, expected: JobPhase) -> JobStatus:
     return status
 
 
-async def test_a_job_runs_with_its_arguments_and_succeeds(place: Place) -> None:
+async def test_a_job_runs_with_its_arguments_and_reports_data_that_it_could_not_read(
+    place: Place,
+) -> None:
     submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
     await place.start()
     running = await phase(place, submission.handle, JobPhase.RUNNING)
     assert "://" in running.log_url
-    await place.end(well=True)
+    await place.end(well=True, last_line=f"{PREFIX}2 dates of files")
     done = await phase(place, submission.handle, JobPhase.SUCCEEDED)
-    assert (done.error, done.warning) == ("", "")
+    assert (done.error, done.warning) == ("", "2 dates of files")
     assert place.submitted() == [("run-1", ARGUMENTS)]
 
 
@@ -231,21 +247,13 @@ async def test_a_failed_run_has_its_error_and_the_url_of_its_log(place: Place) -
     assert "://" in failed.log_url
 
 
-async def test_a_successful_run_reports_a_warning_about_data_that_it_could_not_read(
-    place: Place,
-) -> None:
-    submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
-    await place.end(well=True, last_line=f"{PREFIX}2 dates of files")
-    done = await phase(place, submission.handle, JobPhase.SUCCEEDED)
-    assert done.warning == "2 dates of files"
-
-
 async def test_the_same_token_never_starts_a_second_run(place: Place) -> None:
     first = await place.submitter.submit(Job("run-1", ARGUMENTS))
     assert await place.submitter.submit(Job("run-1", ARGUMENTS)) == first
     await place.start()
     await place.end(well=True)
-    await phase(place, first.handle, JobPhase.SUCCEEDED)
+    done = await phase(place, first.handle, JobPhase.SUCCEEDED)
+    assert done.warning == ""
     again = await place.submitter.submit(Job("run-1", ARGUMENTS))
     assert again.handle == first.handle
     assert place.submitted() == [("run-1", ARGUMENTS)]
@@ -270,12 +278,16 @@ async def test_an_unknown_run_is_gone(place: Place) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_service_is_asked_again_later(far: Batches | Databricks, status: int) -> None:
-    far.server.fail_next(Fault(Reply(status, "busy", "text/plain")), times=50)
-    with pytest.raises(JobUnavailable, match=r"busy|429|503"):
+async def test_a_busy_service_is_asked_a_few_times_and_again_later(
+    far: Batches | Databricks, status: int
+) -> None:
+    far.server.fail_next(Fault(Reply(status, "busy", headers={"Retry-After": "0"})), times=50)
+    with pytest.raises(JobUnavailable, match=f"{status} busy"):
         await far.submitter.submit(Job("run-1", ARGUMENTS))
-    with pytest.raises(JobUnavailable):
+    far.server.requests.clear()
+    with pytest.raises(JobUnavailable, match=f"{status} busy"):
         await far.submitter.status("1")
+    assert len(far.server.requests) == TRIES
     far.server.stop_failing()
     await far.submitter.submit(Job("run-1", ARGUMENTS))
     assert len(far.submitted()) == 1
@@ -349,73 +361,59 @@ async def test_a_killed_process_has_failed_even_for_a_host_that_starts_later(
     assert "ended without an exit code" in (await later.status("run-1")).error
 
 
-async def test_an_error_names_the_signal_that_ended_the_job(tmp_path: Path) -> None:
-    submitter = LocalSubmitter(tmp_path, ("sh", "-c", "kill -9 $$"))
-    await submitter.submit(Job("run-1", ()))
-    deadline = time.monotonic() + SECONDS_MAX
-    while (status := await submitter.status("run-1")).phase is not JobPhase.FAILED:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-    assert status.error.splitlines() == ["the job ended (signal 9)"]
-
-
-async def test_an_error_names_a_command_that_does_not_exist(tmp_path: Path) -> None:
-    submitter = LocalSubmitter(tmp_path, ("no-such-command",))
-    await submitter.submit(Job("run-1", ()))
-    deadline = time.monotonic() + SECONDS_MAX
-    while (status := await submitter.status("run-1")).phase is not JobPhase.FAILED:
-        assert time.monotonic() < deadline
-    assert "no-such-command" in status.error
-
-
-SPELLINGS = pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
-
-
-@SPELLINGS
 @pytest.mark.parametrize(
-    ("state", "result", "phase"),
+    ("command", "error"),
     [
-        *[("not_started", "uncertain", JobPhase.PENDING), ("starting", "", JobPhase.PENDING)],
-        *[("running", "uncertain", JobPhase.RUNNING), ("busy", "", JobPhase.RUNNING)],
-        *[("success", "succeeded", JobPhase.SUCCEEDED), ("state of 2031", "", JobPhase.RUNNING)],
-        *[("dead", "failed", JobPhase.FAILED), ("killed", "cancelled", JobPhase.FAILED)],
-        *[("idle", "failed", JobPhase.FAILED), ("idle", "cancelled", JobPhase.FAILED)],
+        (("sh", "-c", "kill -9 $$"), r"\Athe job ended \(signal 9\)\Z"),
+        (("no-such-command",), "no-such-command"),
     ],
 )
-async def test_the_state_of_a_batch_is_known_in_each_spelling(
-    state: str, result: str, phase: JobPhase, change: Callable[[str], str]
+async def test_an_error_names_the_signal_or_command_that_ended_the_job(
+    tmp_path: Path, command: tuple[str, ...], error: str
 ) -> None:
-    async with AsyncExitStack() as stack:
-        far = await remote("synapse", stack)
-        assert isinstance(far, Batches)
-        handle = (await far.submitter.submit(Job("run-1", ARGUMENTS))).handle
-        (batch,) = far.server.batches.values()
-        batch.state, batch.result = change(state), change(result)
-        assert (await far.submitter.status(handle)).phase is phase
+    processes = Processes(tmp_path)
+    processes.submitter = LocalSubmitter(tmp_path, command)
+    await processes.submitter.submit(Job("run-1", ()))
+    assert re.search(error, (await phase(processes, "run-1", JobPhase.FAILED)).error.strip())
 
 
-@SPELLINGS
-@pytest.mark.parametrize(
-    ("state", "result", "phase"),
-    [
-        *[("", "", JobPhase.PENDING), ("queued", "", JobPhase.PENDING)],
-        *[("blocked", "", JobPhase.PENDING), ("waiting_for_retry", "", JobPhase.RUNNING)],
-        *[("terminating", "success", JobPhase.RUNNING), ("state of 2031", "", JobPhase.RUNNING)],
-        *[("terminated", "success", JobPhase.SUCCEEDED), ("skipped", "", JobPhase.FAILED)],
-        *[("terminated", "timedout", JobPhase.FAILED), ("internal_error", "", JobPhase.FAILED)],
-        *[("terminated", "result of 2031", JobPhase.FAILED)],
-    ],
-)
-async def test_the_state_of_a_databricks_run_is_known_in_each_spelling(
-    state: str, result: str, phase: JobPhase, change: Callable[[str], str]
+PHASES: dict[str, dict[JobPhase, tuple[tuple[str, str], ...]]] = {
+    "synapse": {
+        JobPhase.PENDING: (("not_started", "uncertain"), ("starting", "")),
+        JobPhase.RUNNING: (("running", "uncertain"), ("busy", ""), ("state of 2031", "")),
+        JobPhase.SUCCEEDED: (("success", "succeeded"),),
+        JobPhase.FAILED: (
+            *(("dead", "failed"), ("killed", "cancelled")),
+            *(("idle", "failed"), ("idle", "cancelled")),
+        ),
+    },
+    "databricks": {
+        JobPhase.PENDING: (("", ""), ("queued", ""), ("blocked", "")),
+        JobPhase.RUNNING: (
+            *(("waiting_for_retry", ""), ("terminating", "success"), ("state of 2031", "")),
+        ),
+        JobPhase.SUCCEEDED: (("terminated", "success"),),
+        JobPhase.FAILED: (
+            *(("skipped", ""), ("terminated", "timedout"), ("internal_error", "")),
+            ("terminated", "result of 2031"),
+        ),
+    },
+}
+"""The phases of the states and results of a run."""
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+@pytest.mark.parametrize("kind", PHASES)
+async def test_the_state_of_a_run_is_known_in_each_spelling(
+    kind: str, change: Callable[[str], str]
 ) -> None:
     async with AsyncExitStack() as stack:
-        far = await remote("databricks", stack)
-        assert isinstance(far, Databricks)
+        far = await remote(kind, stack)
         handle = (await far.submitter.submit(Job("run-1", ARGUMENTS))).handle
-        (run,) = far.server.runs.values()
-        run.life_cycle_state, run.result_state = change(state), change(result)
-        assert (await far.submitter.status(handle)).phase is phase
+        for expected, states in PHASES[kind].items():
+            for state, result in states:
+                far.show(change(state), change(result))
+                assert (await far.submitter.status(handle)).phase is expected, (state, result)
 
 
 WAIT = {"Retry-After": "0"}
@@ -448,15 +446,6 @@ async def test_a_request_is_repeated_only_if_the_service_asks_for_it_and_time_is
 
 async def _submitted_anew(far: Batches | Databricks) -> None:
     await far.submitter.submit(Job("run-2", ARGUMENTS))
-
-
-async def test_a_service_that_stays_busy_is_asked_a_few_times_only(
-    far: Batches | Databricks,
-) -> None:
-    far.server.fail_next(Fault(Reply(429, "busy", headers=WAIT)), times=50)
-    with pytest.raises(JobUnavailable, match="429 busy"):
-        await far.submitter.status("1")
-    assert len(far.server.requests) == TRIES
 
 
 @pytest.mark.parametrize(
@@ -493,3 +482,108 @@ async def test_a_run_of_another_service_is_gone_for_databricks() -> None:
         far = await remote("databricks", stack)
         assert (await far.submitter.status("event-trends-1")).phase is JobPhase.GONE
         await far.submitter.cancel("event-trends-1")
+
+
+# --- random jobs ------------------------------------------------------------------------------
+
+POST = frozenset({"POST"})
+NO_ANSWER = Reply(503, "")
+FAULTS: Mapping[str, Fault] = {
+    "lost": Fault(NO_ANSWER, does_work=True, methods=POST),
+    "not done": Fault(NO_ANSWER, methods=POST),
+    "list unavailable": Fault(NO_ANSWER, methods=frozenset({"GET"})),
+}
+TOKENS = st.sampled_from(("t1", "t2", "t3", *HOSTILE[:2]))
+ENDED = (JobPhase.FAILED, JobPhase.GONE)
+UNKNOWN = Both("nobody", "4711")
+FINAL = {"success": JobPhase.SUCCEEDED, "dead": JobPhase.FAILED}
+STATES = {"starting": JobPhase.PENDING, "running": JobPhase.RUNNING, **FINAL}
+
+
+def shown(status: JobStatus) -> Any:
+    """The phase without the texts, which differ between services.
+
+    Livy deletes a batch that was cancelled, and the other services keep it as failed. Both phases
+    count as the same.
+    """
+    return "gone or failed" if status.phase in ENDED else status.phase
+
+
+class SubmittersMachine(SideBySide):
+    errors = (JobRefused, JobUnavailable)
+    submissions = Bundle("submissions")
+
+    def __init__(self, runner: asyncio.Runner, network: Network, far: Batches) -> None:
+        super().__init__(runner, network)
+        self.memory, self.service, self.real = MemorySubmitter(), far.server, far.submitter
+        self.service.batches.clear()
+        self.prefix, self.cancelled = f"{next(EXAMPLES)}-", set[str]()
+
+    @rule(target=submissions, token=TOKENS, fault=st.sampled_from((None, None, None, *FAULTS)))
+    def submit(self, token: str, fault: str | None) -> Any:
+        job = Job(f"{self.prefix}{token}", ("--date", "2026-02-28"))
+        if job.token in self.cancelled:  # Livy has deleted it
+            return multiple()
+        submitted_before = job.token in self.memory.jobs
+        if fault is None:
+            submissions = self.both(
+                lambda: self.memory.submit(job),
+                lambda: self.real.submit(job),
+                shown=lambda _submission: None,
+            )
+            assert submissions is not None
+            return Both(submissions.memory.handle, submissions.real.handle)
+        self.service.fail_next(FAULTS[fault])
+        answer = self.run(lambda: self._answer(lambda: self.real.submit(job)))
+        self.service.stop_failing()
+        if submitted_before and fault != "list unavailable":
+            assert isinstance(answer.value, Submission), "the run was found by its token"
+        else:
+            assert answer.error is JobUnavailable, answer
+        if fault == "lost":
+            self.run(lambda: self.memory.submit(job))
+        return multiple()
+
+    @rule(handle=submissions | st.just(UNKNOWN))
+    def status(self, handle: Both[Any]) -> None:
+        self.both(
+            lambda: self.memory.status(handle.memory),
+            lambda: self.real.status(handle.real),
+            shown=shown,
+        )
+
+    @rule(handle=submissions | st.just(UNKNOWN))
+    def cancel(self, handle: Both[Any]) -> None:
+        self.cancelled.add(handle.memory)
+        self.both(lambda: self.memory.cancel(handle.memory), lambda: self.real.cancel(handle.real))
+        self.status(handle)
+
+    @rule(handle=submissions, state=st.sampled_from(tuple(STATES)))
+    def the_service_goes_on(self, handle: Both[Any], state: str) -> None:
+        """Move a job that has not ended to another state."""
+        now = self.memory.statuses[handle.memory].phase
+        batch = self.service.batches.get(handle.real)
+        if batch is not None and now in (JobPhase.PENDING, JobPhase.RUNNING):
+            batch.state = state
+            self.memory.statuses[handle.memory] = JobStatus(STATES[state])
+
+    def teardown(self) -> None:
+        """Assert that no token was started twice."""
+        names = [batch.request["name"] for batch in self.service.batches.values()]
+        own = [name for name in names if name.startswith(self.prefix)]
+        assert len(own) == len(set(own)), own
+
+
+EXAMPLES = count()
+
+
+@pytest.mark.parametrize("kind", ["livy", "synapse", "fabric"])
+def test_jobs_are_submitted_like_those_in_memory(kind: str) -> None:
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        far = runner.run(remote(kind, stack))
+        assert isinstance(far, Batches)
+        try:
+            run_machine(lambda: SubmittersMachine(runner, Network(), far), examples=10)
+        finally:
+            runner.run(stack.aclose())

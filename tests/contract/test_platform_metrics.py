@@ -106,17 +106,8 @@ async def azure() -> AsyncIterator[Azure]:
 
 
 @pytest.fixture(params=["in memory", "azure"])
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    if request.param == "in memory":
-        yield InMemory()
-        return
-    azure = Azure()
-    async with azure.arm:
-        azure.open()
-        try:
-            yield azure
-        finally:
-            await azure.metrics.close()
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return InMemory() if request.param == "in memory" else request.getfixturevalue("azure")
 
 
 async def samples(subject: Subject, source: AzureMonitorMetric = CPU) -> list[tuple[int, float]]:
@@ -250,8 +241,12 @@ async def test_without_the_right_to_batch_each_is_asked_alone_and_one_line_says_
 ) -> None:
     sources = plans(azure, 3)
     with caplog.at_level(logging.WARNING, "shared"):
-        for _ in range(4):
-            await azure.metrics.read(sources)
+        for minute in range(4):
+            readings = await azure.metrics.read(sources)
+            newest = MetricValue(azure.now, 50)
+            assert readings == dict.fromkeys(sources, (newest,)), f"minute {minute}"
+            for source in sources:
+                azure.publish(source, -minute, 50)
             azure.now += MINUTE
     assert [request.method for request in azure.arm.requests] == ["GET"] * 3 + ["POST"] + [
         "GET"
@@ -263,17 +258,6 @@ async def test_without_the_right_to_batch_each_is_asked_alone_and_one_line_says_
     azure.arm.requests.clear()
     await azure.metrics.read(sources)
     assert [request.method for request in azure.arm.requests] == ["POST"]
-
-
-async def test_a_refused_batch_does_not_cost_the_samples_of_its_minute(azure: Azure) -> None:
-    sources = plans(azure, 2)
-    await azure.metrics.read(sources)
-    azure.now += MINUTE
-    for source in sources:
-        azure.publish(source, 0, 60)
-    assert values(await azure.metrics.read(sources)) == dict.fromkeys(
-        ("plan-0", "plan-1"), (MetricValue(NOW + MINUTE, 60),)
-    )
 
 
 async def test_a_throttled_namespace_waits_as_long_as_it_says_and_no_other_one_waits(
@@ -330,18 +314,13 @@ async def test_a_metric_that_does_not_exist_does_not_affect_others_of_its_resour
     azure: Azure,
 ) -> None:
     wrong = AzureMonitorMetric(PLAN, "CpuPercent")
-    azure.publish(CPU, 1, 50)
-    answers = await azure.metrics.read([CPU, wrong])
-    assert answers[CPU] == (MetricValue(NOW, 50),)
-    assert "Failed to find metric configuration for metric: CpuPercent" in str(answers[wrong])
-
-
-async def test_a_custom_metric_is_read_in_its_namespace(azure: Azure) -> None:
     custom = AzureMonitorMetric(PLAN, "CpuPercentage", namespace="azure.applicationinsights")
     azure.publish(CPU, 1, 50)
-    await azure.metrics.read([CPU, custom])
-    asked = [each.query.get("metricnamespace") for each in azure.arm.requests]
-    assert sorted(asked, key=str) == [None, "azure.applicationinsights"]
+    answers = await azure.metrics.read([CPU, wrong, custom])
+    asked = {each.query.get("metricnamespace") for each in azure.arm.requests}
+    assert asked == {None, "azure.applicationinsights"}
+    assert answers[CPU] == (MetricValue(NOW, 50),)
+    assert "Failed to find metric configuration for metric: CpuPercent" in str(answers[wrong])
 
 
 async def test_a_filter_of_any_characters_is_sent_whole_alone_and_in_a_batch(azure: Azure) -> None:
@@ -362,11 +341,16 @@ async def test_a_filter_of_any_characters_is_sent_whole_alone_and_in_a_batch(azu
         azure.now += MINUTE
 
 
-async def test_a_metric_with_an_error_does_not_affect_others_of_its_request(
+async def test_metrics_of_one_resource_share_a_request_and_the_error_of_one_spares_the_others(
     azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     incoming = AzureMonitorMetric(BUS, "IncomingMessages", "total", filter=DONE.filter)
     azure.publish(DONE, 9, 5)
+    azure.publish(incoming, 9, 6)
+    shared = await azure.metrics.read([DONE, incoming])
+    assert len(azure.arm.requests) == 1
+    assert [each[0].value for each in shared.values() if isinstance(each, tuple)] == [5, 6]
+    await azure.restart()
     described = type(azure.arm.metrics)._metric
 
     def failing(self: object, resource: Any, name: str, *more: Any) -> dict[str, Any]:
@@ -378,15 +362,6 @@ async def test_a_metric_with_an_error_does_not_affect_others_of_its_request(
     answers = await azure.metrics.read([DONE, incoming])
     assert answers[DONE] == (MetricValue(NOW - 8 * MINUTE, 5),)
     assert str(answers[incoming]) == "IncomingMessages: Timeout: 'try later'"
-
-
-async def test_metrics_of_one_resource_share_a_request(azure: Azure) -> None:
-    incoming = AzureMonitorMetric(BUS, "IncomingMessages", "total", filter=DONE.filter)
-    azure.publish(DONE, 9, 5)
-    azure.publish(incoming, 9, 6)
-    answers = await azure.metrics.read([DONE, incoming])
-    assert len(azure.arm.requests) == 1
-    assert [each[0].value for each in answers.values() if isinstance(each, tuple)] == [5, 6]
 
 
 async def test_a_missing_role_is_named_once_and_asked_for_again_after_an_hour(azure: Azure) -> None:

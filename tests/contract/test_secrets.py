@@ -9,7 +9,6 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -109,19 +108,32 @@ def loaded(port: int, access: str = BY_KEY) -> settings.Settings:
     )
 
 
-async def send_batch(loaded: settings.Settings) -> None:
-    sender = batch_sender(loaded.service_bus("ServiceBusConnection"), "jobs", lambda: NOW)
-    try:
-        await sender.send([Message(b"{}")])
-    finally:
-        await sender.link.close()
+def closing(
+    make: Callable[[settings.Settings], Any], call: Callable[[Any], Awaitable[object]]
+) -> Attempt:
+    async def attempt(loaded: settings.Settings) -> None:
+        adapter = make(loaded)
+        try:
+            await call(adapter)
+        finally:
+            close = getattr(adapter, "close", None)
+            await (close() if close else adapter.link.close())
+
+    return attempt
+
+
+def storage(make: Callable[[Any], Any], call: Callable[[Any], Awaitable[object]]) -> Attempt:
+    return closing(lambda loaded: make(loaded.storage("AzureWebJobsStorage")), call)
+
+
+def bus(make: Callable[[Any], Any], call: Callable[[Any], Awaitable[object]]) -> Attempt:
+    return closing(lambda loaded: make(loaded.service_bus("ServiceBusConnection")), call)
 
 
 async def read_hub(loaded: settings.Settings) -> None:
-    ingestion = loaded.ingestion
-    assert ingestion.hub is not None
-    hub = EventHubReader(ingestion.hub, "readback")
-    await hub.state(STREAM)
+    hub = loaded.ingestion.hub
+    assert hub is not None
+    await EventHubReader(hub, "readback").state(STREAM)
 
 
 async def tell(loaded: settings.Settings) -> None:
@@ -131,61 +143,17 @@ async def tell(loaded: settings.Settings) -> None:
     await LogNotifier(webhook).tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
-async def submit(loaded: settings.Settings) -> None:
-    nightly = loaded.nightly
-
-    async def headers() -> Mapping[str, str]:
-        return {"Authorization": f"Basic {KEY}"}
-
-    submitter = BatchSubmitter(LivyClient(nightly.endpoint, nightly.request, headers))
-    try:
-        await submitter.submit(Job("token", ("--password", PLANTED)))
-    finally:
-        await submitter.close()
+async def headers() -> Mapping[str, str]:
+    return {"Authorization": f"Basic {KEY}"}
 
 
-async def look(loaded: settings.Settings) -> None:
-    nightly = loaded.nightly
-    inputs = StoredInputs(nightly.inputs, nightly.input_connection_string)
-    try:
-        await inputs.newest("in", [NOW.date()])
-    finally:
-        await inputs.close()
+def livy(loaded: settings.Settings) -> BatchSubmitter:
+    return BatchSubmitter(LivyClient(loaded.nightly.endpoint, loaded.nightly.request, headers))
 
 
-async def read_trends(loaded: settings.Settings) -> None:
-    trends = TableTrends(loaded.storage("AzureWebJobsStorage"))
-    try:
-        await trends.since(NOW.date())
-    finally:
-        await trends.close()
+def inputs(loaded: settings.Settings) -> StoredInputs:
+    return StoredInputs(loaded.nightly.inputs, loaded.nightly.input_connection_string)
 
-
-async def scale(loaded: settings.Settings) -> None:
-    control = AppServiceControl(loaded)
-    try:
-        await control.change(plan(), 3)
-    finally:
-        await control.close()
-
-
-def closing(
-    connect: Callable[[settings.Settings], Any],
-    make: Callable[[Any], Any],
-    call: Callable[[Any], Awaitable[object]],
-) -> Attempt:
-    async def attempt(loaded: settings.Settings) -> None:
-        adapter = make(connect(loaded))
-        try:
-            await call(adapter)
-        finally:
-            await adapter.close()
-
-    return attempt
-
-
-storage = partial(closing, lambda loaded: loaded.storage("AzureWebJobsStorage"))
-bus = partial(closing, lambda loaded: loaded.service_bus("ServiceBusConnection"))
 
 NOTIFICATION = Notification(
     (NewsKind.SCALED, "a"), News("1", NewsKind.SCALED, "a", NOW, "x"), NotificationRecord()
@@ -200,28 +168,28 @@ ATTEMPTS: dict[str, Attempt] = {
     "breaker": storage(lambda c: BreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()),
     "owners": storage(lambda c: OwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()),
     "notifications": storage(TableNotificationStore, lambda a: a.save(NOTIFICATION)),
+    "runs": storage(TableRunStore, lambda a: a.read("set")),
+    "trends": storage(TableTrends, lambda a: a.since(NOW.date())),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
     "webhook": tell,
-    "runs": storage(TableRunStore, lambda a: a.read("set")),
-    "trends": read_trends,
-    "batch on Livy": submit,
-    "inputs": look,
-    "plan": scale,
+    "batch on Livy": closing(livy, lambda a: a.submit(Job("token", ("--password", PLANTED)))),
+    "inputs": closing(inputs, lambda a: a.newest("in", [NOW.date()])),
+    "plan": closing(AppServiceControl, lambda a: a.change(plan(), 3)),
 }
-OVER_AMQP: dict[str, Attempt] = {"batch": send_batch, "hub": read_hub}
+OVER_AMQP: dict[str, Attempt] = {
+    "batch": bus(
+        lambda c: batch_sender(c, "jobs", lambda: NOW), lambda a: a.send([Message(b"{}")])
+    ),
+    "hub": read_hub,
+}
 
 
-async def test_no_refusal_reveals_a_planted_key(
-    refusing: Refusing, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("access", [BY_KEY, BY_SIGNATURE], ids=["key", "signature"])
+async def test_no_refusal_reveals_a_planted_secret(
+    refusing: Refusing, access: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await check(ATTEMPTS, loaded(refusing.port), caplog)
-
-
-async def test_no_refusal_reveals_a_planted_signature(
-    refusing: Refusing, caplog: pytest.LogCaptureFixture
-) -> None:
-    await check(ATTEMPTS, loaded(refusing.port, BY_SIGNATURE), caplog)
+    await check(ATTEMPTS, loaded(refusing.port, access), caplog)
 
 
 async def test_no_connection_failure_reveals_a_planted_key(
@@ -321,9 +289,6 @@ async def test_the_status_of_a_job_reveals_no_secret() -> None:
     class Client(LivyClient):
         async def get(self, _handle: str, /) -> dict[str, Any]:
             return batch
-
-    async def headers() -> Mapping[str, str]:
-        return {}
 
     client = Client(f"https://app:{PLANTED}@livy.example", {}, headers)
     status = await BatchSubmitter(client).status("1")

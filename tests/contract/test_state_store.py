@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryStateStore
@@ -30,11 +31,14 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
+from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
-from shared.values.measurements import MetricValue, Window
+from shared.values.measurements import MetricValue, WeekProfile, Window
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
+from shared.wiring.app import App
 from tests.builders import NOW, ago, desired, history, sample
+from tests.wiring.test_platform_metrics import EXAMPLE
 
 
 @asynccontextmanager
@@ -117,12 +121,18 @@ FULL = ScalingState(
 )
 
 
-async def test_a_committed_state_is_read_back(store: StateStore, name: str) -> None:
+async def test_a_committed_state_is_read_back_and_may_be_committed_again(
+    store: StateStore, name: str
+) -> None:
     empty = await store.load(name)
     assert empty.state == ScalingState()
+    assert abs(empty.read_at - datetime.now(UTC)) < timedelta(seconds=30)
     await store.commit(empty, FULL, [entry(name)])
-    assert (await store.load(name)).state == FULL
+    first = await store.load(name)
+    assert first.state == FULL
     assert await store.log(name) == [entry(name)]
+    await store.commit(first, FULL)
+    await store.commit(first, first.state)
 
 
 async def test_each_entry_that_was_written_is_told_with_its_state(
@@ -136,12 +146,6 @@ async def test_each_entry_that_was_written_is_told_with_its_state(
     await store.record(entry(name, "d"))
     expected = [("a", FULL), ("b", FULL), ("c", ScalingState()), ("d", ScalingState())]
     assert written == expected
-
-
-async def test_a_snapshot_has_the_stores_own_time(store: StateStore, name: str) -> None:
-    read_at = (await store.load(name)).read_at
-    assert read_at.tzinfo is not None
-    assert abs(read_at - datetime.now(UTC)) < timedelta(seconds=30)
 
 
 async def test_only_one_of_two_concurrent_commits_of_a_row_wins(
@@ -159,48 +163,34 @@ async def test_only_one_of_two_concurrent_commits_of_a_row_wins(
     assert (await store.load(name)).state.desired == desired()
 
 
-async def test_an_override_lasts_until_it_is_removed_and_both_changes_are_logged(
+async def test_an_override_lasts_until_it_is_replaced_and_only_one_of_two_writers_wins(
     store: StateStore, name: str
 ) -> None:
     paused = Override(Mode.PAUSED, "incident 42", NOW + timedelta(hours=2))
     floor = Override(reason="sale", floor=3, freeze_scale_in=True)
-    for entry_id, override in (("o-1", paused), ("o-2", floor), ("o-3", None), ("o-4", None)):
-        line = entry(name, entry_id, kind=EntryKind.OVERRIDE)
-        await store.put_override(await store.load(name), override, line)
-        assert (await store.load(name)).state.override == override
-    assert {e.entry_id for e in await store.log(name)} == {"o-1", "o-2", "o-3", "o-4"}
-
-
-async def test_the_later_of_two_overrides_on_one_snapshot_is_refused(
-    store: StateStore, name: str
-) -> None:
-    paused = Override(Mode.PAUSED, "first")
-    for override in (paused, None):
+    for number, override in enumerate((paused, floor, None, None)):
         first, second = await store.load(name), await store.load(name)
-        await store.put_override(first, override, entry(name, f"o-{override}"[:5]))
+        line = entry(name, f"o-{number}", kind=EntryKind.OVERRIDE)
+        await store.put_override(first, override, line)
+        assert (await store.load(name)).state.override == override
+        if number == 3:  # removed twice: the row did not change
+            break
         with pytest.raises(StateConflict):
             await store.put_override(second, Override(Mode.DRY_RUN, "second"), entry(name, "o-9"))
-        assert (await store.load(name)).state.override == override
-    assert "o-9" not in {e.entry_id for e in await store.log(name)}
+    assert (await store.load(name)).state.override is None
+    assert {e.entry_id for e in await store.log(name)} == {f"o-{number}" for number in range(4)}
 
 
-async def test_a_decision_does_not_conflict_with_a_concurrent_override(
+async def test_a_commit_does_not_conflict_with_changes_of_other_rows(
     store: StateStore, name: str
 ) -> None:
     snapshot = await store.load(name)
     paused = Override(Mode.PAUSED, "now")
     await store.put_override(snapshot, paused, entry(name, "o-1", kind=EntryKind.OVERRIDE))
     await store.commit(snapshot, FULL, [entry(name)])
-    assert (await store.load(name)).state == replace(FULL, override=paused)
-
-
-async def test_the_log_can_be_read_since_a_time(store: StateStore, name: str) -> None:
-    for number in range(5):
-        line = entry(name, f"a-{number}", time=NOW + timedelta(seconds=number))
-        await store.record(line)
-    found = await store.log(name, since=NOW + timedelta(seconds=2))
-    assert [e.entry_id for e in found] == ["a-4", "a-3", "a-2"]
-    assert [e.entry_id for e in await store.log(name, 1, since=NOW)] == ["a-4"]
+    await store.commit(snapshot, ScalingState({"b": history([2])}))
+    expected = replace(FULL, override=paused, histories={**FULL.histories, "b": history([2])})
+    assert (await store.load(name)).state == expected
 
 
 async def test_no_update_of_many_concurrent_writers_is_lost(store: StateStore, name: str) -> None:
@@ -220,15 +210,6 @@ async def test_no_update_of_many_concurrent_writers_is_lost(store: StateStore, n
     assert sorted(each.value for each in kept) == list(range(8))
 
 
-async def test_a_commit_does_not_conflict_with_changes_of_other_rows(
-    store: StateStore, name: str
-) -> None:
-    first, second = await store.load(name), await store.load(name)
-    await store.commit(first, ScalingState({"a": history([1])}))
-    await store.commit(second, ScalingState({"b": history([2])}))
-    assert set((await store.load(name)).state.histories) == {"a", "b"}
-
-
 async def test_a_commit_is_atomic(store: StateStore, name: str) -> None:
     await store.commit(await store.load(name), ScalingState(), [entry(name, "a-1")])
     snapshot = await store.load(name)
@@ -238,47 +219,30 @@ async def test_a_commit_is_atomic(store: StateStore, name: str) -> None:
     assert [e.entry_id for e in await store.log(name)] == ["a-1"]
 
 
-async def test_a_commit_without_changes_never_conflicts(store: StateStore, name: str) -> None:
-    first = await store.load(name)
-    await store.commit(first, FULL)
-    await store.commit(first, first.state)
-
-
-async def test_the_log_is_newest_first_and_limited(store: StateStore, name: str) -> None:
-    for seconds in (3, 1, 2, 5, 4):
-        await store.record(entry(name, f"id-{seconds}", time=ago(seconds)))
-    assert [e.entry_id for e in await store.log(name, 3)] == ["id-1", "id-2", "id-3"]
+@pytest.mark.parametrize(
+    ("recorded", "order"),
+    [
+        ([{"time": ago(n), "epoch": n} for n in (3, 1, 2, 5, 4)], (1, 2, 0, 4, 3)),
+        ([{"epoch": 9}, {"epoch": 11}, {"epoch": 10}], (1, 2, 0)),
+        ([{"kind": EntryKind.CONFIRMED}, {}], (0, 1)),
+        ([{"kind": EntryKind.OVERRIDE} for _ in range(3)], (2, 1, 0)),
+    ],
+    ids=["newest first", "higher epoch first", "outcome before decision", "last override first"],
+)
+async def test_the_log_is_newest_first_and_within_a_second_in_the_order_of_events(
+    store: StateStore, name: str, recorded: list[dict[str, object]], order: tuple[int, ...]
+) -> None:
+    lines = [entry(name, f"{'zcab'[n % 4]}-{n}", **each) for n, each in enumerate(recorded)]
+    for line in lines:
+        await store.record(line)
+    expected = [lines[n] for n in order]
+    assert await store.log(name) == expected
+    await store.record(lines[-1])
+    assert await store.log(name) == expected, "an entry that is recorded twice is there once"
+    assert await store.log(name, 1) == expected[:1]
+    newer = [line for line in expected if line.time >= ago(2)]
+    assert await store.log(name, since=ago(2)) == newer
     assert await store.log("plan-without-a-log") == []
-
-
-async def test_within_a_second_the_higher_epoch_comes_first(store: StateStore, name: str) -> None:
-    for epoch in (9, 11, 10):
-        await store.record(entry(name, f"id-{epoch}", epoch=epoch))
-    assert [e.epoch for e in await store.log(name)] == [11, 10, 9]
-
-
-async def test_within_a_second_the_outcome_comes_before_its_decision(
-    store: StateStore, name: str
-) -> None:
-    await store.record(entry(name, "z-confirmed", kind=EntryKind.CONFIRMED))
-    await store.record(entry(name, "a-decision"))
-    assert [e.entry_id for e in await store.log(name)] == ["z-confirmed", "a-decision"]
-
-
-async def test_within_a_second_the_last_entry_about_an_override_comes_first(
-    store: StateStore, name: str
-) -> None:
-    for entry_id in ("b-pause", "c-resume", "a-pause"):
-        await store.record(entry(name, entry_id, kind=EntryKind.OVERRIDE))
-    assert [e.entry_id for e in await store.log(name)] == ["a-pause", "c-resume", "b-pause"]
-
-
-async def test_an_entry_that_is_recorded_twice_is_in_the_log_once(
-    store: StateStore, name: str
-) -> None:
-    await store.record(entry(name))
-    await store.record(entry(name))
-    assert len(await store.log(name)) == 1
 
 
 async def test_any_recommendation_of_a_rule_can_be_written_and_read(
@@ -302,12 +266,6 @@ async def test_any_recommendation_of_a_rule_can_be_written_and_read(
     (read,) = await store.log(name)
     assert read.candidates[0].rule == "rule"
     assert all(c.capacity == 2 for c in read.candidates)
-
-
-async def test_the_longest_history_is_stored_completely(store: StateStore, name: str) -> None:
-    long = Window(tuple(sample(123456.5, i / 8) for i in reversed(range(SAMPLES_KEPT_MAX))))
-    await store.commit(await store.load(name), ScalingState({"backlog": long}))
-    assert (await store.load(name)).state.histories["backlog"] == long
 
 
 async def test_the_longest_histories_of_all_metrics_of_a_message_fit_one_transaction(
@@ -336,3 +294,95 @@ async def test_pruning_deletes_only_older_entries(store: StateStore, name: str) 
     kept = [e.entry_id for e in await store.log(name)]
     assert kept == ["id-000", "id-001", "id-002", "id-003"]
     assert (await store.load(name)).state == FULL
+
+
+# --- rows that operators read, and rows that they write ---------------------------------------
+
+
+@pytest.fixture
+def table(azurite: Azurite) -> Any:
+    service = TableServiceClient.from_connection_string(azurite.connection_string)
+    yield service.create_table_if_not_exists("Scaling")
+    service.close()
+
+
+async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any, name: str) -> None:
+    async with table_store(azurite) as store:
+        await store.commit(await store.load(name), FULL, [entry(name)])
+    rows = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{name}'")}
+    decision, *others = list(rows)
+    assert decision.startswith("decision|")
+    assert others == ["desired", "learned", "metric|backlog", "metric|capacity", "rules", "wishes"]
+    assert rows["desired"]["target"] == 3
+    assert rows["desired"]["requested_at"] == ago(30)
+    assert rows[decision]["reason"] == "mean backlog 200 > 100"
+
+
+@pytest.mark.parametrize(
+    ("topic", "subscription"), [("t" * 260, "s" * 50), (f"a/{'_.-' * 40}b", "t" * 50)]
+)
+async def test_the_shipped_rules_scale_by_the_longest_names_that_azure_allows(
+    azurite: Azurite, name: str, topic: str, subscription: str
+) -> None:
+    async with App({**EXAMPLE, "Topic": topic, "Subscription": subscription}) as app:
+        (resource,) = app.resources.values()
+    (backlog,) = resource.metrics
+    state = replace(FULL, histories={backlog: FULL.histories["backlog"]})
+    async with table_store(azurite) as store:
+        await store.commit(await store.load(name), state, [])
+        assert (await store.load(name)).state.histories == state.histories
+
+
+@pytest.mark.parametrize(
+    ("fields", "override"),
+    [
+        ({"mode": "paused", "reason": "incident"}, Override(Mode.PAUSED, "incident")),
+        (
+            {"mode": "dry_run", "expires_at": "2026-03-01T12:00:00Z"},
+            Override(Mode.DRY_RUN, expires_at=NOW),
+        ),
+        ({"mode": "paused", "expires_at": NOW}, Override(Mode.PAUSED, expires_at=NOW)),
+        ({"floor": 3}, Override(floor=3)),
+        ({"exact": "4", "freeze_scale_in": True}, Override(freeze_scale_in=True, exact=4)),
+        ({"exact": 4, "reason": "test"}, Override(reason="test", exact=4)),
+        ({"mode": "stop!"}, None),
+        ({"mode": "active", "expires_at": "tomorrow"}, None),
+        ({}, None),
+        ({"floor": "many"}, None),
+        ({"freeze_scale_in": "yes please"}, None),
+    ],
+)
+async def test_an_override_written_by_hand_is_applied_or_pauses_scaling(
+    azurite: Azurite, table: Any, name: str, fields: dict[str, Any], override: Override | None
+) -> None:
+    table.create_entity({"PartitionKey": name, "RowKey": "override", **fields})
+    async with table_store(azurite) as store:
+        read = (await store.load(name)).state.override
+    assert read is not None
+    if override is None:
+        assert (read.mode, read.expires_at) == (Mode.PAUSED, None)
+    else:
+        assert read == override
+
+
+async def test_a_profile_is_read_and_an_unreadable_one_gives_the_reason(
+    azurite: Azurite, table: Any, name: str
+) -> None:
+    loads = (None, *[float(hour) for hour in range(1, 168)])
+    profile = WeekProfile(loads, "Europe/Paris", (0, *[8] * 167))
+    async with table_store(azurite) as store:
+        table.create_entity(profile_row(name, profile))
+        assert (await store.load(name)).state.profile == profile
+        await store.commit(await store.load(name), FULL)
+        assert (await store.load(name)).state == replace(FULL, profile=profile)
+        table.upsert_entity({**profile_row(name, profile), "time_zone": "Mars/Olympus"})
+        broken = (await store.load(name)).state.profile
+        assert broken is not None
+        assert "cannot be read" in broken.absent
+
+
+async def test_a_resource_name_is_never_interpreted_as_a_query(azurite: Azurite) -> None:
+    async with table_store(azurite) as store:
+        name = f"o'brien-{uuid.uuid4().hex[:8]}"
+        await store.commit(await store.load(name), FULL)
+        assert (await store.load(name)).state == FULL

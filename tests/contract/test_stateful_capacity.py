@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import strategies as st
@@ -18,15 +19,9 @@ from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.plans.app_service import AppServiceControl
 from tests.builders import plan
-from tests.contract.faulty_network import (
-    FAULTS,
-    LOST,
-    NO_FAULT,
-    TIMEOUT,
-    Fault,
-    Network,
-)
+from tests.contract.faulty_network import FAULTS, LOST, NO_FAULT, TIMEOUT, Fault, Network
 from tests.contract.stateful import Answer, SideBySide, run_machine
+from tests.contract.test_azure_adapters import ID
 
 PLANS = ("plan-1", "plan-2")
 NAMES = st.sampled_from((*PLANS, *PLANS, "plan", "plan-1 2"))
@@ -36,8 +31,7 @@ PUT = frozenset({"PUT"})
 
 
 def plan_id(name: str) -> PlanId:
-    target = plan(name)
-    return PlanId(target.subscription_id, target.resource_group, target.name)
+    return replace(ID, name=name)
 
 
 def on_put(fault: HttpFault) -> HttpFault:
@@ -132,15 +126,11 @@ class CapacityMachine(SideBySide):
     def failing(self, target: AppServicePlan, capacity: int) -> Answer:
         """The error, and its ``maybe_done``: whether the change may have been made."""
 
-        async def change() -> Answer:
-            try:
-                await self.real.change(target, capacity)
-                return Answer()
-            except (CapacityDelayed, CapacityRefused) as error:
-                return Answer(getattr(error, "maybe_done", False), type(error))
-
-        found: Answer = self.run(change)
-        return found
+        try:
+            self.run(lambda: self.real.change(target, capacity))
+        except (CapacityDelayed, CapacityRefused) as error:
+            return Answer(getattr(error, "maybe_done", False), type(error))
+        return Answer()
 
     @invariant()
     def both_have_the_same_capacities(self) -> None:
@@ -161,7 +151,7 @@ def test_capacity_control_behaves_like_the_in_memory_adapter_under_faults() -> N
         real = AppServiceControl(loaded)
         network.per_request = timedelta(seconds=1)
         try:
-            run_machine(lambda: CapacityMachine(runner, network, arm, real), examples=8)
+            run_machine(lambda: CapacityMachine(runner, network, arm, real), examples=10, steps=20)
         finally:
             runner.run(real.close())
             runner.run(arm.__aexit__())

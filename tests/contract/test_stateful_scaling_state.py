@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -32,11 +33,11 @@ from shared.autoscaling.state import (
     Stall,
 )
 from shared.autoscaling.store.tables import TableStateStore
-from shared.settings.connections import StorageConnection
 from shared.values.measurements import MEASURE_MAX, MetricValue, Window
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
-from tests.contract.stateful import Both, SideBySide, run_machine, texts
+from tests.contract.stateful import Both, texts
+from tests.contract.table_machine import TableMachine, run_table_machine
 
 TIMES = st.sampled_from((NOW, ago(1), ago(0.123456), ago(3600), ago(-60)))
 MAYBE_TIMES = st.none() | TIMES
@@ -151,13 +152,12 @@ def with_changes(state: ScalingState, changed: dict[str, Any]) -> ScalingState:
     return replace(state, **{**changed, "histories": kept})
 
 
-class StateMachine(SideBySide):
+class StateMachine(TableMachine):
     errors = conflicts = (StateConflict,)
     snapshots = Bundle("snapshots")
 
     def __init__(self, runner: asyncio.Runner, network: Network, real: TableStateStore) -> None:
-        super().__init__(runner, network)
-        self.memory, self.real = MemoryStateStore(lambda: network.now), real
+        super().__init__(runner, network, MemoryStateStore(lambda: network.now), real)
         self.prefix = uuid.uuid4().hex[:8]
         self.touched = ""
 
@@ -173,9 +173,7 @@ class StateMachine(SideBySide):
     @rule(target=snapshots, name=PLANS)
     def load(self, name: str) -> Any:
         name = self.named(name)
-        return self.both(
-            lambda: self.memory.load(name), lambda: self.real.load(name), shown=shown_state
-        )
+        return self.on_both(lambda store, _: store.load(name), shown=shown_state)
 
     @rule(
         seen=snapshots,
@@ -195,28 +193,20 @@ class StateMachine(SideBySide):
         fresh: bool,
     ) -> None:
         seen, name = self.seen_by_writer(seen, fresh)
-        own_entries = [replace(entry, resource_name=name) for entry in entries]
+        own = [replace(entry, resource_name=name) for entry in entries]
 
-        def call(store: StateStore, snapshot: Snapshot, own_entries: Sequence[LogEntry]) -> Any:
-            return lambda: store.commit(
-                snapshot, with_changes(snapshot.state, changed), own_entries
-            )
+        def call(store: StateStore, snapshot: Snapshot, own: Sequence[LogEntry] = own) -> Any:
+            return store.commit(snapshot, with_changes(snapshot.state, changed), own)
 
-        first = call(self.memory, seen.memory, ()), call(self.real, seen.real, ())
-        self.both(
-            call(self.memory, seen.memory, own_entries),
-            call(self.real, seen.real, own_entries),
-            fault=fault,
-            first=first if raced else None,
-        )
+        first = partial(call, own=()) if raced else None
+        self.on_both(call, seen, first=first, fault=fault, knows_own=False)
 
     def seen_by_writer(self, seen: Both[Any], fresh: bool) -> tuple[Both[Any], str]:
         """The snapshot of a writer, current or outdated, and the name of its resource."""
         name = seen.memory.resource_name
         if fresh:
-            seen = Both(
-                self.run(lambda: self.memory.load(name)), self.run(lambda: self.real.load(name))
-            )
+            loaded = [self.run(partial(each.load, name)) for each in (self.memory, self.real)]
+            seen = Both(*loaded)
         self.touched = name
         return seen, name
 
@@ -240,16 +230,12 @@ class StateMachine(SideBySide):
         seen, name = self.seen_by_writer(seen, fresh)
         line = replace(line, resource_name=name)
         other = replace(line, entry_id="other")
-
-        def call(store: StateStore, snapshot: Snapshot, entry: LogEntry) -> Any:
-            return lambda: store.put_override(snapshot, override, entry)
-
-        first = call(self.memory, seen.memory, other), call(self.real, seen.real, other)
-        self.both(
-            call(self.memory, seen.memory, line),
-            call(self.real, seen.real, line),
+        self.on_both(
+            lambda store, snapshot: store.put_override(snapshot, override, line),
+            seen,
+            first=(lambda store, old: store.put_override(old, override, other)) if raced else None,
             fault=fault,
-            first=first if raced else None,
+            knows_own=False,
         )
 
     @rule(seen=snapshots, override=overrides, line=lines)
@@ -263,30 +249,20 @@ class StateMachine(SideBySide):
     @rule(name=PLANS, line=lines, fault=FAULTS)
     def record(self, name: str, line: LogEntry, fault: Fault) -> None:
         line = replace(line, resource_name=self.named(name, writes=True))
-        self.both(
-            lambda: self.memory.record(line),
-            lambda: self.real.record(line),
-            fault=fault,
-            knows_own=True,
-        )
+        self.on_both(lambda store, _: store.record(line), fault=fault)
 
     @rule(name=PLANS, limit=st.sampled_from((1, 2, 50)), since=MAYBE_TIMES)
     def log(self, name: str, limit: int, since: datetime | None) -> None:
         name = self.named(name)
-        self.both(
-            lambda: self.memory.log(name, limit, since),
-            lambda: self.real.log(name, limit, since),
+        self.on_both(
+            lambda store, _: store.log(name, limit, since),
             shown=lambda entries: shown_log(entries, limit),
         )
 
     @rule(name=PLANS, before=TIMES, fault=FAULTS)
     def prune_log(self, name: str, before: datetime, fault: Fault) -> None:
         name = self.named(name, writes=True)
-        self.both(
-            lambda: self.memory.prune_log(name, before),
-            lambda: self.real.prune_log(name, before),
-            fault=fault,
-        )
+        self.on_both(lambda store, _: store.prune_log(name, before), fault=fault, knows_own=False)
 
     @rule(seconds=st.integers(1, 86400))
     def time_passes(self, seconds: int) -> None:
@@ -296,18 +272,9 @@ class StateMachine(SideBySide):
     def both_remember_the_same(self) -> None:
         name, self.touched = self.touched, ""
         if name:
-            self.both(
-                lambda: self.memory.load(name), lambda: self.real.load(name), shown=shown_state
-            )
-            self.both(lambda: self.memory.log(name), lambda: self.real.log(name), shown=shown_log)
+            self.on_both(lambda store, _: store.load(name), shown=shown_state)
+            self.on_both(lambda store, _: store.log(name), shown=shown_log)
 
 
 def test_state_in_tables_behaves_like_that_in_memory(azurite: Azurite) -> None:
-    network = Network()
-    with asyncio.Runner() as runner, network.installed():
-        real = TableStateStore(StorageConnection("Storage", azurite.connection_string))
-        runner.run(real._table.create())
-        try:
-            run_machine(lambda: StateMachine(runner, network, real), examples=6)
-        finally:
-            runner.run(real.close())
+    run_table_machine(StateMachine, TableStateStore, azurite)

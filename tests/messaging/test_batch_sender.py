@@ -90,23 +90,15 @@ async def test_a_message_without_an_id_gets_one() -> None:
     assert (result.sent, result.retries, result.resent_unknown) == (3, 1, 3)
 
 
-async def test_the_sender_pauses_for_as_long_as_a_busy_service_asks() -> None:
-    rig = SenderRig([Fault.BUSY, Fault.BUSY], busy_seconds=7.5)
+@pytest.mark.parametrize(
+    ("asked", "pause"), [(7.5, 7.5), (None, 10), (3600.0, 60), (1e12, 60), (math.inf, 60)]
+)
+async def test_the_sender_pauses_as_long_as_a_busy_service_asks_but_at_most_a_minute(
+    asked: float | None, pause: float
+) -> None:
+    rig = SenderRig([Fault.BUSY, Fault.BUSY], busy_seconds=asked)
     result = await rig.sender.send(messages(1))
-    assert (rig.pauses, result.retries, result.resent_unknown) == ([7.5, 7.5], 2, 0)
-
-
-@pytest.mark.parametrize("seconds", [3600.0, 1e12, math.inf])
-async def test_the_sender_pauses_at_most_a_minute_for_a_busy_service(seconds: float) -> None:
-    rig = SenderRig([Fault.BUSY], busy_seconds=seconds)
-    await rig.sender.send(messages(1))
-    assert rig.pauses == [60]
-
-
-async def test_the_sender_pauses_ten_seconds_if_a_busy_service_states_no_time() -> None:
-    rig = SenderRig([Fault.BUSY], busy_seconds=None)
-    await rig.sender.send(messages(1))
-    assert rig.pauses == [10]
+    assert (rig.pauses, result.retries, result.resent_unknown) == ([pause, pause], 2, 0)
 
 
 async def test_pauses_double_with_each_failure_and_start_anew_after_a_success() -> None:
@@ -246,10 +238,7 @@ async def test_all_messages_that_amqp_cannot_carry_are_named_together() -> None:
     assert rig.link.opened == 0
 
 
-@pytest.mark.parametrize(
-    "window",
-    [None, 2.4, 100.0],
-)
+@pytest.mark.parametrize("window", [None, 2.4, 100.0])
 async def test_a_batch_is_not_sent_again_once_the_queue_may_have_forgotten_it(
     window: float | None,
 ) -> None:
@@ -296,17 +285,16 @@ async def test_too_many_failures_in_a_row_stop_the_call_and_return_the_unsent_me
     assert len(rig.bodies) == 14
 
 
-async def test_unsent_messages_are_divided_again_if_the_link_reopens_with_a_smaller_limit() -> None:
-    rig = SenderRig([Fault.DROP_BEFORE], announced=[LIMIT, 1200])
+@pytest.mark.parametrize(("limit", "batches"), [(1200, [2] * 7), (2 * LIMIT, [14])])
+async def test_unsent_messages_are_divided_again_if_the_link_reopens_with_another_limit(
+    limit: int, batches: list[int]
+) -> None:
+    rig = SenderRig([Fault.DROP_BEFORE], MemoryQueue(2 * LIMIT), announced=[LIMIT, limit])
     await rig.sender.send(messages(14))
-    assert [len(batch.encoded) for batch in rig.queue.accepted] == [2] * 7
-
-
-async def test_larger_batches_are_sent_if_the_link_reopens_with_a_larger_limit() -> None:
-    rig = SenderRig([Fault.DROP_BEFORE], announced=[LIMIT, 2 * LIMIT], queue=MemoryQueue(2 * LIMIT))
-    await rig.sender.send(messages(14))
-    await rig.sender.send([Message(bytes(LIMIT), message_id="large")])
-    assert [len(batch.encoded) for batch in rig.queue.accepted] == [14, 1]
+    assert [len(batch.encoded) for batch in rig.queue.accepted] == batches
+    if limit > LIMIT:
+        await rig.sender.send([Message(bytes(LIMIT), message_id="large")])
+        assert len(rig.queue.accepted) == 2
 
 
 class DeadLink(MemoryLink):
@@ -326,16 +314,12 @@ class DeadLink(MemoryLink):
         raise LinkFailed("queue q does not exist")
 
 
-async def test_opening_a_link_is_retried_with_growing_pauses() -> None:
+async def test_opening_a_link_is_retried_but_a_permanent_failure_is_not() -> None:
     rig = SenderRig()
     rig.sender.link = DeadLink(9)
     with pytest.raises(LinkFailed, match="no route"):
         await rig.sender.send(messages(1))
     assert rig.pauses == [0.5, 1, 2]
-
-
-async def test_a_permanent_failure_of_the_link_returns_the_unsent_messages() -> None:
-    rig = SenderRig()
     rig.sender.link = DeadLink(0)
     with pytest.raises(SendingStopped, match="queue q does not exist") as stopped:
         await rig.sender.send(messages(3), Order.FREE)
@@ -359,19 +343,13 @@ async def test_concurrent_calls_take_turns() -> None:
     rig = SenderRig()
     rig.sender.link = NarrowLink(rig.queue)
     loads = [
-        [
-            message._replace(message_id=f"{load}-{place}")
-            for place, message in enumerate(messages(20))
-        ]
-        for load in range(5)
+        [m._replace(message_id=f"{n}-{place}") for place, m in enumerate(messages(20))]
+        for n in range(5)
     ]
-    results = await asyncio.gather(*[rig.sender.send(load) for load in loads])
-    assert [result.sent for result in results] == [20] * 5
+    results = await asyncio.gather(*[rig.sender.send(load) for load in [*loads, []]])
+    assert [result.sent for result in results] == [*[20] * 5, 0]
+    assert results[-1].batches == 0
     assert len(rig.queue.messages) == 100
-
-
-async def test_an_empty_call_sends_no_batch() -> None:
-    assert (await SenderRig().sender.send([])).batches == 0
 
 
 @pytest.mark.parametrize("outcome", [Accepted(), BatchRefused("no")])

@@ -110,17 +110,6 @@ def test_a_batch_holds_at_most_4500_messages_however_small() -> None:
     assert [len(chunk.positions) for chunk in chunks] == [4500, 4500, 1000]
 
 
-def test_a_message_that_fits_only_with_its_own_envelope_gets_a_batch_of_its_own() -> None:
-    short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
-    room = LIMIT - envelope_bytes(short) - 8
-    load = build_request([EncodedMessage(short, room), EncodedMessage(long, 10)])
-    assert too_large([0, 1], load, BatchLimits(LIMIT)) == []
-    assert {tuple(c.positions) for c in packed(load, BatchLimits(LIMIT), Order.FREE)} == {
-        (0,),
-        (1,),
-    }
-
-
 @pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
 def test_a_message_one_byte_over_the_limit_is_too_large(surplus: int, refused: list[int]) -> None:
     load = request_of([300, LIMIT + surplus])
@@ -141,6 +130,9 @@ def test_a_batch_in_free_order_has_room_for_the_largest_envelope_of_its_messages
     chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
     assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
+    alone = build_request([EncodedMessage(short, room + 8), EncodedMessage(long, 10)])
+    assert too_large([0, 1], alone, BatchLimits(LIMIT)) == []
+    assert len(packed(alone, BatchLimits(LIMIT), Order.FREE)) == 2
 
 
 def of_sizes(*sizes: int) -> SendRequest:
@@ -155,17 +147,16 @@ ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
-    full, over = of_sizes(400, ROOM - 400), of_sizes(401, ROOM - 400)
-    assert [c.wire_bytes for c in packed(full, BatchLimits(LIMIT), order)] == [LIMIT]
-    assert len(packed(over, BatchLimits(LIMIT), order)) == 2
-
-
-@pytest.mark.parametrize("order", Order)
-def test_the_extra_bytes_of_each_message_are_counted(order: Order) -> None:
-    load = of_sizes(400, ROOM - 400 - 2 * 10)
-    assert len(packed(load, BatchLimits(LIMIT, extra_bytes=10), order)) == 1
-    assert len(packed(load, BatchLimits(LIMIT, extra_bytes=11), order)) == 2
+@pytest.mark.parametrize("extra", [0, 10])
+def test_a_batch_is_filled_to_the_byte_with_the_extra_bytes_of_each_message(
+    order: Order, extra: int
+) -> None:
+    full = of_sizes(400, ROOM - 400 - 2 * extra)
+    (chunk,) = packed(full, BatchLimits(LIMIT, extra_bytes=extra), order)
+    assert chunk.wire_bytes + 2 * extra == LIMIT
+    assert len(packed(full, BatchLimits(LIMIT, extra_bytes=extra + 1), order)) == 2
+    over = of_sizes(401, ROOM - 400 - 2 * extra)
+    assert len(packed(over, BatchLimits(LIMIT, extra_bytes=extra), order)) == 2
 
 
 def test_in_free_order_the_rest_of_a_batch_is_filled_with_smaller_messages() -> None:
