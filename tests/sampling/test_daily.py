@@ -12,7 +12,7 @@ from shared.sampling.comparison import Day, day_of
 from shared.sampling.model import Quarantined, Record, Weight, WeightSource
 from shared.sampling.records import read_lines
 from shared.sampling.verdict import VerdictKind, judge_all
-from tests.sampling.partials import Item, Partial, figures, merged, partial_of
+from tests.sampling.reference import Item, figures
 
 START = datetime(2017, 5, 1, tzinfo=UTC)
 DAYS, CHANGED, LOST = 35, 28, 32
@@ -41,19 +41,19 @@ def read_days() -> tuple[list[Day], int]:
     """The figures of all days, read from two files a day without duplicates, and the number of
     quarantined lines."""
     quarantined, seen = 0, set()
-    partials: dict[date, list[Partial]] = defaultdict(list)
+    items: dict[date, list[Item]] = defaultdict(list)
     for index in range(DAYS):
         lines = lines_of(index)
         for file in (lines[::2], lines[1::2]):
-            items = []
             for outcome in read_lines(file):
                 quarantined += isinstance(outcome, Quarantined)
                 if isinstance(outcome, Record) and outcome.key not in seen:
                     seen.add(outcome.key)
                     points = outcome.measurements.get("Points")
-                    items.append(Item(outcome.weight, points, outcome.operation_id))
-            partials[(START + timedelta(days=index)).date()].append(partial_of(items))
-    return [day_of(figures(merged(parts)), day) for day, parts in partials.items()], quarantined
+                    items[(START + timedelta(days=index)).date()].append(
+                        Item(outcome.weight, points, outcome.operation_id)
+                    )
+    return [day_of(figures(of_day), day) for day, of_day in items.items()], quarantined
 
 
 def test_verdicts_from_lines_tell_a_sampling_change_from_a_loss() -> None:
@@ -70,7 +70,7 @@ def test_verdicts_from_lines_tell_a_sampling_change_from_a_loss() -> None:
 
 def test_a_day_can_have_the_adjusted_sum_as_its_value() -> None:
     weight = Weight(4.0, WeightSource.ITEM_COUNT)
-    estimates = figures(partial_of([Item(weight, 2.5, "a")]))
+    estimates = figures([Item(weight, 2.5, "a")])
     day = day_of(estimates, START.date(), "total", control=7)
     assert (day.value, day.control) == (10, 7)
     assert day.standard_error == estimates.total.standard_error
@@ -80,4 +80,4 @@ def test_a_day_can_have_the_adjusted_sum_as_its_value() -> None:
 def test_a_day_with_too_many_doubtful_weights_is_not_trusted(doubtful: int, trusted: bool) -> None:
     items = [Item(Weight(1.0, WeightSource.UNSTATED))] * doubtful
     items += [Item(Weight(1.0, WeightSource.ITEM_COUNT))] * (100 - doubtful)
-    assert day_of(figures(partial_of(items)), START.date()).trusted is trusted
+    assert day_of(figures(items), START.date()).trusted is trusted

@@ -1,4 +1,4 @@
-"""Partials merge exactly in any split, and intervals have the stated coverage."""
+"""Figures follow from weights, sums can be merged, and intervals have the stated coverage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from scipy import stats
 
 from shared.sampling.estimates import Sums, t_975
 from shared.sampling.model import Weight, WeightSource
-from tests.sampling.partials import Item, Level, Operation, Partial, figures, merged, partial_of
+from tests.sampling.reference import Item, figures
 
 ITEMS = st.lists(
     st.builds(
@@ -37,31 +37,10 @@ def item(k: float, x: float | None = None, operation_id: str = "") -> Item:
     return Item(Weight(k, WeightSource.ITEM_COUNT), x, operation_id)
 
 
-@given(ITEMS, st.lists(st.integers(0, 3), min_size=30, max_size=30))
-def test_partials_merge_to_the_result_of_a_single_pass_in_any_split(
-    items: list[Item], owners: list[int]
-) -> None:
-    parts = [
-        partial_of([i for i, o in zip(items, owners, strict=False) if o == p]) for p in range(4)
-    ]
-    assert merged(parts) == partial_of(items)
-    assert merged(reversed(parts)) == partial_of(items)
-
-
-@given(ITEMS, ITEMS, ITEMS)
-def test_merging_is_associative_and_commutative_with_an_identity(
-    a: list[Item], b: list[Item], c: list[Item]
-) -> None:
-    x, y, z = partial_of(a), partial_of(b), partial_of(c)
-    assert x.merge(y).merge(z) == x.merge(y.merge(z))
-    assert x.merge(y) == y.merge(x)
-    assert x.merge(Partial()) == x == Partial().merge(x)
-
-
 @given(ITEMS)
 def test_without_sampling_all_errors_are_zero(items: list[Item]) -> None:
     unsampled = [Item(Weight(1.0, i.weight.source), i.value, i.operation_id) for i in items]
-    estimates = figures(partial_of(unsampled))
+    estimates = figures(unsampled)
     assert estimates.count.standard_error == estimates.total.standard_error == 0
     assert estimates.count.low == estimates.count.high == len(items)
     assert estimates.total.low == estimates.total.high == estimates.raw_sum
@@ -71,7 +50,7 @@ def test_without_sampling_all_errors_are_zero(items: list[Item]) -> None:
 
 @given(ITEMS)
 def test_figures_are_finite_and_ordered(items: list[Item]) -> None:
-    estimates = figures(partial_of(items))
+    estimates = figures(items)
     for estimate in (estimates.count, estimates.total):
         assert estimate.low <= estimate.value <= estimate.high
         assert math.isfinite(estimate.high)
@@ -80,7 +59,8 @@ def test_figures_are_finite_and_ordered(items: list[Item]) -> None:
 
 
 def test_figures_agree_with_a_calculation_by_hand() -> None:
-    estimates = figures(partial_of([item(4, 2, "a"), item(4, 3, "a"), item(2, 5), item(1, 7, "b")]))
+    doubtful = Item(Weight(1.0, WeightSource.UNSTATED), 7, "b")
+    estimates = figures([item(4, 2, "a"), item(4, 3, "a"), item(2, 5), doubtful])
     assert (estimates.records, estimates.raw_sum, estimates.weight_max) == (4, 17, 4)
     assert estimates.count.value == 11
     assert estimates.total.value == 8 + 12 + 10 + 7
@@ -89,27 +69,13 @@ def test_figures_agree_with_a_calculation_by_hand() -> None:
     assert estimates.total.standard_error**2 == pytest.approx(4 * 3 * 5**2 + 2 * 5**2)
     assert estimates.sum_variance == pytest.approx(4 * 3 * 13 + 2 * 5**2)
     assert estimates.count.standard_error**2 == pytest.approx(4 * 3 * 2**2 + 2)
-    assert estimates.doubtful == 0
-
-
-def test_the_sampling_rate_of_mixed_rates_is_the_share_of_kept_records() -> None:
-    kept = [item(1)] * 1000 + [item(10)] * 100
-    rate = figures(partial_of(kept)).sampling_rate_percent
-    assert rate == pytest.approx(100 * 1100 / 2000)
-
-
-def test_the_sampling_rate_is_100_over_the_mean_weight_and_not_the_mean_rate() -> None:
-    weights = [1, 1, 1, 5]
-    rate = figures(partial_of([item(k) for k in weights])).sampling_rate_percent
-    assert rate == 50
-    assert rate == 100 / (sum(weights) / len(weights))
-    assert sum(100 / k for k in weights) / len(weights) == 80
-
-
-def test_doubtful_weights_are_counted() -> None:
-    doubtful = Item(Weight(1.0, WeightSource.UNSTATED))
-    estimates = figures(partial_of([doubtful, item(1)]))
     assert estimates.doubtful == 1
+
+
+def test_the_sampling_rate_is_the_share_of_kept_records_and_not_the_mean_rate() -> None:
+    weights = [1, 1, 1, 5]
+    assert figures([item(k) for k in weights]).sampling_rate_percent == 100 * 4 / 8
+    assert sum(100 / k for k in weights) / len(weights) == 80
 
 
 def test_enumerating_all_outcomes_shows_that_the_variance_of_mixed_rates_is_unbiased() -> None:
@@ -121,23 +87,13 @@ def test_enumerating_all_outcomes_shows_that_the_variance_of_mixed_rates_is_unbi
     for below, above in pairwise(thresholds):
         kept = [(k, x) for k, x in population if Fraction(1, k) >= above]
         estimate = sum([k * x for k, x in kept])
-        operation = partial_of([item(k, x, "op") for k, x in kept]).operations.get("op")
-        share = Fraction(operation.sum_variance) if operation else Fraction(0)
+        share = Fraction(figures([item(k, x, "op") for k, x in kept]).sum_shares)
         probability = above - below
         expected_total += probability * estimate
         expected_variance += probability * share
         true_variance += probability * (estimate - total) ** 2
     assert expected_total == total
     assert float(expected_variance) == pytest.approx(float(true_variance))
-
-
-def test_the_variance_of_mixed_rates_is_the_sum_over_all_pairs() -> None:
-    levels = (Level(1.5, 2, 3.0), Level(4.0, 1, -5.0), Level(10.0, 3, 2.0))
-    pairs = [
-        (1 - 1 / min(a.weight, b.weight)) * a.weight * a.value_sum * b.weight * b.value_sum
-        for a, b in product(levels, levels)
-    ]
-    assert Operation(levels).sum_variance == pytest.approx(sum(pairs))
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 40), 100, 1000, 10**6])
@@ -193,7 +149,7 @@ class MonteCarlo:
     @staticmethod
     def _figures(k: np.ndarray, x: np.ndarray, owner: np.ndarray) -> Sums:
         kept = zip(k.tolist(), x.tolist(), owner.tolist(), strict=True)
-        return figures(partial_of([item(a, b, str(c)) for a, b, c in kept]))
+        return figures([item(a, b, str(c)) for a, b, c in kept])
 
 
 @pytest.mark.parametrize(
@@ -222,17 +178,15 @@ def test_the_interval_of_n_equal_shares_has_n_minus_1_degrees_of_freedom(
     operations: int, t: float
 ) -> None:
     """A variance from two operations is very uncertain: t is 12.7, and not 4.3."""
-    estimates = figures(partial_of([item(4, 10, f"operation {n}") for n in range(operations)]))
+    estimates = figures([item(4, 10, f"operation {n}") for n in range(operations)])
     for estimate in (estimates.count, estimates.total):
         assert estimate.high - estimate.value == pytest.approx(t * estimate.standard_error)
-    alone = figures(partial_of([item(4, 10) for _ in range(operations)]))
+    alone = figures([item(4, 10) for _ in range(operations)])
     assert alone.total.high - alone.total.value == pytest.approx(t * alone.total.standard_error)
 
 
 def test_the_relative_width_of_an_interval_does_not_depend_on_the_unit() -> None:
-    small, large = (
-        figures(partial_of([item(4, x, "a"), item(4, x, "b")])).total for x in (0.001, 1000)
-    )
+    small, large = (figures([item(4, x, "a"), item(4, x, "b")]).total for x in (0.001, 1000))
     assert small.high / small.value == pytest.approx(large.high / large.value)
     assert small.high > small.value
 

@@ -64,9 +64,15 @@ def connect_session(classic_session: SparkSession, connect_port: int) -> Iterato
     session.stop()
 
 
+@pytest.fixture
+def spark(classic_session: SparkSession) -> SparkSession:
+    """The session of Spark itself, for rules that do not depend on the kind of session."""
+    return classic_session
+
+
 @pytest.fixture(params=["classic", "connect"])
-def spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """The session that the job uses in this test. A test runs once with each kind of session."""
+def each_spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """The session that the job uses in this test, which runs once with each kind of session."""
     session: SparkSession = request.getfixturevalue(f"{request.param}_session")
     if request.param == "connect":
         monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")

@@ -15,7 +15,7 @@ from shared.sampling.records import read_line
 from spark_jobs.model import ROLE, Shape
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import LATE_AFTER, sendable
-from tests.sampling.partials import Item, figures, partial_of
+from tests.sampling.reference import Item, figures
 
 Key = tuple[str, str, str, tuple[str, ...]]
 
@@ -54,7 +54,7 @@ def _figures(groups: list[list[tuple[Record, bool]]], shape: Shape) -> tuple[Sum
         items.append(Item(record.weight, value, sendable(record.operation_id)))
     removed = sum(len(copies) - 1 for copies in groups)
     late = sum(all(late for _, late in copies) for copies in groups)
-    return figures(partial_of(items)), removed, late
+    return figures(items), removed, late
 
 
 def _key(record: Record, shape: Shape) -> Key:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +30,14 @@ LATE_DAY, LATE_HOUR = "2017-05-17", 3
 Published = dict[str, bytes]
 
 
-@pytest.fixture(autouse=True)
-def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def tiny_chunks() -> Iterator[None]:
     """Splits lines, operations and copies between many tasks, and dates into many buckets: 151
     buckets, so that the 64 parts have several of them."""
-    monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
-    monkeypatch.setattr(totals, "BUCKET_RECORDS", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+        patch.setattr(totals, "BUCKET_RECORDS", 1)
+        yield
 
 
 def late_lines() -> list[str]:
@@ -53,9 +54,9 @@ def late_lines() -> list[str]:
     ]
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    root = tmp_path / "in"
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("in")
     hostile_files(root, 3)
     put(root, LATE_DAY, late_lines(), LATE_HOUR)
     return root
@@ -65,20 +66,15 @@ def published(output: Path, run_id: str = "run") -> Published:
     return {name: (output / "results" / run_id / name).read_bytes() for name in TABLES}
 
 
-@pytest.fixture
-def expected_bytes(data: Path, spark: SparkSession, tmp_path: Path) -> Published:
-    compute(Engine(spark), data, tmp_path / "once", shape=SHAPE)
-    found = published(tmp_path / "once")
+@pytest.fixture(scope="module")
+def expected_bytes(
+    data: Path, classic_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Published:
+    output = tmp_path_factory.mktemp("once")
+    compute(Engine(classic_session), data, output, shape=SHAPE)
+    found = published(output)
     assert len(found["sums.jsonl"].splitlines()) > 20
     return found
-
-
-def test_a_rerun_gives_the_same_bytes(
-    expected_bytes: Published, data: Path, spark: SparkSession, tmp_path: Path
-) -> None:
-    for run_id in ("first", "second"):
-        compute(Engine(spark), data, tmp_path / "out", run_id, SHAPE)
-        assert published(tmp_path / "out", run_id) == expected_bytes
 
 
 @pytest.mark.parametrize("chunk_bytes", [3_000, 1 << 20])
@@ -96,16 +92,16 @@ def test_other_partition_counts_give_the_same_bytes(
     assert published(tmp_path / "out") == expected_bytes
 
 
-def test_another_order_of_files_gives_the_same_bytes(
+def test_another_order_of_files_gives_the_same_bytes_whatever_the_kind_of_session(
     expected_bytes: Published,
     data: Path,
-    spark: SparkSession,
+    each_spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     listed = LocalFiles.files
     monkeypatch.setattr(LocalFiles, "files", lambda self: listed(self)[::-1])
-    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
+    compute(Engine(each_spark), data, tmp_path / "out", shape=SHAPE)
     assert published(tmp_path / "out") == expected_bytes
 
 
@@ -113,6 +109,7 @@ def test_a_late_and_an_appended_blob_give_the_bytes_of_reading_all_at_once(
     expected_bytes: Published, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     engine, output = Engine(spark), tmp_path / "out"
+    data = Path(shutil.copytree(data, tmp_path / "in"))
     (late,) = [p for p in data.rglob("PT1H.json") if f"d={LATE_DAY[-2:]}/h=03" in str(p)]
     content = late.read_bytes()
     late.unlink()
@@ -173,29 +170,3 @@ def test_sums_without_spark_are_the_same_whatever_the_order_of_lines(
         rng.shuffle(batches)
         found.append(total_of(batches))
     assert repr(found[0]) == repr(found[1]) == repr(found[2])  # NaN does not equal itself
-
-
-@pytest.mark.parametrize("spark", ["classic"], indirect=True)
-def test_a_spark_connect_server_of_its_own_gives_the_same_bytes(
-    expected_bytes: Published, data: Path, tmp_path: Path
-) -> None:
-    """The client starts a server on this machine, as SPARK_REMOTE=local does."""
-    pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
-    program = (
-        "import sys, warnings; warnings.simplefilter('ignore');"
-        "from pathlib import Path;"
-        "from spark_jobs.engine import Engine; from spark_jobs.session import open_session;"
-        "from tests.spark.telemetry import compute; from tests.spark.test_repeated import SHAPE;"
-        "from spark_jobs.sums import totals; totals.BUCKET_RECORDS = 1;"
-        "spark = open_session(); assert 'connect' in type(spark).__module__;"
-        "compute(Engine(spark), Path(sys.argv[1]), Path(sys.argv[2]), shape=SHAPE);"
-        "spark.stop()"
-    )
-    environment = {**os.environ, "SPARK_REMOTE": "local[2]"}
-    environment.pop("PYSPARK_SUBMIT_ARGS", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(data), str(tmp_path / "out")],
-        env=environment, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2_000:]
-    assert published(tmp_path / "out") == expected_bytes

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.session import SMALL_HEAP, cores, java_options, with_defaults
 
 
-@pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC", "-XX:+UseParallelGC", SMALL_HEAP])
+@pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC"])
 def test_the_jvm_starts_with_the_collector_that_the_environment_names(chosen: str) -> None:
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": chosen, "JDK_JAVA_OPTIONS": ""}
     command = ["java", *java_options(environment).split(), "-XX:+PrintCommandLineFlags", "-version"]
@@ -43,23 +44,30 @@ def test_a_cluster_gets_no_defaults_of_this_machine(given: str) -> None:
     assert arguments == f"--conf spark.excludeOnFailure.enabled=true {given}"
 
 
-@pytest.mark.parametrize(("given", "loopback"), [(CLUSTERS[1], False), ("", True)])
+@pytest.mark.parametrize(
+    ("given", "loopback"),
+    [
+        ({"PYSPARK_SUBMIT_ARGS": CLUSTERS[1]}, None),
+        ({}, "127.0.0.1"),
+        ({"SPARK_REMOTE": "local[2]"}, "127.0.0.1"),
+    ],
+)
 def test_a_cluster_reaches_the_driver_by_the_address_of_its_machine(
-    given: str, loopback: bool
+    given: dict[str, str], loopback: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver that binds to the loopback address serves executors of its own machine only."""
-    program = (
-        "import os; from pyspark.sql import SparkSession; from spark_jobs import session;"
-        "SparkSession.Builder.getOrCreate = lambda self: None; session.send_code = lambda s: None;"
-        "session.open_session(); print('SPARK_LOCAL_IP' in os.environ)"
-    )
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": given}
-    environment.pop("SPARK_LOCAL_IP", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.stdout.strip() == str(loopback), done.stderr
+    """A driver that binds to the loopback address serves executors of its own machine only. A
+    server of Spark Connect that the client starts on this machine is prepared, too, and takes no
+    arguments of ``spark-submit``."""
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: None)
+    monkeypatch.setattr(session, "send_code", lambda _: None)
+    of_spark = ("SPARK_LOCAL_IP", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT")
+    plain = {name: value for name, value in os.environ.items() if name not in of_spark}
+    with mock.patch.dict(os.environ, {**plain, **given}, clear=True):
+        session.open_session()
+        assert os.environ.get("SPARK_LOCAL_IP") == loopback
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable
+        assert ("PYSPARK_SUBMIT_ARGS" in os.environ) == ("SPARK_REMOTE" not in given)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +80,29 @@ def test_a_cluster_reaches_the_driver_by_the_address_of_its_machine(
         ("PYSPARK_PYTHON", "false", "is no Python 3 (exit code 1); unset it"),
         ("PYSPARK_PYTHON", "{bare}", "has no msgspec, numpy, pandas, pyarrow; unset it to use /"),
         ("PYSPARK_PYTHON", "{old}", "is Python 3.9, and the job runs on 3."),
-        ("PYSPARK_SUBMIT_ARGS", "--master local[x] pyspark-shell", "Spark does not start: "),
     ],
 )
-def test_a_variable_that_spark_cannot_use_is_an_error_of_one_line(
-    variable: str, value: str, message: str, tmp_path: Path
+def test_a_variable_that_spark_cannot_use_is_an_error_that_names_it(
+    variable: str, value: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for name, found in (("bare", f"{version} msgspec numpy pandas pyarrow"), ("old", "3.9")):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {found}\n")
         (tmp_path / name).chmod(0o755)
     value = value.format(bare=tmp_path / "bare", old=tmp_path / "old")
-    environment = {**os.environ, variable: value}
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(JobError) as error:
+        session.open_session()
+    told = str(error.value)
+    assert told.startswith(f"{variable}={value}: ")
+    assert message in told
+    assert "\n" not in told
+
+
+def test_arguments_with_which_spark_does_not_start_are_an_error_of_one_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--master local[x] pyspark-shell"}
     environment.pop("SPARK_REMOTE", None)
     arguments = ["--input", "spark_jobs/sample", "--output", str(tmp_path / "out")]
     done = subprocess.run(
@@ -92,9 +111,7 @@ def test_a_variable_that_spark_cannot_use_is_an_error_of_one_line(
     )  # fmt: skip
     *_, last = done.stderr.splitlines()
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
-    named = "" if variable == "PYSPARK_SUBMIT_ARGS" else f"{variable}={value}: "
-    assert last.startswith(f"event_trends: {named}")
-    assert message in last
+    assert last.startswith("event_trends: Spark does not start: ")
 
 
 def test_a_folder_that_spark_can_write_is_enough(tmp_path: Path) -> None:
@@ -108,12 +125,12 @@ def test_arguments_that_cannot_be_split_are_an_error_that_names_their_variable()
 
 
 def test_the_session_of_these_tests_has_the_settings_of_the_environment(
-    spark: SparkSession,
+    each_spark: SparkSession,
 ) -> None:
-    assert spark.conf.get("spark.master") == "local[2,2]"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
-    assert spark.conf.get("spark.ui.enabled") == "false"
-    assert cores(spark) == 2
+    assert each_spark.conf.get("spark.master") == "local[2,2]"
+    assert each_spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert each_spark.conf.get("spark.ui.enabled") == "false"
+    assert cores(each_spark) == 2
 
 
 def test_the_code_for_tasks_exists_as_long_as_the_job_and_no_longer(tmp_path: Path) -> None:

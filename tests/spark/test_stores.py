@@ -14,17 +14,12 @@ from azure.core.credentials import AzureSasCredential
 from azure.storage.blob import BlobServiceClient
 
 from spark_jobs.azure_blobs import BlobStore, open_container
-from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
 from spark_jobs.job import Request, run_job
-from spark_jobs.model import Shape
 from spark_jobs.publish.stores import LocalStore, Store, marker_beside, require, store_of
-from spark_jobs.read.sources import LocalFiles
-from tests.spark.telemetry import event, put
+from tests.spark.test_publishing import DAY, SHAPE, Counting, Files, counts
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from local.azurite import Azurite
 
 
@@ -120,16 +115,13 @@ class SharedStore(BlobStore):
         return f"{self.folder}/{name}"
 
 
-def test_a_job_publishes_to_a_storage_account(
-    spark: SparkSession, blob_store: BlobStore, tmp_path: Path
-) -> None:
-    put(tmp_path / "in", "2017-05-15", [event("2017-05-15T09:00:00", ItemCount=3), "{"])
+def test_a_job_publishes_to_a_storage_account(blob_store: BlobStore, tmp_path: Path) -> None:
     folder = (tmp_path / "out").as_uri()
     store = SharedStore(blob_store.container, blob_store.prefix, blob_store.root, folder)
     for run_id in ("first", "second"):
-        request = Request(Shape("Amount"), run_id, date(2017, 7, 1))
-        done = run_job(LocalFiles(str(tmp_path / "in")), store, Engine(spark), request)
-    assert [(trend.adjusted_count, trend.quarantined) for trend in done.trends] == [(3, 1)]
+        request = Request(SHAPE, run_id, date(2017, 7, 1))
+        done = run_job(Files("files", {DAY: 3}), store, Counting(), request)
+    assert counts(done.trends) == {15: 3}
     assert store.names("manifests") == ["000000001.json", "000000002.json"]
     assert store.names("results/second") == ["report.json", "sums.jsonl", "trends.jsonl"]
 
@@ -158,19 +150,6 @@ def test_the_folder_of_a_file_url_is_used(tmp_path: Path) -> None:
         store = store_of(location)
         assert isinstance(store, LocalStore)
         assert store.root == tmp_path / "out"
-
-
-def test_all_files_are_below_an_output_folder_with_any_name(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    put(tmp_path / "in", "2017-05-15", [event("2017-05-15T09:00:00"), "{"])
-    output = tmp_path / "out" / "ä b%20c#d"
-    for run_id in ("first", "second"):
-        request = Request(Shape("Amount"), run_id, date(2017, 7, 1))
-        run_job(LocalFiles(str(tmp_path / "in")), LocalStore(output), Engine(spark), request)
-    assert [folder.name for folder in (tmp_path / "out").iterdir()] == [output.name]
-    for folder in ("partials", "quarantine", "results"):
-        assert sorted(path.name for path in (output / folder).iterdir()) == ["first", "second"]
 
 
 def test_a_task_on_a_machine_without_the_output_folder_writes_nothing(tmp_path: Path) -> None:
