@@ -18,7 +18,7 @@ from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC
 from shared.web import http
-from shared.web.board import Board, RecentLog, Shown, override, resources, trends
+from shared.web.board import Board, RecentLog, Shown, resources, trends
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW, SOURCE, desired, history, resource, sample, state
@@ -108,16 +108,6 @@ async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
     assert reply.status == 503
     why = "no answer within 0.2 s" if hangs else "OSError"
     assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
-
-
-async def test_an_override_with_an_unknown_outcome_is_answered_with_503() -> None:
-    body = json.dumps({"mode": "paused", "reason": "x", "by": "anna"}).encode()
-    request = Request(
-        route={"name": "plan-1"}, headers={"content-type": "application/json"}, body=body
-    )
-    reply = await override(request, board(Failing({"plan-1"}, hangs=True), "plan-1"))
-    assert reply.status == 503
-    assert "it is not known whether" in json.loads(reply.body)["error"]
 
 
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
