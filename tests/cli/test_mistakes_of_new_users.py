@@ -117,27 +117,23 @@ def test_a_missing_settings_file_is_named_when_settings_are_missing(validated: V
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        (None, "there is no such file. Copy local.settings.json.example, or name another"),
-        ('{"Topic": "orders"}', 'has no "Values". Write {"Values": {…}}'),
+        ("a.json", "", "there is no such file. Copy local.settings.json.example, or name another"),
+        ("a.json", '{"Topic": "orders"}', 'has no "Values". Write {"Values": {…}}'),
+        (".local/a.json", "", "there is no such file. Start the demo with `make run`, or name"),
     ],
 )
 def test_a_wrong_settings_file_is_explained(
-    content: str | None, message: str, tmp_path: Path
+    name: str, content: str, message: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "my.settings.json"
+    file = tmp_path / name
     if content:
         file.write_text(content)
     with pytest.raises(SettingsError) as raised:
         settings.add_file(file)
-    assert raised.value.problems == (f"{file}: {message}",)
-
-
-def test_the_missing_settings_of_a_demo_say_how_to_start_one(tmp_path: Path) -> None:
-    file = tmp_path / ".local" / "settings.json"
-    with pytest.raises(SettingsError, match="Start the demo with `make run`, or name another"):
-        settings.add_file(file)
+    (problem,) = raised.value.problems
+    assert problem.startswith(f"{file}: {message}")
 
 
 @pytest.mark.parametrize(

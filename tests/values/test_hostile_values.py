@@ -162,6 +162,13 @@ def test_a_decoded_action_can_be_written_to_the_log(fields: dict[str, Any]) -> N
         assert "|-" not in log_row(line)["RowKey"]
 
 
+@pytest.mark.parametrize("change", [{"target": 2**31}, {"epoch": 2**31}, {"target": 1001}])
+def test_a_forged_action_with_a_value_out_of_bounds_is_refused(change: dict[str, int]) -> None:
+    (name,) = change
+    with pytest.raises(BadMessage, match=f"action: {name} is"):
+        decode_action(json.dumps({**ACTION, **change}))
+
+
 # --- data sets --------------------------------------------------------------------------------
 
 
