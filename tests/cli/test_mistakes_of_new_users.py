@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +14,34 @@ from shared import settings
 from shared.autoscaling.deciding.validation import failing_policies
 from shared.cli import command
 from shared.cli.command import DONE, FAILED, WRONG, Answer
+from shared.cli.main import main
 from shared.ingestion.errors import HubUnavailable, NotFound
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.builders import resource
 
-ROOT = Path(__file__).parents[2]
+Validated = Callable[[str], tuple[int, str]]
 
 
-def validated(rules: str, folder: Path, code: int = WRONG) -> str:
-    """What ``validate`` prints about these rules."""
-    (folder / "scaling_rules.py").write_text(rules)
-    done = subprocess.run(
-        [sys.executable, "-m", "shared", "validate"],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "AzureWebJobsStorage": "UseDevelopmentStorage=true",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code
-    return done.stdout if code == DONE else done.stderr
+@pytest.fixture
+def validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Validated:
+    """What ``validate`` answers and prints about the rules of a folder without settings."""
+    environ = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+    monkeypatch.setattr(os, "environ", environ)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "scaling_rules", None)
+    monkeypatch.delitem(sys.modules, "scaling_rules")
+
+    def validate(rules: str) -> tuple[int, str]:
+        (tmp_path / "scaling_rules.py").write_text(rules)
+        code = main(["validate"])
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return validate
 
 
 @pytest.mark.parametrize(
@@ -79,12 +82,13 @@ def validated(rules: str, folder: Path, code: int = WRONG) -> str:
     ],
 )
 def test_an_error_in_the_rules_names_the_line_and_the_remedy(
-    rules: str, message: str, tmp_path: Path
+    rules: str, message: str, validated: Validated
 ) -> None:
-    assert message in validated(rules, tmp_path)
+    code, told = validated(rules)
+    assert (code, message in told) == (WRONG, True)
 
 
-def test_validate_names_the_line_of_each_name_that_was_replaced(tmp_path: Path) -> None:
+def test_validate_names_the_line_of_each_name_that_was_replaced(validated: Validated) -> None:
     rules = """from shared.autoscaling import *
 WORKERS = Throughput(60, dead_time_minutes=2)
 NIGHT = Profile("night", 1, 2)
@@ -94,7 +98,8 @@ def resources(settings):
     plan = AppServicePlan(ONE, "group", "plan")
     return [Resource("plan", plan, {"backlog": StorageQueue("jobs")}, policy, throughput=WORKERS)]
 """.replace("ONE", repr("00000000-0000-0000-0000-000000000001"))
-    told = validated(rules, tmp_path, DONE)
+    code, told = validated(rules)
+    assert code == DONE
     assert "scaling_rules.py, line 5: Rule was renamed: use ScheduleEntry" in told
     assert "scaling_rules.py, line 2: dead_time_minutes" in told
 
@@ -106,33 +111,29 @@ def test_validate_warns_of_a_policy_that_returns_something_else() -> None:
     assert warning.endswith("A policy must return Recommendation(capacity, reason)")
 
 
-def test_a_missing_settings_file_is_named_when_settings_are_missing(tmp_path: Path) -> None:
-    told = validated("def resources(settings): return []\n", tmp_path)
+def test_a_missing_settings_file_is_named_when_settings_are_missing(validated: Validated) -> None:
+    _, told = validated("def resources(settings): return []\n")
     assert "No settings file was read: there is no local.settings.json in this folder" in told
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        (None, "there is no such file. Copy local.settings.json.example, or name another"),
-        ('{"Topic": "orders"}', 'has no "Values". Write {"Values": {…}}'),
+        ("a.json", "", "there is no such file. Copy local.settings.json.example, or name another"),
+        ("a.json", '{"Topic": "orders"}', 'has no "Values". Write {"Values": {…}}'),
+        (".local/a.json", "", "there is no such file. Start the demo with `make run`, or name"),
     ],
 )
 def test_a_wrong_settings_file_is_explained(
-    content: str | None, message: str, tmp_path: Path
+    name: str, content: str, message: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "my.settings.json"
+    file = tmp_path / name
     if content:
         file.write_text(content)
     with pytest.raises(SettingsError) as raised:
         settings.add_file(file)
-    assert raised.value.problems == (f"{file}: {message}",)
-
-
-def test_the_missing_settings_of_a_demo_say_how_to_start_one(tmp_path: Path) -> None:
-    file = tmp_path / ".local" / "settings.json"
-    with pytest.raises(SettingsError, match="Start the demo with `make run`, or name another"):
-        settings.add_file(file)
+    (problem,) = raised.value.problems
+    assert problem.startswith(f"{file}: {message}")
 
 
 @pytest.mark.parametrize(

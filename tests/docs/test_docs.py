@@ -36,32 +36,8 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
+LINKING = [*PAGES, ROOT / "CHANGELOG.md", ROOT / ".github" / "pull_request_template.md"]
 SETTINGS_OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
-
-
-class RecordingEnviron(dict[str, str]):
-    """An environment that records which variables are read."""
-
-    def __init__(self, values: dict[str, str]) -> None:
-        super().__init__(values)
-        self.keys_read: set[str] = set()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.keys_read.add(key)
-        return super().get(key, default)
-
-
-def settings_read() -> set[str]:
-    environ = RecordingEnviron(EXAMPLE)
-    loaded = settings.load(environ)
-    loaded.single_resource()
-    loaded.storage("AzureWebJobsStorage")
-    by_host = {key for key in environ.keys_read if "__" in key or key.startswith("AzureWebJobs")}
-    return environ.keys_read - by_host | {"AzureWebJobsStorage"}
-
-
-def test_the_declared_settings_are_exactly_those_that_the_app_reads() -> None:
-    assert SETTINGS.keys() == settings_read()
 
 
 def test_the_settings_reference_and_the_example_are_up_to_date() -> None:
@@ -94,32 +70,25 @@ def test_every_function_that_uses_a_setting_exists() -> None:
             assert set(named) <= {*HTTP, *OTHERS}, setting.name
 
 
-def rows(text: str) -> list[list[str]]:
-    """The cells of the table rows that describe a setting."""
-    lines = [line for line in text.splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def test_every_setting_that_the_readme_names_exists() -> None:
-    table = README.split("## Settings")[1].split("\n## ")[0]
-    named = {name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])}
-    assert named
-    assert named <= SETTINGS.keys()
-
-
 def anchors(page: Path) -> set[str]:
     """The anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [README_PATH, *sorted((ROOT / "docs").rglob("*.md"))])
+@pytest.mark.parametrize("page", LINKING)
 def test_every_relative_link_has_a_target(page: Path) -> None:
     for link, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
         if "://" not in link:
             target = page.parent / link if link else page
             assert target.exists(), f"{page.name}: {link}"
             assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
+
+
+def test_every_page_that_an_issue_template_names_exists() -> None:
+    for form in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        pages = re.findall(r"docs/[\w-]+\.md", form.read_text(encoding="utf-8"))
+        assert [page for page in pages if not (ROOT / page).exists()] == [], form.name
 
 
 FILE_NAME = re.compile(r"`((?:shared|tests|local|spark_jobs|backtest|bench|infra)/[\w/]+\.\w+)`")
@@ -136,10 +105,6 @@ def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     assert [str(page) for page in pages if f"]({page})" not in index] == ["index.md"]
-
-
-def test_the_readme_has_at_most_150_lines() -> None:
-    assert len(README.splitlines()) <= 150
 
 
 def python_blocks(text: str) -> list[str]:
@@ -265,10 +230,6 @@ def test_every_name_in_code_font_is_one_of_the_code() -> None:
                 for w in re.findall(r"[a-zA-Z_]\w{2,}", c)
             }
             assert named - known == set(), page.name
-
-
-def test_the_tests_import_the_package_of_this_folder() -> None:
-    assert Path(str(settings.__file__)).is_relative_to(ROOT)
 
 
 def test_the_rules_page_lists_the_guards_in_the_order_in_which_they_apply() -> None:

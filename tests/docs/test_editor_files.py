@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-FIELDS = {"dropdown", "input", "textarea"}
 
 
 def editor(name: str) -> Any:
@@ -77,29 +75,3 @@ def test_every_hook_of_pre_commit_runs_a_tool_of_the_project() -> None:
     assert [hook["id"] for hook in hooks] == ["ruff-format", "ruff", "mypy", "lint-imports"]
     for hook in hooks:
         assert_exists(hook["entry"])
-
-
-@pytest.mark.parametrize("name", ["bug", "feature", "question"])
-def test_an_issue_template_has_the_form_that_github_requires(name: str) -> None:
-    path = ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml"
-    template = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert {"name", "description", "body"} <= template.keys()
-    asked = [element for element in template["body"] if element["type"] != "markdown"]
-    assert {element["type"] for element in asked} <= FIELDS
-    ids = [element["id"] for element in asked]
-    assert len(set(ids)) == len(ids)
-    for element in asked:
-        assert element["attributes"]["label"]
-        assert element["type"] != "dropdown" or element["attributes"]["options"]
-    pages = re.findall(r"docs/[\w-]+\.md", path.read_text(encoding="utf-8"))
-    assert [page for page in pages if not (ROOT / page).exists()] == []
-
-
-@pytest.mark.parametrize(
-    "page",
-    ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", ".github/pull_request_template.md"],
-)
-def test_every_link_of_the_pages_outside_docs_has_a_target(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []

@@ -49,13 +49,6 @@ def test_the_page_lists_every_public_name_of_autoscaling() -> None:
 
 
 @pytest.mark.parametrize("module", LISTED)
-def test_each_listed_name_can_be_imported(module: str) -> None:
-    assert [
-        name for name in LISTED[module] if not hasattr(importlib.import_module(module), name)
-    ] == []
-
-
-@pytest.mark.parametrize("module", LISTED)
 def test_each_listed_class_and_function_has_a_docstring(module: str) -> None:
     values = {name: getattr(importlib.import_module(module), name) for name in LISTED[module]}
     ours = {n: v for n, v in values.items() if getattr(v, "__module__", "").startswith("shared")}

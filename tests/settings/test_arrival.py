@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from inspect import isawaitable, signature
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -49,11 +50,12 @@ from shared.trends.datasets.periods import Period
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.inputs import StoredInputs
-from shared.trends.submitters.livy import LivyClient, SynapseClient
+from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient
 from shared.trends.submitters.local import LocalSubmitter
 from shared.values.metering import no_meter
 from shared.wiring import ingestion, runner
 from shared.wiring.app import App
+from shared.wiring.nightly import FABRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.bindings.test_messaging_functions import imported
 from tests.builders import NOW
@@ -65,6 +67,10 @@ NAMESPACE_ID = (
 )
 FUNCTION_APP = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/my-app"
 STREAM = Stream("shop.servicebus.windows.net", "metrics", "$Default", "0")
+HOOK, INSIGHTS = "https://hook.example/x", "InstrumentationKey=i"
+COLLECTOR = "http://collector:4318"
+COUNTED = {"ServiceBusNamespaceIds": NAMESPACE_ID}
+MINUTES_77, HOURS_77 = timedelta(minutes=77), timedelta(hours=77)
 HANDLING = Handling(lambda _stream: Mock(), tables=MetaData())
 STORAGE_OF = "AccountName=mine;AccountKey=YQ==;EndpointSuffix=x.example"
 
@@ -117,8 +123,9 @@ def of(app: App) -> Any:
     return declared
 
 
-def thresholds(app: App) -> Any:
-    return of(app).policy.until_known
+def made(cls: Any, path: str, argument: str) -> Callable[[App], object]:
+    """The argument with which the part of the app at a path creates an object of the class."""
+    return lambda app: given(cls, lambda: attrgetter(path)(app))[argument]
 
 
 def backlog(app: App) -> object:
@@ -229,12 +236,23 @@ JOB = ["--input", "in/sales", "--output", "out", "--date", "2026-03-01", "--tabl
 
 @dataclass(frozen=True)
 class Row:
-    """A value, what arrives for it, and where. ``also`` has further settings."""
+    """A value, what arrives for it, and where. ``also`` has further settings.
+
+    A path begins at the app, or at ``of``, the resource that the shipped rules declare.
+    """
 
     value: str
     expected: object
-    arrives: Callable[[App], object]
+    arrives: str | Callable[[App], object]
     also: Mapping[str, str] = field(default_factory=dict)
+
+    def arrived(self, app: App) -> object:
+        if not isinstance(self.arrives, str):
+            return self.arrives(app)
+        path = self.arrives
+        if path.startswith("of."):
+            return attrgetter(path.removeprefix("of."))(of(app))
+        return attrgetter(path)(app)
 
 
 ROWS = {
@@ -266,31 +284,29 @@ ROWS = {
         [AmqpTransport(True)] * 2,
         lambda app: [link(app)["connection"].transport, hub(app)["connection"].transport],
     ),
-    "SubscriptionId": Row(
-        OTHER_ID, AppServicePlan(OTHER_ID, "group-1", "plan-1"), lambda app: of(app).target
-    ),
-    "ResourceGroup": Row("group-9", "group-9", lambda app: of(app).target.resource_group),
+    "SubscriptionId": Row(OTHER_ID, AppServicePlan(OTHER_ID, "group-1", "plan-1"), "of.target"),
+    "ResourceGroup": Row("group-9", "group-9", "of.target.resource_group"),
     "ResourceToScale": Row(
         "plan-9", ["plan-9"] * 2, lambda app: [of(app).name, of(app).target.name]
     ),
     "Topic": Row("topic-9", ServiceBusSubscription("topic-9", "billing"), backlog),
     "Subscription": Row("sub-9", ServiceBusSubscription("orders", "sub-9"), backlog),
     # --- the default rules ---
-    "ThresholdUp": Row("77", 77, lambda app: thresholds(app).upper),
-    "ThresholdDown": Row("7", 7, lambda app: thresholds(app).lower),
-    "WindowSeconds": Row("77", 77, lambda app: of(app).window_seconds),
-    "MinimumSamples": Row("7", 7, lambda app: thresholds(app).minimum_samples),
+    "ThresholdUp": Row("77", 77, "of.policy.until_known.upper"),
+    "ThresholdDown": Row("7", 7, "of.policy.until_known.lower"),
+    "WindowSeconds": Row("77", 77, "of.window_seconds"),
+    "MinimumSamples": Row("7", 7, "of.policy.until_known.minimum_samples"),
     "ScaleOutCooldownSeconds": Row("77", (77, 600), cooldowns),
     "ScaleInCooldownSeconds": Row("77", (600, 77), cooldowns),
-    "ScaleOutStep": Row("7", 7, lambda app: thresholds(app).step_out),
-    "ScaleInStep": Row("7", 7, lambda app: thresholds(app).step_in),
-    "MinimumCapacity": Row("7", 7, lambda app: of(app).limits.minimum),
-    "MaximumCapacity": Row("77", 77, lambda app: of(app).limits.maximum),
-    "AgeLimitMinutes": Row("77", 77, lambda app: of(app).goal.age_limit_minutes),
-    "SwitchCost": Row("77", 77, lambda app: of(app).goal.switch_cost),
-    "LatePenalty": Row("77", 77, lambda app: of(app).goal.late_penalty),
-    "InstanceRatePerMinute": Row("77", 77, lambda app: of(app).throughput.rate_per_instance_minute),
-    "DeadTimeMinutes": Row("77", 77, lambda app: of(app).throughput.start_up_minutes),
+    "ScaleOutStep": Row("7", 7, "of.policy.until_known.step_out"),
+    "ScaleInStep": Row("7", 7, "of.policy.until_known.step_in"),
+    "MinimumCapacity": Row("7", 7, "of.limits.minimum"),
+    "MaximumCapacity": Row("77", 77, "of.limits.maximum"),
+    "AgeLimitMinutes": Row("77", 77, "of.goal.age_limit_minutes"),
+    "SwitchCost": Row("77", 77, "of.goal.switch_cost"),
+    "LatePenalty": Row("77", 77, "of.goal.late_penalty"),
+    "InstanceRatePerMinute": Row("77", 77, "of.throughput.rate_per_instance_minute"),
+    "DeadTimeMinutes": Row("77", 77, "of.throughput.start_up_minutes"),
     "CompletedMetric": Row(
         "done",
         ["done", HubMetric()],
@@ -301,21 +317,16 @@ ROWS = {
         [NAMESPACE_ID],
         lambda app: [s.series.resource_id for s in of(app).metrics.values() if s.series],
     ),
-    "PlanningStepSeconds": Row("77", 77, lambda app: of(app).policy.step_seconds),
-    "DryRun": Row("true", Mode.DRY_RUN, lambda app: of(app).mode),
+    "PlanningStepSeconds": Row("77", 77, "of.policy.step_seconds"),
+    "DryRun": Row("true", Mode.DRY_RUN, "of.mode"),
     # --- timeouts ---
     "SourceTimeoutSeconds": Row(
-        "7",
-        7,
-        lambda app: given(AzurePlatformMetrics, lambda: app.scaling.platform_metrics)[
-            "timeout_seconds"
-        ],
-        {"ServiceBusNamespaceIds": NAMESPACE_ID},
+        "7", 7, made(AzurePlatformMetrics, "scaling.platform_metrics", "timeout_seconds"), COUNTED
     ),
-    "ActionResendSeconds": Row("77", 77, lambda app: app.scaling.timing.resend_seconds),
-    "ActionRetrySeconds": Row("77", 77, lambda app: app.scaling.timing.retry_seconds),
-    "ActionDeadlineSeconds": Row("77", 77, lambda app: app.scaling.timing.deadline_seconds),
-    "FailureHoldSeconds": Row("77", 77, lambda app: app.scaling.timing.failure_hold_seconds),
+    "ActionResendSeconds": Row("77", 77, "scaling.timing.resend_seconds"),
+    "ActionRetrySeconds": Row("77", 77, "scaling.timing.retry_seconds"),
+    "ActionDeadlineSeconds": Row("77", 77, "scaling.timing.deadline_seconds"),
+    "FailureHoldSeconds": Row("77", 77, "scaling.timing.failure_hold_seconds"),
     "ArmEndpoint": Row(
         "https://arm.example/",
         ["https://arm.example"] * 4,
@@ -330,46 +341,33 @@ ROWS = {
     "ArmTimeoutSeconds": Row("77", 77, lambda app: control(app).arm_timeout_seconds),
     "ArmPollingSeconds": Row("7", 7, lambda app: control(app).arm_polling_seconds),
     # --- notifications and telemetry ---
-    "WebhookUrl": Row(
-        "https://hook.example/x",
-        "https://hook.example/x",
-        lambda app: given(Webhook, lambda: app.notifications.notifier)["url"],
-    ),
+    "WebhookUrl": Row(HOOK, HOOK, made(Webhook, "notifications.notifier", "url")),
     "WebhookStyle": Row(
-        "teams",
-        "teams",
-        lambda app: given(Webhook, lambda: app.notifications.notifier)["style"],
-        {"WebhookUrl": "https://hook.example/x"},
+        "teams", "teams", made(Webhook, "notifications.notifier", "style"), {"WebhookUrl": HOOK}
     ),
     "Notifications": Row(
         "scaled",
         frozenset({"scaled"}),
-        lambda app: given(LogNotifier, lambda: app.notifications.notifier)["kinds"],
-        {"WebhookUrl": "https://hook.example/x"},
+        made(LogNotifier, "notifications.notifier", "kinds"),
+        {"WebhookUrl": HOOK},
     ),
-    "NotificationQuietMinutes": Row(
-        "77", timedelta(minutes=77), lambda app: app.notifications.intervals.quiet
-    ),
-    "NotificationRepeatHours": Row(
-        "77", timedelta(hours=77), lambda app: app.notifications.intervals.repeat
-    ),
+    "NotificationQuietMinutes": Row("77", MINUTES_77, "notifications.intervals.quiet"),
+    "NotificationRepeatHours": Row("77", HOURS_77, "notifications.intervals.repeat"),
     "AtMaximumMinutes": Row("77", 77, at_maximum),
     "APPLICATIONINSIGHTS_CONNECTION_STRING": Row(
-        "InstrumentationKey=i", "InstrumentationKey=i", lambda a: destinations(a).connection_string
+        INSIGHTS, INSIGHTS, lambda app: destinations(app).connection_string
     ),
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": Row(
         "Authorization=AAD",
         "Authorization=AAD",
         lambda app: destinations(app).authentication,
-        {"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=i"},
+        {"APPLICATIONINSIGHTS_CONNECTION_STRING": INSIGHTS},
     ),
     "OTEL_EXPORTER_OTLP_ENDPOINT": Row(
-        "http://collector:4318", "http://collector:4318", lambda a: destinations(a).otlp_endpoint
+        COLLECTOR, COLLECTOR, lambda app: destinations(app).otlp_endpoint
     ),
     "AppUrl": Row(
-        "https://app.example/",
-        "https://app.example",
-        lambda app: app.ingestion.breaker_controller.app_url,
+        "https://app.example/", "https://app.example", "ingestion.breaker_controller.app_url"
     ),
     # --- ingestion ---
     "EventHubConnection": Row(
@@ -398,9 +396,7 @@ ROWS = {
     "OwnershipRenewSeconds": Row("7", BalancingTimes(7, 30), reader, {"BalancingSeconds": "1"}),
     "OwnershipExpireSeconds": Row("77", BalancingTimes(10, 77), reader),
     "BalancingSeconds": Row("7", 7, cycle),
-    "IngestionDatabaseUrl": Row(
-        "sqlite://", "sqlite://", lambda app: given(Sql, lambda: app.ingestion.database)["url"]
-    ),
+    "IngestionDatabaseUrl": Row("sqlite://", "sqlite://", made(Sql, "ingestion.database", "url")),
     "IngestionHandler": Row(
         f"{__name__}:HANDLING",
         [True, HANDLING.handler_of, HANDLING.tables],
@@ -416,10 +412,7 @@ ROWS = {
         [7, 7],
         lambda app: [
             given(ingestion, act, "limited")["seconds"]
-            for act in (
-                lambda: pipeline(app),
-                lambda: app.ingestion.redriver.handler_of(STREAM),
-            )
+            for act in (lambda: pipeline(app), lambda: app.ingestion.redriver.handler_of(STREAM))
         ],
     ),
     "OutageErrors": Row(
@@ -427,9 +420,7 @@ ROWS = {
         [(Gone,)] * 2,
         lambda app: [pipeline(app).consumer.outages, app.ingestion.redriver.outages],
     ),
-    "EffectsKeptDays": Row(
-        "77", timedelta(days=77), lambda app: app.ingestion.effect_retention.keep
-    ),
+    "EffectsKeptDays": Row("77", timedelta(days=77), "ingestion.effect_retention.keep"),
     "BreakerFailures": Row("77", 77, lambda app: rule(app).failures_max),
     "BreakerFailureRatio": Row("0.25", 0.25, lambda app: rule(app).failure_ratio_max),
     "BreakerSlowRatio": Row("0.25", 0.25, lambda app: rule(app).slow_ratio_max),
@@ -451,9 +442,7 @@ ROWS = {
         [b"n" * 32, b"o" * 32],
         lambda app: list(app.ingestion.breaker_controller.keys),
     ),
-    "BreakerApprovalHours": Row(
-        "77", timedelta(hours=77), lambda app: app.ingestion.breaker_controller.valid_for
-    ),
+    "BreakerApprovalHours": Row("77", HOURS_77, "ingestion.breaker_controller.valid_for"),
     "BreakerDisablesApp": Row(
         FUNCTION_APP,
         [FUNCTION_APP, "metric_ingest"],
@@ -465,7 +454,7 @@ ROWS = {
     ),
     "ProcessingDelayMinutes": Row(
         "77",
-        Period(timedelta(hours=24), timedelta(minutes=77), timedelta(hours=12)),
+        Period(timedelta(hours=24), MINUTES_77, timedelta(hours=12)),
         period,
         {"ProcessingPeriodHours": "24"},
     ),
@@ -511,26 +500,17 @@ ROWS = {
     ),
     "TrendsInput": Row(
         "at/{dataset}/x, more",
-        [
-            ["--input", "at/sales/x", "--input", "more", *JOB[2:]],
-            ("at/{dataset}/x", "more"),
-        ],
+        [["--input", "at/sales/x", "--input", "more", *JOB[2:]], ("at/{dataset}/x", "more")],
         lambda app: [job(app), given(StoredInputs, lambda: app.nightly.inputs)["places"]],
     ),
     "TrendsOutput": Row("to/{dataset}", [*JOB[:3], "to/sales", *JOB[4:]], job),
     "TrendsArguments": Row("--a 'b c'", [*JOB[:6], "--a", "b c"], job),
-    "TrendsAttempts": Row("7", 7, lambda app: app.nightly.run_manager.policy.attempts),
-    "TrendsRetryMinutes": Row(
-        "77", timedelta(minutes=77), lambda app: app.nightly.run_manager.policy.retry_delay
-    ),
-    "TrendsTimeoutMinutes": Row(
-        "77", timedelta(minutes=77), lambda app: app.nightly.run_manager.policy.timeout
-    ),
-    "TrendsParallel": Row("7", 7, lambda app: app.nightly.run_manager.policy.parallel),
+    "TrendsAttempts": Row("7", 7, "nightly.run_manager.policy.attempts"),
+    "TrendsRetryMinutes": Row("77", MINUTES_77, "nightly.run_manager.policy.retry_delay"),
+    "TrendsTimeoutMinutes": Row("77", MINUTES_77, "nightly.run_manager.policy.timeout"),
+    "TrendsParallel": Row("7", 7, "nightly.run_manager.policy.parallel"),
     "AZURE_STORAGE_CONNECTION_STRING": Row(
-        STORAGE_OF,
-        STORAGE_OF,
-        lambda app: given(StoredInputs, lambda: app.nightly.inputs)["connection_string"],
+        STORAGE_OF, STORAGE_OF, made(StoredInputs, "nightly.inputs", "connection_string")
     ),
 }
 
@@ -540,13 +520,14 @@ async def test_a_setting_arrives_where_it_acts(name: str) -> None:
     row = ROWS[name]
     assert row.value != SETTINGS[name].default
     async with App({**EVERYTHING, **row.also, name: row.value}, lambda: NOW) as app:
-        arrived = row.arrives(app)
+        arrived = row.arrived(app)
         assert (await arrived if isawaitable(arrived) else arrived) == row.expected
 
 
 SUBMITTERS: Mapping[str, tuple[type, Mapping[str, str]]] = {
     "local": (LocalSubmitter, {"TrendsEndpoint": "logs"}),
     "livy": (LivyClient, LIVY),
+    "livy of Fabric": (FabricClient, {**LIVY, "TrendsEndpoint": f"https://{FABRIC}/v1/w"}),
     "synapse": (
         SynapseClient,
         {**LIVY, "TrendsEndpoint": "https://w.dev.azuresynapse.net/sparkPools/pool1"},
@@ -564,7 +545,8 @@ SUBMITTERS: Mapping[str, tuple[type, Mapping[str, str]]] = {
 @pytest.mark.parametrize("submitter", SUBMITTERS)
 async def test_the_setting_trends_submitter_chooses_the_service(submitter: str) -> None:
     cls, also = SUBMITTERS[submitter]
-    async with App({**EVERYTHING, **also, "TrendsSubmitter": submitter}) as app:
+    chosen = {"TrendsSubmitter": submitter.removesuffix(" of Fabric")}
+    async with App({**EVERYTHING, **also, **chosen}) as app:
         arguments = given(cls, lambda: app.nightly.submitter).values()
         settings = app.nightly.settings
         if submitter == "synapse":
@@ -619,7 +601,7 @@ async def test_the_trigger_cancels_a_call_after_200_seconds_at_the_latest(
 async def test_variables_of_azure_and_of_opentelemetry_arrive_in_the_export(
     environ: Mapping[str, str], service: str, signals: frozenset[str], sampler_is_set: bool
 ) -> None:
-    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR}
     async with App({**EVERYTHING, **endpoint, **environ}) as app:
         to = destinations(app)
     assert (to.service_name, to.signals, to.sampler_is_set) == (service, signals, sampler_is_set)
@@ -722,27 +704,29 @@ TRIGGERS = {
 """The property of the trigger of each function in which a setting arrives."""
 
 
-def value_of(name: str) -> str:
-    return "7 * * * * *" if name.endswith("Schedule") else "queue-9"
+DISTINCT = {
+    name: f"{number} * * * * *" if name.endswith("Schedule") else f"queue-{number}"
+    for number, name in enumerate(TRIGGERS)
+}
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [({name: value_of(name)}, name) for name in TRIGGERS],
-    indirect=["module"],
-    ids=list(TRIGGERS),
-)
+@pytest.mark.parametrize("module", [DISTINCT], indirect=True, ids=["all"])
 async def test_a_setting_arrives_in_the_trigger_of_its_function_and_in_no_other(
-    module: ModuleType, name: str
+    module: ModuleType,
 ) -> None:
-    arrived = {
-        function.get_function_name(): key
+    properties = [
+        (name, key, str(value))
         for function in module.functions.get_functions()
+        for name in [function.get_function_name()]
         for key, value in function.get_trigger().get_dict_repr().items()
-        if str(value) in (value_of(name), f"{value_of(name)}-poison")
-        and str(value).endswith("-poison") is function.get_function_name().endswith("_poison")
-    }
-    assert arrived == TRIGGERS[name]
+    ]
+    for setting, expected in TRIGGERS.items():
+        of_poison = f"{DISTINCT[setting]}-poison"
+        assert expected == {
+            name: key
+            for name, key, value in properties
+            if value == (of_poison if name.endswith("_poison") else DISTINCT[setting])
+        }, setting
 
 
 def test_it_is_known_of_each_setting_where_it_arrives() -> None:

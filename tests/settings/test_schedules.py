@@ -73,6 +73,30 @@ def test_an_expression_that_the_host_refuses_or_that_never_runs_is_refused_by_bo
     assert len(problems) == bool(expression)  # empty means the default
 
 
+@pytest.mark.parametrize("interval", ["00:00:30", "23:59:59", "1.00:00:00"])
+def test_an_interval_of_the_host_is_a_schedule(interval: str) -> None:
+    assert settings.load({"ReconcilerSchedule": interval}).reconciler_schedule == interval
+
+
+@pytest.mark.parametrize(
+    ("interval", "remedy"),
+    [
+        ("24:00:00", "Azure reads 24 hours as days. Write 1.00:00:00 for a day"),
+        ("1.24:00:00", "Azure reads 24 hours as days"),
+        ("168:00:00", "Azure reads 168 hours as days"),
+        ("00:00:00", "6 cron fields"),
+        ("00:60:00", "6 cron fields"),
+        ("\u0660\u0660:00:30", "6 cron fields"),
+        ("0 0 3\u00a0* * *", "6 cron fields"),
+    ],
+)
+def test_an_interval_that_azure_reads_otherwise_is_refused_with_the_form_to_write(
+    interval: str, remedy: str
+) -> None:
+    (problem,) = settings.parse({"ReconcilerSchedule": interval})[1]
+    assert remedy in problem
+
+
 def test_a_wrong_schedule_is_told_with_its_field_and_what_is_allowed() -> None:
     (problem,) = settings.parse({"ReconcilerSchedule": "0 0 3 * * 7"})[1]
     assert problem.endswith(

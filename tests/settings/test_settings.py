@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -24,13 +25,6 @@ SINGLE = {
     "Subscription": "billing",
     "ServiceBusConnection": "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a",
 }
-
-
-def test_every_setting_outside_the_single_resource_has_a_default() -> None:
-    loaded = settings.load({})
-    assert loaded.metric_collector_schedule == "*/15 * * * * *"
-    assert (loaded.window_seconds, loaded.minimum_samples) == (600, 5)
-    assert (loaded.scale_out_cooldown_seconds, loaded.scale_in_cooldown_seconds) == (600, 600)
 
 
 def test_all_problems_are_reported_together_with_name_value_and_bound() -> None:
@@ -58,21 +52,21 @@ def test_all_problems_are_reported_together_with_name_value_and_bound() -> None:
     )
 
 
+HUB = "Endpoint=sb://Shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=hunter2"
 CONNECTIONS = ("AzureWebJobsStorage", "ServiceBusConnection")
 CHARACTERS = ("\0", "\n", "\u2028", "\u202e", "\u2066", "\ud800")
 
 
-@pytest.mark.parametrize("character", CHARACTERS, ids=ascii)
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name not in CONNECTIONS])
-def test_no_setting_accepts_a_text_that_is_not_one_line(name: str, character: str) -> None:
-    loaded, problems = settings.parse({**SINGLE, name: f"{'a' * 32}{character}b"})
-    if not problems:
-        with pytest.raises(SettingsError) as raised:
-            loaded.single_resource()
-        problems = list(raised.value.problems)
-    assert name in " ".join(problems)
-    if SETTINGS[name].secret:
-        assert "a" * 32 not in " ".join(problems)
+def test_no_setting_accepts_a_text_that_is_not_one_line(name: str) -> None:
+    for character in CHARACTERS:
+        loaded, problems = settings.parse({**SINGLE, name: f"{'a' * 32}{character}b"})
+        if not problems:
+            with pytest.raises(SettingsError) as raised:
+                loaded.single_resource()
+            problems = list(raised.value.problems)
+        assert name in " ".join(problems), ascii(character)
+        assert not SETTINGS[name].secret or "a" * 32 not in " ".join(problems)
 
 
 def test_the_problem_of_a_text_names_the_character_and_its_place() -> None:
@@ -91,35 +85,6 @@ def test_a_number_is_written_in_digits_0_to_9(text: str) -> None:
             settings.load({name: text})
     loaded, problems = settings.parse({"InstanceRatePerMinute": "1.5e2", "ScaleOutStep": "10"})
     assert (problems, loaded.instance_rate_per_minute, loaded.scale_out_step) == ([], 150, 10)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "remedy"),
-    [
-        ("24:00:00", "Azure reads 24 hours as days. Write 1.00:00:00 for a day"),
-        ("99:59:59", "Azure reads 99 hours as days"),
-        ("1.24:00:00", "Azure reads 24 hours as days"),
-        ("168:00:00", "Azure reads 168 hours as days"),
-        ("00:00:00", "6 cron fields"),
-        ("00:60:00", "6 cron fields"),
-        ("\u0660\u0660:00:30", "6 cron fields"),
-        ("0 0 3 * * \u0663", "6 cron fields"),
-        ("0 0 3\u00a0* * *", "6 cron fields"),
-        ("0 0 3\n* * *", "6 cron fields"),
-    ],
-)
-def test_a_schedule_that_azure_reads_otherwise_is_refused_with_the_form_to_write(
-    schedule: str, remedy: str
-) -> None:
-    with pytest.raises(SettingsError, match=remedy):
-        settings.load({"ReconcilerSchedule": schedule})
-
-
-@pytest.mark.parametrize(
-    "schedule", ["0 */5 * * * *", "00:00:30", "0 0 9-17 * * MON-FRI", "23:59:59", "1.00:00:00"]
-)
-def test_schedules_of_the_host_are_accepted(schedule: str) -> None:
-    assert settings.load({"ReconcilerSchedule": schedule}).reconciler_schedule == schedule
 
 
 def test_every_missing_setting_of_the_single_resource_is_named() -> None:
@@ -346,41 +311,13 @@ def test_a_connection_over_websockets_uses_the_proxy_of_the_environment(
     assert stand_in.service_bus("One").transport == AmqpTransport()
 
 
-def test_a_connection_of_the_wrong_kind_is_refused() -> None:
-    loaded = settings.load({"Bus": "Endpoint=sb://x", "Storage": "UseDevelopmentStorage=true"})
-    assert "devstoreaccount1" in loaded.storage("Storage").connection_string
-    with pytest.raises(SettingsError, match="must be a storage connection string"):
-        loaded.storage("Bus")
-    with pytest.raises(SettingsError, match="must be a Service Bus connection string"):
-        loaded.service_bus("Storage")
-
-
-def test_connection_strings_appear_in_neither_a_repr_nor_an_error() -> None:
-    secret = "Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey=hunter2"
-    loaded = settings.load({"ServiceBusConnection": secret, "Other": "SharedAccessKey=hunter2"})
-    assert "hunter2" not in repr(loaded)
-    assert "hunter2" not in repr(loaded.service_bus("ServiceBusConnection"))
-    with pytest.raises(SettingsError) as raised:
-        loaded.storage("Other")
-    assert "hunter2" not in str(raised.value)
-
-
-@pytest.mark.parametrize("name", [each.name for each in SETTINGS.values() if each.secret])
-def test_no_secret_setting_appears_in_a_problem_or_a_repr(name: str) -> None:
-    loaded, problems = settings.parse({name: "hunter2, hunter2"})
-    assert "hunter2" not in repr(loaded)
-    assert "hunter2" not in repr(problems)
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "-1"])
 @pytest.mark.parametrize("name", [each.name for each in SETTINGS.values() if each.bounds])
-def test_a_number_out_of_bounds_is_reported_and_does_not_stop_parsing(
-    name: str, value: str
-) -> None:
-    loaded, problems = settings.parse({name: value})
-    with suppress(SettingsError):
-        loaded.single_resource()
-    assert name.startswith("Threshold") or [each for each in problems if each.startswith(name)]
+def test_a_number_out_of_bounds_is_reported_and_does_not_stop_parsing(name: str) -> None:
+    for value in ("nan", "inf", "-inf", "1e300", "-1"):
+        loaded, problems = settings.parse({name: value})
+        with suppress(SettingsError):
+            loaded.single_resource()
+        assert name.startswith("Threshold") or [each for each in problems if each.startswith(name)]
 
 
 def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons() -> None:
@@ -410,13 +347,44 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
         ({"ProcessingPeriodHours": "24,x"}, "ProcessingPeriodHours = 'x': must be a number"),
         ({"ProcessingPeriodHours": "24, 500"}, "ProcessingPeriodHours = 500: must be 0.0166667 to"),
         ({"EffectsKeptDays": "2.5"}, "EffectsKeptDays = '2.5': must be a whole number"),
+        ({"ServiceBusNamespaceIds": "my-bus"}, "ServiceBusNamespaceIds = 'my-bus': must look like"),
+        ({"EventHubConnection": "hunter2"}, "EventHubConnection: must be an Event Hubs connection"),
+        (
+            {"EventHubConnection": f"{HUB};EntityPath=b"},
+            "EventHubConnection: its EntityPath is 'b', but EventHubName is 'metrics'",
+        ),
+        (
+            {"EventHubConnection": HUB, "EventHubReadBackConsumerGroup": "$default"},
+            "EventHubReadBackConsumerGroup = '$default': must differ by more than case from",
+        ),
+        ({"BreakerFailureRatio": "2"}, "BreakerFailureRatio = 2: must be 0 to 1"),
+        ({"WebhookUrl": "http://hunter2"}, "WebhookUrl: must begin with https://"),
+        ({"WebhookUrl": "https://a b"}, "WebhookUrl: must begin with https://"),
+        ({"WebhookStyle": "fax"}, "WebhookStyle = 'fax': must be one of cloudevents"),
+        ({"BreakerApprovalKey": "hunter2"}, "BreakerApprovalKey: must have 32 or more random"),
+        ({"IngestionDatabaseUrl": "hunter2"}, "IngestionDatabaseUrl: must be a URL such as"),
+        ({"BreakerDisablesApp": "my-app"}, "BreakerDisablesApp = 'my-app': must be a resource ID"),
     ],
 )
-def test_a_problem_names_the_wrong_part_of_the_value_and_its_bound(
+def test_a_problem_names_the_wrong_part_of_the_value_and_its_bound_but_no_secret(
     environ: dict[str, str], problem: str
 ) -> None:
     (reported,) = settings.parse(environ)[1]
     assert reported.startswith(problem)
+    assert "hunter2" not in reported
+
+
+@pytest.mark.parametrize("change", [str, str.lower, str.upper])
+def test_a_resource_id_is_accepted_as_each_service_writes_it(change: Callable[[str], str]) -> None:
+    app = change("/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/my-app")
+    assert settings.load({"BreakerDisablesApp": app}).ingestion.breaker.disables_app == app
+
+
+def test_the_hub_is_the_one_that_the_connection_string_names_if_it_names_one() -> None:
+    assert settings.load({}).ingestion.hub is None
+    found = settings.load({"EventHubConnection": f"{HUB};EntityPath=Metrics"}).ingestion.hub
+    assert found is not None
+    assert (found.namespace, found.hub) == ("shop.servicebus.windows.net", "metrics")
 
 
 @pytest.mark.parametrize(

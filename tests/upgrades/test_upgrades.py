@@ -16,7 +16,7 @@ from azure.data.tables.aio import TableServiceClient
 from local.azurite import Azurite
 from tests.upgrades import __main__ as command
 from tests.upgrades import values
-from tests.upgrades.fixtures import FOLDER, Fixtures, Row, install, load, versions
+from tests.upgrades.fixtures import Fixtures, Row, install, load, versions
 from tests.upgrades.store import VARYING, read, stores
 
 NEWEST = versions()[-1]
@@ -253,9 +253,3 @@ def test_the_fixtures_give_each_stored_field_a_value_that_is_not_its_default() -
     defaults = {key for key, is_set in seen.items() if not is_set and key[1] not in VARYING}
     of_news = {key for key in defaults if key[0] == "News"}  # which is not stored
     assert defaults - NOT_STORED == of_news
-
-
-def test_fixtures_of_a_release_are_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([NEWEST]) == 1
-    assert "fixtures of a release are not replaced" in capsys.readouterr().err
-    assert (FOLDER / NEWEST / "tables.json").exists()

@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import create_engine, text
 from yarl import URL
 
-from shared.values.redaction import HIDDEN, TEXT_LENGTH_MAX, redact, redacted, redacting
+from shared.values.redaction import TEXT_LENGTH_MAX, redact, redacted, redacting
 
 SECRET = "hunter2/Hunter2+hunter2=="
 STORAGE_KEY = "A" * 40 + "b/+9" * 11 + "xy=="
@@ -96,14 +96,6 @@ HARMLESS = [
     "the link is no token: sign in again",
     "queue jobs: mail to anna@example.com at 12:30",
 ]
-
-
-@pytest.mark.parametrize("kind", SECRETS)
-def test_a_secret_is_hidden(kind: str) -> None:
-    clean = redacted(SECRETS[kind])
-    assert HIDDEN in clean
-    assert not [secret for secret in REVEALING if secret.lower() in clean.lower()], clean
-    assert redacted(clean) == clean
 
 
 @pytest.mark.parametrize("text_without_secret", HARMLESS)

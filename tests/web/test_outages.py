@@ -16,12 +16,12 @@ from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
-from shared.values.measurements import CAPACITY_METRIC
+from shared.values.measurements import CAPACITY_METRIC, Window
 from shared.web import http
-from shared.web.board import Board, RecentLog, Shown, override, resources, trends
+from shared.web.board import Board, RecentLog, Shown, resources, trends
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, SOURCE, desired, history, resource, sample, state
+from tests.builders import NOW, SOURCE, desired, resource, sample, state
 
 SECONDS_MAX = 60.0
 GONE = (
@@ -110,16 +110,6 @@ async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
     assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
 
 
-async def test_an_override_with_an_unknown_outcome_is_answered_with_503() -> None:
-    body = json.dumps({"mode": "paused", "reason": "x", "by": "anna"}).encode()
-    request = Request(
-        route={"name": "plan-1"}, headers={"content-type": "application/json"}, body=body
-    )
-    reply = await override(request, board(Failing({"plan-1"}, hangs=True), "plan-1"))
-    assert reply.status == 503
-    assert "it is not known whether" in json.loads(reply.body)["error"]
-
-
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
     found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), [], 30)
     return [(each.severity, each.what) for each in found]
@@ -133,21 +123,14 @@ def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources
         (75, [("warning", f"{not_read} 75 s, although other sources have")]),
         (200, [("warning", f"{not_read} 3 min")]),
     ):
-        capacity = replace(history([2]), samples=(sample(2, silent),))
-        of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: capacity})
+        of = fresh.with_history(CAPACITY_METRIC, Window((sample(2, silent),)))
         assert problems_of(of) == expected
     pushed = {"backlog": HubMetric()}  # arrives whether or not the collector runs
-    of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: _capacity(75)})
+    of = fresh.with_history(CAPACITY_METRIC, Window((sample(2, 75),)))
     assert problems_of(of, metrics=pushed) == []
     both = {"backlog": SOURCE, "other": SOURCE}
-    late = {**of.histories, "backlog": replace(history([5]), samples=(sample(5, 70),))}
-    assert [severity for severity, _ in problems_of(replace(of, histories=late), metrics=both)] == [
-        "warning"
-    ]
-
-
-def _capacity(seconds: float) -> Any:
-    return replace(history([2]), samples=(sample(2, seconds),))
+    late = of.with_history("backlog", Window((sample(5, 70),)))
+    assert [severity for severity, _ in problems_of(late, metrics=both)] == ["warning"]
 
 
 def test_an_action_pending_for_too_long_is_reported_with_its_last_error() -> None:

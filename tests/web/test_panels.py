@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from local.twins.autoscaling import MemoryStateStore
+from local.twins.ingestion import MemoryIngestionStore
 from shared.ingestion.breaker.announcement import open_breaker
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
@@ -21,6 +22,7 @@ from shared.web.board import Board, RecentLog, Shown, cached
 from shared.web.breaker_http import breakers
 from shared.web.http import Request
 from shared.web.page import dashboard
+from shared.wiring.app import App
 from tests.builders import NOW
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -184,3 +186,21 @@ async def test_a_cached_panel_is_read_again_only_after_its_lifetime() -> None:
     assert [await cached_panel() for _ in range(5)] == [Shown(1)] * 5
     clock["now"] = 300.0
     assert await cached_panel() == Shown(2)
+
+
+async def test_only_the_50_newest_dead_letters_of_all_partitions_are_shown() -> None:
+    store = MemoryIngestionStore(lambda: NOW)
+    for partition in range(3):
+        stream = Stream("bus", "metrics", "$Default", str(partition))
+        for number in range(200):
+            at = NOW + timedelta(minutes=3 * number + partition)
+            error = f"{partition}/{number}"
+            letter = DeadLetter(number, "", NOW, at, FailureKind.POISON, error)
+            store.rows[stream].dead_letters[number] = letter
+    app = App()
+    app.ingestion.store = store
+    shown = await app.web.dead_letters()
+    newest = [f"{partition}/{number}" for number in range(199, 0, -1) for partition in (2, 1, 0)]
+    assert [letter["error"] for letter in shown.content] == newest[:50]
+    (found,) = shown.conditions
+    assert (found.what, found.meaning) == ("dead letters: 50 or more", "The newest: 2/199")

@@ -11,10 +11,6 @@ import pytest
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from local.twins.ingestion import MemoryIngestionStore
 from shared.azure.invocation import INVOCATION_SECONDS_MAX
-from shared.ingestion.errors import HandlerTimedOut
-from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handling import Handling
-from shared.ingestion.model import Effect, Event
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
@@ -66,21 +62,6 @@ async def test_no_part_is_opened_once_the_app_is_closing() -> None:
     assert closed == ["a"]
 
 
-async def test_an_interrupted_invocation_leaves_nothing_open() -> None:
-    """The app registers a part before anything is awaited, so it closes the part."""
-    app, closed = App(), list[str]()
-
-    async def invocation() -> None:
-        app.open(Part, "a", closed)
-        await asyncio.Event().wait()
-
-    running = asyncio.create_task(invocation())
-    await asyncio.sleep(0)
-    running.cancel()
-    await app.close()
-    assert closed == ["a"]
-
-
 async def test_a_closed_reader_opens_no_client() -> None:
     app = App(ENVIRON)
     app.scaling.control = MemoryCapacityControl(lambda: NOW, {})
@@ -126,34 +107,6 @@ async def test_the_last_call_of_a_batch_ends_before_the_function_stops_itself(
         app.ingestion.store = MemoryIngestionStore(lambda: NOW)
         assert (await app.ingestion.pipeline("0")).seconds_max == batch_seconds
         assert batch_seconds + min(float(setting or 60), 200) <= INVOCATION_SECONDS_MAX - 30
-
-
-async def test_each_way_to_the_handler_has_the_time_limit() -> None:
-    async def hang(_event: Event) -> Effect:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with App({**ENVIRON, "HandlerSecondsMaximum": "0.1"}) as app:
-        parts = app.ingestion
-        parts.handling = Handling(lambda _stream: hang)
-        parts.store = MemoryIngestionStore(lambda: NOW)
-        stream = await parts.stream("0")
-        for handle in (
-            (await parts.pipeline("0")).consumer.handle,
-            parts.pipeline_of(stream, Writer("me", 1)).consumer.handle,
-            parts.redriver.handler_of(stream),
-        ):
-            with pytest.raises(HandlerTimedOut, match=r"longer than 0\.1 s"):
-                await handle(Event(0, "0", NOW, b"{}"))
-
-
-async def test_two_apps_share_no_parts() -> None:
-    async with App(ENVIRON) as one, App({**ENVIRON, "EventHubName": "other"}) as another:
-        assert one.scaling.store is not another.scaling.store
-        assert (one.ingestion.connection.hub, another.ingestion.connection.hub) == (
-            "metrics",
-            "other",
-        )
 
 
 def test_settings_are_read_on_first_use() -> None:

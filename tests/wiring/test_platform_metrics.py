@@ -10,7 +10,6 @@ import pytest
 from local.azure_apis.arm import ArmStandIn
 from shared.autoscaling.flows.reading import read_source
 from shared.autoscaling.learning.counts import COMPLETED
-from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.builders import NOW
 
@@ -54,8 +53,3 @@ async def test_azure_monitor_is_not_asked_where_nothing_needs_it(changes: dict[s
         (resource,) = app.resources.values()
         assert COMPLETED not in resource.metrics
         assert not any(source.series for source in resource.metrics.values())
-
-
-def test_an_id_that_is_not_one_of_a_namespace_is_refused() -> None:
-    with pytest.raises(SettingsError, match="ServiceBusNamespaceIds = 'my-bus': must look like"):
-        assert App({**EXAMPLE, "ServiceBusNamespaceIds": "my-bus"}).resources
