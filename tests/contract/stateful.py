@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context
@@ -334,15 +333,11 @@ def run_machine(
     make: Callable[[], SideBySide],
     examples: int,
     steps: int = 40,
-    examples_max: int = sys.maxsize,
 ) -> None:
-    """Run this number of examples of a machine, or the number in STATEFUL_EXAMPLES.
-
-    There are at most ``examples_max`` examples in either case.
-    """
+    """Run this number of examples of a machine, or the number in STATEFUL_EXAMPLES."""
     override = os.environ.get("STATEFUL_EXAMPLES")
     options = settings(
-        max_examples=min(int(override or examples), examples_max),
+        max_examples=int(override or examples),
         stateful_step_count=steps,
         derandomize=override is None,
         phases=(Phase.generate, Phase.shrink) if override else (Phase.generate,),

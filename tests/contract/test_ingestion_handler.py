@@ -176,21 +176,6 @@ async def test_the_trigger_commits_totals_and_checkpoint_together_or_not_at_all(
     assert await read_totals(app.parts.database) == exact(app.events)
 
 
-async def test_an_error_of_write_in_transaction_holds_the_partition_and_writes_nothing(
-    app: App,
-) -> None:
-    def refuse(connection: Any, stream: Stream, effects: Any) -> None:
-        add_totals(connection, stream, effects)
-        raise ZeroDivisionError("a bug")
-
-    app.parts.handling = Handling(lambda _s: handle, refuse, own)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            await app.deliver(0, 20)
-    assert await app.checkpoint() == -1
-    assert await read_totals(app.parts.database) == {}
-
-
 async def test_a_redriven_dead_letter_counts_once(app: App) -> None:
     app.events[1] = app.events[1].__class__(1, "1", app.events[1].enqueued_at, b"not json")
     await app.deliver(0, 3)

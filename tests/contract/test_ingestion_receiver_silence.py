@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
-from shared.ingestion.errors import HubSilent, HubUnavailable
+from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.hub.client import IDLE_SECONDS_MAX, EventHubReader, client_of, send_event
 from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Event
@@ -51,12 +51,11 @@ class Receiving:
         self,
         hub: Hub,
         connection: EventHubConnection | None = None,
-        group: str = "$Default",
         **options: Any,
     ) -> None:
         self.batches = list[Sequence[Event]]()
         options = {"wait_seconds": 0.2, **options}
-        receiver = EventHubReceiver(connection or hub.connection, group, **options)
+        receiver = EventHubReceiver(connection or hub.connection, "$Default", **options)
         self.task = asyncio.create_task(receiver.receive(hub.partition, hub.after, 1, self.deliver))
 
     async def deliver(self, events: Sequence[Event]) -> None:
@@ -69,12 +68,6 @@ class Receiving:
         assert not self.task.done()
         self.task.cancel()
         await asyncio.wait([self.task])
-
-
-async def test_a_consumer_group_that_does_not_exist_is_reported_with_its_name(hub: Hub) -> None:
-    receiving = Receiving(hub, group="mistyped", silent_seconds_max=1)
-    with pytest.raises(HubSilent, match="consumer group 'mistyped' of hub 'telemetry'"):
-        await receiving.ended()
 
 
 async def test_a_connection_that_drops_all_packets_is_reported(hub: Hub) -> None:

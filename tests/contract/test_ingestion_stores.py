@@ -12,12 +12,12 @@ import pytest
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
 from shared.ingestion.events.accounting import CommitStatus, commit_status
-from shared.ingestion.model import Commit, DeadLetter, Effect, Gap, Mark, Stream
+from shared.ingestion.model import Commit, DeadLetter, Effect, Gap, Stream
 from shared.ingestion.store.events import EventStore, StoredCheckpoint, StoredDeadLetter
 from shared.ingestion.store.rows import OUTBOX
 from tests.builders import NOW
-from tests.contract.conftest import A_MOMENT, Backend, now, wins
-from tests.contract.ingestion import checkpoint, commit, effect, event, gap, letter, new_stream
+from tests.contract.conftest import Backend, wins
+from tests.contract.ingestion import checkpoint, commit, effect, gap, letter, new_stream
 
 SECOND = timedelta(seconds=1)
 
@@ -59,20 +59,6 @@ async def stored_letter(store: EventStore, stream: Stream, sequence: int) -> Sto
 
 
 # --- commits ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("partition_id", ["0", "a/b\\c#d?e", "ü%|=7C"])
-async def test_a_checkpoint_is_stored_to_the_microsecond(
-    store: EventStore, partition_id: str
-) -> None:
-    stream, written = new_stream(partition_id), checkpoint(2**40, start=7, epoch=2**33)
-    before = await store.load(stream)
-    assert before.checkpoint is None
-    answer = await store.commit(stream, before, Commit(None, written))
-    saved = await store.load(stream)
-    assert answer.checkpoint == saved.checkpoint == written
-    assert answer.version == saved.version
-    assert all(abs(each.read_at - now()) < A_MOMENT for each in (before, answer, saved))
 
 
 async def test_a_commit_based_on_an_older_checkpoint_is_refused(store: EventStore) -> None:
@@ -139,24 +125,6 @@ async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: Even
     assert await ids(store, stream) == [f"{stream.hub}:0:2:0"]
 
 
-async def test_a_transaction_has_as_many_rows_as_the_limit_and_no_more(store: EventStore) -> None:
-    stream, rows = new_stream(), min(store.limits.rows_max, 250)
-    store.limits = replace(store.limits, rows_max=rows)
-    saved = await store.load(stream)
-    effects = [effect(stream, n) for n in range(rows)]
-    with pytest.raises(AccountingBroken):
-        await store.commit(stream, saved, commit(None, rows, effects))
-    assert stream not in await store.streams()
-    saved = await store.commit(stream, saved, commit(None, rows, effects[1:]))
-    assert await ids(store, stream) == [f"{stream.hub}:0:{n}:0" for n in range(1, rows)]
-    last = commit(saved.checkpoint, rows + 1, dead_letters=[letter(rows + 1)])
-    await store.commit(stream, saved, last)
-    dead = await stored_letter(store, stream, rows + 1)
-    with pytest.raises(AccountingBroken):
-        await store.redrive(dead, effect(stream, rows + 1, messages=rows))
-    await store.redrive(dead, effect(stream, rows + 1, messages=rows - 1))
-
-
 async def test_a_stream_can_begin_before_its_first_event(store: EventStore) -> None:
     stream, first = new_stream(), checkpoint(0, epoch=3)
     beginning = Commit(None, replace(first, sequence=-1, offset=""))
@@ -171,30 +139,6 @@ async def test_a_stream_can_begin_before_its_first_event(store: EventStore) -> N
 
 
 # --- the outbox ---------------------------------------------------------------------------------
-
-
-async def test_messages_are_read_in_the_order_of_their_events(store: EventStore) -> None:
-    stream = new_stream()
-    effects = [effect(stream, n, messages=12) for n in (100, 9, 10)]
-    await filled(store, effects, stream=stream)
-    expected = [(m, each.sequence) for each in effects[1:] + effects[:1] for m in each.messages]
-    for limit in (999, 13):
-        found = await store.outbox(stream, limit)
-        assert [(stored.message, stored.sequence) for stored in found] == expected[:limit]
-    assert all((stored.taken, abs(stored.waited) < A_MOMENT) == (0, True) for stored in found)
-
-
-async def test_messages_that_were_sent_can_be_removed_more_than_once(store: EventStore) -> None:
-    stream, other = new_stream("0"), new_stream("1")
-    for each in (stream, other):
-        await filled(store, [effect(each, n, value="v") for n in range(4)], stream=each)
-    first, second, *rest = await store.outbox(stream, 9)
-    await store.sent(stream, [first])
-    await store.sent(stream, [first, second])
-    assert await store.outbox(stream, 9) == rest
-    await store.sent(stream, [])
-    await store.sent(stream, rest)
-    assert (len(await ids(store, stream)), len(await ids(store, other))) == (0, 4)
 
 
 async def test_only_one_of_two_instances_can_take_a_message_over(store: EventStore) -> None:
@@ -228,56 +172,7 @@ async def test_taking_a_message_over_restarts_its_waiting_time(backend: Backend)
             await store.take(stream, await store.outbox(stream, 9))
 
 
-async def test_work_on_a_stream_is_visible_to_all_instances(store: EventStore) -> None:
-    stream, other = new_stream("0"), new_stream("1")
-    assert await store.idle_for(stream) is None
-    await asyncio.gather(*[store.mark_at_work(stream) for _ in range(4)])
-    idle = await store.idle_for(stream)
-    assert idle is not None
-    assert abs(idle) < A_MOMENT
-    assert await store.idle_for(other) is None
-    assert stream not in await store.streams()
-
-
 # --- dead letters and gaps ----------------------------------------------------------------------
-
-
-async def test_dead_letters_and_gaps_are_read_in_pages_by_number(store: EventStore) -> None:
-    gaps = [gap(9, 9), gap(0, 3), gap(100, 2**40)]
-    stream = await filled(store, [], [letter(n) for n in (9, 10, 0, 2, 100)], gaps)
-    assert await numbers(store, stream, None, 3) == [0, 2, 9]
-    assert await numbers(store, stream, 9, 3) == [10, 100]
-    assert await numbers(store, stream, 0, 1) == [2]
-    assert await numbers(store, stream, 100, 3) == []
-    by_number = [gaps[1], gaps[0], gaps[2]]
-    assert await store.gaps(stream, None, 9) == by_number
-    assert await store.gaps(stream, None, 2) == by_number[:2]
-    assert await store.gaps(stream, 0, 9) == by_number[1:]
-
-
-async def test_dead_letters_and_gaps_can_be_read_since_a_time(store: EventStore) -> None:
-    letters = [replace(letter(n), failed_at=NOW + n * SECOND) for n in (1, 2, 3, 4)]
-    gaps = [replace(gap(10 * n, 10 * n), found_at=NOW + n * SECOND) for n in (1, 2, 3)]
-    stream, since = await filled(store, [], letters, gaps), NOW + 2 * SECOND
-    for after, limit, expected in ((None, 9, [2, 3, 4]), (2, 1, [3])):
-        found = await store.dead_letters(stream, after, limit, since)
-        assert [stored.letter.sequence for stored in found] == expected
-    assert [each.first for each in await store.gaps(stream, None, 9, since)] == [20, 30]
-
-
-async def test_all_fields_of_a_dead_letter_are_stored(store: EventStore) -> None:
-    times = event(2).enqueued_at, event(3).enqueued_at
-    written = [
-        letter(0, bytes(range(256)) * 200),
-        letter(1, b""),
-        DeadLetter(2, "", *times, letter(2).kind, "'%\n…🚀", 3),
-    ]
-    stream = await filled(store, [], written)
-    assert [stored.letter for stored in await store.dead_letters(stream, None, 9)] == written
-    for each in written:
-        assert (await stored_letter(store, stream, each.sequence)).letter == each
-    for missing in (-1, 3, 2**63 - 1):
-        assert await store.dead_letter(stream, missing) is None
 
 
 async def test_each_stream_has_its_own_rows_and_is_listed_from_its_first_commit(
@@ -294,21 +189,6 @@ async def test_each_stream_has_its_own_rows_and_is_listed_from_its_first_commit(
     streams = await store.streams()
     assert {ours, theirs, never} & set(streams) == {ours, theirs}
     assert sorted(streams, key=lambda stream: stream.key) == list(streams)
-
-
-@pytest.mark.parametrize("messages", [2, 0])
-async def test_a_redriven_letter_becomes_its_effect_and_messages(
-    store: EventStore, messages: int
-) -> None:
-    """An effect without rows removes it too."""
-    stream = await filled(store, [], [letter(1), letter(2)])
-    redone = effect(stream, 1, messages, value="late" if messages else None)
-    await store.redrive(await stored_letter(store, stream, 1), redone)
-    assert await numbers(store, stream, None, 9) == [2]
-    assert [stored.message for stored in await store.outbox(stream, 9)] == list(redone.messages)
-    checkpoint = (await store.load(stream)).checkpoint
-    assert checkpoint is not None
-    assert checkpoint.sequence == 2, "a redrive moves no checkpoint"
 
 
 @pytest.mark.parametrize("first", ["redrive", "remove"])
@@ -347,36 +227,3 @@ async def test_the_newest_dead_letters_are_found_however_their_numbers_are_distr
 
 
 # --- retention ----------------------------------------------------------------------------------
-
-
-async def test_marks_are_read_by_time_to_the_microsecond_and_can_be_removed(
-    store: EventStore,
-) -> None:
-    stream, other = new_stream(), new_stream("1")
-    marks = [Mark(NOW + timedelta(microseconds=n), 2**40 + n) for n in (1, 2, 10, 10**12)]
-    for mark in (*reversed(marks), marks[0]):
-        await store.put_mark(stream, mark)
-    await store.put_mark(other, marks[0])
-    assert await store.marks(stream) == marks
-    for removed in (marks[:2], marks[:3], []):
-        await store.remove_marks(stream, removed)
-    assert await store.marks(stream) == marks[3:]
-    assert await store.marks(other) == marks[:1]
-
-
-async def test_purging_removes_only_effects_up_to_a_sequence_number_and_a_few_at_a_time(
-    store: EventStore,
-) -> None:
-    stream, other = new_stream(), new_stream("1")
-    for each in (stream, other):
-        effects = [effect(each, n, value=f"v{n}") for n in range(7)]
-        await filled(store, effects, [letter(7), letter(9)], [gap(8, 8)], each)
-    before = await store.load(stream)
-    assert [await store.purge_effects(stream, 4, 3) for _ in range(3)] == [3, 2, 0]
-    after = await store.load(stream)
-    assert (after.checkpoint, after.version) == (before.checkpoint, before.version)
-    assert len(await ids(store, stream)) == 7
-    assert await numbers(store, stream, None, 9) == [7, 9]
-    assert len(await store.gaps(stream, None, 9)) == 1
-    assert await store.purge_effects(stream, 9, 9) == 2
-    assert await store.purge_effects(other, 9, 9) == 7

@@ -2,7 +2,7 @@
 
 The functions run behind the breaker, with a tail timer, an outbox, and a dependency that is down
 for a while. Handlers and the queue may take longer than the breaker's window, than the tail's
-minute, and than the lease of a message.
+minute, and than the lease of a message. A hub removes old events, and may be recreated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from shared.ingestion.errors import (
     DependencyDown,
     HubUnavailable,
     RowChanged,
+    SentInPart,
     StoreUnavailable,
+    StreamRecreated,
 )
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
@@ -63,7 +65,9 @@ SEEN_AFTER = timedelta(seconds=30)
 """After this time a running batch has recorded its activity, even if the first record was lost."""
 KEEP = timedelta(seconds=40)
 RECOVERY_MAX = timedelta(minutes=15)
-LIMITS = CommitLimits(rows_max=12)
+ROWS_MAX = (8, 12, 100)
+NOT_BYTES_EVERY = 19
+"""Each event whose number is a multiple of this has an AMQP body that is not bytes."""
 EXPECTED = (
     Outage,
     Crash,
@@ -100,7 +104,7 @@ class Sender:
     error=StoreUnavailable,
 )
 class Store(MemoryIngestionStore):
-    """Remembers the removed effects."""
+    """Remembers the removed effects. Each commit must follow the previous one."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
@@ -110,7 +114,12 @@ class Store(MemoryIngestionStore):
     async def commit(
         self, stream: Stream, saved: StoredCheckpoint, commit: Commit
     ) -> StoredCheckpoint:
+        before, after = self.rows[stream].checkpoint, commit.checkpoint
         answer = await super().commit(stream, saved, commit)
+        assert commit.previous == before
+        assert before is None or before.start == after.start
+        assert before is None or before.sequence < after.sequence
+        assert before is None or before.enqueued_at <= after.enqueued_at
         self.written_at.update({(stream, e.sequence): self._clock() for e in commit.effects})
         return answer
 
@@ -151,9 +160,17 @@ class World:
         """The events that batches are handling, and the start of each handling."""
         self.sending: dict[str, str] = {}
         """The messages that are being sent, and the instance that sends each."""
-        self.store = Store(self.clock, LIMITS.rows_max)
+        self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
+        self.store = Store(self.clock, self.limits.rows_max)
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
+        self.first = self.random.choice([0, 7])
+        self.ends = dict.fromkeys(PARTITIONS, self.first)
+        """The numbers of the next events."""
+        self.produced: dict[str, list[Event]] = defaultdict(list)
+        self.forgotten: dict[str, set[int]] = defaultdict(set)
+        self.recreated = False
+        self.noticed = 0
         self.down = False
         self.sent: list[str] = []
         self.announced: list[int] = []
@@ -161,7 +178,7 @@ class World:
         self.instances = [
             BreakerClient(f"i{n}", self.breakers, self, RULE, TIMES, self.elapsed) for n in range(3)
         ]
-        self.positions = dict.fromkeys(PARTITIONS, 0)
+        self.positions = dict.fromkeys(PARTITIONS, self.first)
         self.owners = dict.fromkeys(PARTITIONS, self.instances[0])
         self.watch = TailWatch(one_by_one)
         self.busy: set[str] = set()
@@ -231,7 +248,10 @@ class World:
             if self.random.random() < self.slow:
                 await sleep_until(self.now + self.random.choice([0.1, 0.3, 0.45]) * LEASE)
             await pause_or(DependencyDown("queue"))
-            self.sent += names
+            half = len(names) // 2
+            self.sent += names[:half]
+            await pause_or(SentInPart("queue", frozenset(range(half))))
+            self.sent += names[half:]
         finally:
             for name in names:
                 self.sending.pop(name, None)
@@ -284,7 +304,7 @@ class World:
             once,
             one_by_one,
             lambda: f"t{next(self.txids)}",
-            LIMITS,
+            self.limits,
         )
         return PartitionPipeline(
             consumer, client, Sender(self, client.instance), self.elapsed, self.beside
@@ -293,14 +313,48 @@ class World:
     # --- the host
 
     def produce(self, partition_id: str) -> None:
-        log = self.hub.events[stream_of(partition_id)]
-        first = len(log)
-        for sequence in range(first, first + self.random.randint(1, 12)):
+        first = self.ends[partition_id]
+        self.ends[partition_id] += self.random.randint(1, 12)
+        for sequence in range(first, self.ends[partition_id]):
             poison = self.random.random() < 0.02
             body = b"poison" if poison else partition_id.encode()
             key = self.random.choice([None, "a", "b"])
             event = Event(sequence, str(sequence), self.now, body, key)
+            if sequence % NOT_BYTES_EVERY == 0:
+                event = replace(event, unreadable="the body is an AMQP map")
             self.hub.add(stream_of(partition_id), event)
+            self.produced[partition_id].append(event)
+        if self.random.random() < 0.02:
+            self.forget(partition_id)
+
+    def forget(self, partition_id: str) -> None:
+        """The hub removes old events of a partition, read or not."""
+        stream = stream_of(partition_id)
+        if self.store.rows[stream].checkpoint is not None:
+            before = self.ends[partition_id] - self.random.choice([0, 2, 20])
+            left = self.hub.events[stream]
+            self.forgotten[partition_id] |= {e.sequence for e in left if e.sequence < before}
+            self.hub.forget(stream, before)
+
+    def recreate(self, *, longer: bool) -> None:
+        """The hub is deleted and created again under the same name, so its numbers start over.
+
+        With ``longer`` it has more events than the old one before it is read, so that its end does
+        not reveal it, and the host continues where it was, with new readers. Otherwise it starts
+        at the beginning, with readers that know the old hub.
+        """
+        self.scheduler.close()
+        self.scheduler.tasks.clear()
+        self.busy.clear()
+        if longer:
+            self.pipelines.clear()
+        self.recreated, self.now = True, self.now + timedelta(hours=1)
+        for partition_id in PARTITIONS:
+            stream = stream_of(partition_id)
+            self.hub.recreate(stream, self.now)
+            self.positions[partition_id] = self.positions[partition_id] if longer else 0
+            for n in range(self.ends[partition_id] + 5 if longer else max(self.first, 1)):
+                self.hub.add(stream, Event(n, f"@new{n}", self.now, partition_id.encode(), "a"))
 
     def deliver(self, partition_id: str) -> None:
         """Deliver a batch from the host's position. The host may skip events, go back, or deliver
@@ -311,19 +365,7 @@ class World:
         """
         if partition_id in self.busy and self.random.random() < 0.99:
             return
-        log = self.hub.events[stream_of(partition_id)]
-        chance = self.random.random()
-        if chance < 0.05 and self.positions[partition_id] > 0:
-            back = self.random.randint(1, 30)
-            self.positions[partition_id] = max(self.positions[partition_id] - back, 0)
-        elif chance < 0.1 and partition_id in self.begun:
-            self.positions[partition_id] = min(self.positions[partition_id] + 3, len(log))
-        first = self.positions[partition_id]
-        if partition_id == self.repeating:
-            checkpoint = self.store.rows[stream_of(partition_id)].checkpoint
-            accounted_for = checkpoint.sequence if checkpoint else -1
-            first, log = 0, log[: accounted_for + 1]
-        batch = log[first : first + self.random.randint(1, 15)]
+        batch, chance = self._batch(partition_id), self.random.random()
         if not batch:
             return
         if chance > 0.95:
@@ -334,11 +376,30 @@ class World:
             work = ingest.ingest_batch(batch, self.pipeline(partition_id, client))
             self.scheduler.start(work, self.delivered(partition_id, batch[-1].sequence + 1))
 
+    def _batch(self, partition_id: str) -> list[Event]:
+        begun, position = partition_id in self.begun, self.positions[partition_id]
+        chance = self.random.random()
+        if chance < 0.05:
+            position = max(position - self.random.randint(1, 30), 0)
+        elif chance < 0.1 and begun:
+            position = min(position + 3, self.ends[partition_id])
+        self.positions[partition_id] = position
+        log = self.hub.events[stream_of(partition_id)]
+        if partition_id == self.repeating:
+            checkpoint = self.store.rows[stream_of(partition_id)].checkpoint
+            accounted_for = checkpoint.sequence if checkpoint else -1
+            position, log = 0, [event for event in log if event.sequence <= accounted_for]
+        size = self.random.choice([1, 5, 15, 150 if begun else 15])
+        batch = [event for event in log if event.sequence >= position][:size]
+        if begun and self.random.random() < 0.03:
+            batch = [event for event in batch if self.random.random() < 0.7]
+        return batch
+
     def delivered(
         self, partition_id: str, position: int
     ) -> Callable[[object, BaseException | None], None]:
         def ended(_result: object, error: BaseException | None) -> None:
-            assert error is None or isinstance(error, EXPECTED), repr(error)
+            self.expects(error)
             self.busy.discard(partition_id)
             if error is None or isinstance(error, DependencyDown | BreakerOpen):
                 self.begun.add(partition_id)
@@ -347,11 +408,15 @@ class World:
 
         return ended
 
+    def expects(self, error: BaseException | None) -> None:
+        assert error is None or isinstance(error, EXPECTED) or self.recreated, repr(error)
+        self.noticed += isinstance(error, StreamRecreated)
+
     def look_at_tails(self) -> None:
         client = self.random.choice(self.instances)
 
         def ended(_result: object, error: BaseException | None) -> None:
-            assert error is None or isinstance(error, EXPECTED), repr(error)
+            self.expects(error)
 
         async def line_of(partition_id: str) -> PartitionPipeline:
             line = self.pipeline(partition_id, client)
@@ -391,30 +456,53 @@ class World:
         return closed and all(self._ends_at(stream_of(each)) for each in PARTITIONS)
 
     def _ends_at(self, stream: Stream) -> bool:
-        checkpoint, log = self.store.rows[stream].checkpoint, self.hub.events[stream]
-        return not log or (checkpoint is not None and checkpoint.sequence == log[-1].sequence)
+        checkpoint, last = self.store.rows[stream].checkpoint, self.ends[stream.partition_id] - 1
+        return last < self.first or (checkpoint is not None and checkpoint.sequence == last)
 
     def check(self) -> None:
         assert not self.swept_during_a_batch
         for partition_id in PARTITIONS:
             stream = stream_of(partition_id)
-            rows, log = self.store.rows[stream], self.hub.events[stream]
-            first = rows.checkpoint.start if rows.checkpoint else 0
-            assert first == 0, f"partition {partition_id} begins at {first}"
-            removed = self.store.removed[stream]
-            ends = Counter([*rows.effects, *removed, *rows.dead_letters])
-            assert ends == Counter(range(first, len(log))), (
+            rows, removed = self.store.rows[stream], self.store.removed[stream]
+            lost = {n for gap in rows.gaps.values() for n in range(gap.first, gap.last + 1)}
+            assert lost <= self.forgotten[partition_id], "a gap is an event that the hub removed"
+            ends = Counter([*rows.effects, *removed, *rows.dead_letters, *lost])
+            assert ends == Counter(range(self.first, self.ends[partition_id])), (
                 f"partition {partition_id}: an event is missing or occurs twice"
             )
-            assert rows.gaps == {}, "the hub has everything"
-            poison = {event.sequence for event in log[first:] if event.body == b"poison"}
-            assert set(rows.dead_letters) == poison, "an outage must not make a dead letter"
+            bad = {
+                event.sequence
+                for event in self.produced[partition_id]
+                if event.body == b"poison" or event.unreadable
+            }
+            assert set(rows.dead_letters) == bad - lost, "an outage must not make a dead letter"
             assert rows.outbox == {}
-            expected = {message_id(stream, sequence) for sequence in [*rows.effects, *removed]}
-            assert expected == {name for name in self.sent if name.split(":")[1] == partition_id}
+            expected = [message_id(stream, n) for n in sorted([*rows.effects, *removed])]
+            ours = [name for name in self.sent if name.split(":")[1] == partition_id]
+            assert list(dict.fromkeys(ours)) == expected, "they are first sent in order"
+
+
+def check_recreated(seed: int) -> None:
+    """After the hub was recreated, none of its events counts as one of the old hub. Its readers
+    stop with an error.
+
+    Events that were delivered or read before may still be committed.
+    """
+    world = World(seed, fault_rate=0.01)
+    world.run(30)
+    world.recreate(longer=seed % 2 == 1)
+    world.run(60, produces=False)
+    for partition_id in PARTITIONS:
+        rows = world.store.rows[stream_of(partition_id)]
+        old = range(world.first, world.ends[partition_id])
+        assert set(old).issuperset([*rows.effects, *rows.dead_letters])
+    assert world.noticed > 0
 
 
 def check_seed(seed: int) -> None:
+    if seed % 6 >= 4:
+        check_recreated(seed)
+        return
     world = World(seed, fault_rate=(0.0, 0.01, 0.03)[seed % 3])
     for down in (seed % 4 == 2, True, False):
         world.down = down
